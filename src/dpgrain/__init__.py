@@ -1,0 +1,1 @@
+"""Differential privacy at the granularity you choose."""

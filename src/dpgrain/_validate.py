@@ -1,0 +1,81 @@
+"""Checks of public parameters, by keyword: ``positive(epsilon=epsilon)``.
+
+Every message names the parameter, its value and the remedy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Integral, Real
+
+from dpgrain.errors import ParameterError
+
+
+def _only(parameter: dict[str, object]) -> tuple[str, object]:
+    ((name, value),) = parameter.items()
+    return name, value
+
+
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterError(f"{name} must be a number, not {value!r}.")
+    return float(value)
+
+
+def positive(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless it is finite and above 0."""
+    name, value = _only(parameter)
+    number = _real(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise ParameterError(f"{name} must be finite and above 0, not {value!r}.")
+    return number
+
+
+def non_negative(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless it is finite and at least 0."""
+    name, value = _only(parameter)
+    number = _real(name, value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ParameterError(f"{name} must be finite and at least 0, not {value!r}.")
+    return number
+
+
+def fraction(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless it lies strictly between 0 and 1."""
+    name, value = _only(parameter)
+    number = _real(name, value)
+    if not 0 < number < 1:
+        raise ParameterError(f"{name} must lie strictly between 0 and 1, not {value!r}.")
+    return number
+
+
+def delta(*, allow_zero: bool, **parameter: object) -> float:
+    """Return δ as a float, or raise unless it lies in (0, 1), or is 0 where that is allowed."""
+    name, value = _only(parameter)
+    number = _real(name, value)
+    if number == 0 and not allow_zero:
+        raise ParameterError(
+            f"{name} = 0 needs pure differential privacy: choose noise='laplace', "
+            f"or a {name} such as 1e-6."
+        )
+    if not 0 <= number < 1:
+        raise ParameterError(f"{name} must lie in [0, 1), not {value!r}; 1e-6 is usual.")
+    return number
+
+
+def integer(*, minimum: int, **parameter: object) -> int:
+    """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
+    name, value = _only(parameter)
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
+        raise ParameterError(f"{name} must be a whole number of at least {minimum}, not {value!r}.")
+    return int(value)
+
+
+def one_of(choices: Sequence[str], **parameter: object) -> str:
+    """Return the parameter, or raise unless it is one of the named choices."""
+    name, value = _only(parameter)
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(repr(choice) for choice in choices)
+        raise ParameterError(f"{name} must be one of {names}, not {value!r}.")
+    return value

@@ -1,0 +1,39 @@
+"""Losses of privacy: what happened (events), what it costs (losses), how much noise it takes."""
+
+from dpgrain.accounting.calibrate import (
+    calibrate_gaussian,
+    calibrate_laplace,
+    gaussian_multipliers,
+)
+from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.events import (
+    ApproximateDP,
+    Compose,
+    Event,
+    Gaussian,
+    Laplace,
+    PureDP,
+    Selection,
+    selection_leak,
+)
+from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from dpgrain.accounting.loss import Loss
+
+__all__ = [
+    "ApproximateDP",
+    "Compose",
+    "Contribution",
+    "Event",
+    "Gaussian",
+    "Laplace",
+    "Loss",
+    "PureDP",
+    "Selection",
+    "calibrate_gaussian",
+    "calibrate_laplace",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+    "gaussian_multipliers",
+    "selection_leak",
+]

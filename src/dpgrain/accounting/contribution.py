@@ -1,0 +1,168 @@
+"""How the units of one person enter a sum: the sensitivity of a clipped sum for every unit.
+
+A sum adds up *blocks*, each clipped to norm 1 (everything here is in units of the clipping bound).
+A block is the data of one privacy unit: one record, one element, or one whole user. How far the sum
+moves when k units of one person change depends on where the blocks sit:
+
+- ``disjoint``: blocks of one person lie on disjoint coordinates, because the cell is a public
+  function of the item. k blocks move the l2 norm by √k;
+- ``shared``: they may share coordinates (the cell is another column, or the sum is a gradient).
+  k blocks move it by k.
+
+Proofs: docs/theory.md, "Sums".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from dpgrain.errors import ParameterError
+from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+
+# How far apart two blocks of norm at most 1 can lie: the factor that `replace` costs.
+_REPLACE = {
+    ("l2", "one"): 1.0,
+    ("l2", "nonnegative"): math.sqrt(2.0),
+    ("l2", "signed"): 2.0,
+    ("l1", "one"): 1.0,
+    ("l1", "nonnegative"): 2.0,
+    ("l1", "signed"): 2.0,
+}
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one person's units may add to a sum, in units of the clipping bound.
+
+    Args:
+        block: whose data one clipped block holds.
+        layout: whether blocks of one person lie on disjoint or on shared coordinates.
+        coordinates: a block is one non-negative number, several, or signed.
+        norm: the norm that is clipped.
+        max_elements: the number of elements a user keeps, where the release enforces it.
+        cells: the public number of cells, which bounds the elements a user can hold.
+        record_size: how far one record can move its block before clipping; infinite if unbounded.
+
+    >>> Contribution().sensitivity(units=4)
+    2.0
+    >>> Contribution(layout="shared").sensitivity(units=4)
+    4.0
+    """
+
+    block: Level = "element"
+    layout: Literal["disjoint", "shared"] = "disjoint"
+    coordinates: Literal["one", "nonnegative", "signed"] = "nonnegative"
+    norm: Literal["l2", "l1"] = "l2"
+    max_elements: int | None = None
+    cells: int | None = None
+    record_size: float = math.inf
+
+    @property
+    def replace_factor(self) -> float:
+        """How far a block can move when it is exchanged for another: 1, √2 or 2."""
+        return _REPLACE[self.norm, self.coordinates]
+
+    def _add(self, blocks: float) -> float:
+        """The norm of a sum of so many blocks of norm 1 that one person holds."""
+        root = self.norm == "l2" and self.layout == "disjoint"
+        return math.sqrt(blocks) if root else float(blocks)
+
+    @property
+    def _moved(self) -> float:
+        """How far the sum moves when one block vanishes and another appears elsewhere."""
+        if self.layout == "shared":
+            return self.replace_factor
+        return math.sqrt(2.0) if self.norm == "l2" else 2.0
+
+    def sensitivity(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> float:
+        """The largest move of the sum, in clipping bounds, when ``units`` of one person change.
+
+        Args:
+            units: how many records or elements of one person; whole users for ``User``.
+            relation: ``"zero_out"`` or ``"replace"``.
+            unit: the unit that changes; by default the one whose data is a block.
+
+        Infinite where nothing bounds it (a user with any number of elements).
+        """
+        if relation not in RELATIONS:
+            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
+        level = unit_level(unit, self.block)
+        condition = unit.max_elements if isinstance(unit, User) else None
+        match self.block, level:
+            case "record", "record":
+                return units * (1.0 if relation == "zero_out" else self._moved_record)
+            case "record", _:
+                return math.inf
+            case "element", "record":
+                return self._records_in_elements(units, relation)
+            case "element", "element":
+                return self._elements(units, relation)
+            case "element", "user":
+                return units * self._user_of_elements(relation, condition)
+            case "user", "record":
+                return min(self._record_moves(units, relation), self.replace_factor)
+            case "user", "element":
+                return self.replace_factor
+            case "user", "user":
+                return units * (1.0 if relation == "zero_out" else self.replace_factor)
+        raise AssertionError(f"unreachable: {self.block}, {level}")  # pragma: no cover
+
+    @property
+    def _moved_record(self) -> float:
+        # A replaced record may change its item: it leaves one coordinate and enters another.
+        return self.replace_factor
+
+    def _record_moves(self, records: int, relation: Relation) -> float:
+        """k records before clipping; clipping is a projection and cannot widen a distance."""
+        one = self.record_size
+        if relation == "replace":
+            one *= 1.0 if self.coordinates == "one" else self._pair
+        return records * one
+
+    @property
+    def _pair(self) -> float:
+        return math.sqrt(2.0) if self.norm == "l2" else 2.0
+
+    def _records_in_elements(self, records: int, relation: Relation) -> float:
+        within = min(self.record_size, self.replace_factor)
+        if self.max_elements is not None:
+            # A record that empties an element admits another element to the kept ones.
+            within = max(within, self._moved)
+        changes = records * (2 if relation == "replace" else 1)
+        if self.layout == "shared" or self.norm == "l1":
+            moved = changes * within
+        else:
+            # One by one each record moves the sum by at most `within` (√2 of it when it may move
+            # between cells); and block by block Σ min(mᵢ·r, s)² ≤ s·r·Σmᵢ.
+            one_by_one = records * within * (math.sqrt(2.0) if relation == "replace" else 1.0)
+            widest = max(within, self.replace_factor)
+            moved = min(one_by_one, math.sqrt(changes * within * widest))
+        if self.max_elements is None and self.cells is None:
+            return moved
+        return min(moved, self._user_of_elements("replace", None))
+
+    def _elements(self, elements: int, relation: Relation) -> float:
+        k = elements if self.cells is None else min(elements, self.cells)
+        replaced = self.replace_factor * self._add(k)
+        if self.max_elements is None:
+            return self._add(k) if relation == "zero_out" else replaced
+        # With M kept in a public order, emptying k elements admits up to k others.
+        changed = max(self._moved * self._add(k), replaced)
+        return min(changed, self._user_of_elements("replace", None))
+
+    def _user_of_elements(self, relation: Relation, condition: int | None) -> float:
+        bounds = [m for m in (self.max_elements, condition, self.cells) if m is not None]
+        if not bounds:
+            return math.inf
+        m = min(bounds)
+        if relation == "zero_out":
+            return self._add(m)
+        moved = max(self._moved, self.replace_factor) * self._add(m)
+        if self.cells is not None:
+            # No more cells than exist can change.
+            moved = min(moved, self.replace_factor * self._add(self.cells))
+        return moved

@@ -1,0 +1,375 @@
+"""What happened: immutable, printable events, apart from what they cost.
+
+An event answers for every granularity through one question, ``loss(units, relation, unit)``; what
+it costs is a :class:`~dpgrain.accounting.loss.Loss`. A new kind of event is a frozen dataclass with
+that one method; JSON, composition and the curve come with the base class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from scipy.special import ndtr
+
+from dpgrain import _validate
+from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.loss import Loss
+from dpgrain.errors import ParameterError
+from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+
+
+class Event(ABC):
+    """Something that was published, as the accountant sees it."""
+
+    _kinds: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Event._kinds[cls.__name__] = cls
+
+    @abstractmethod
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        """What the event costs ``units`` units of one person (for ``User``: so many users)."""
+
+    def epsilon(
+        self,
+        delta: float | None = None,
+        *,
+        units: int = 1,
+        relation: Relation | None = None,
+        unit: Unit | None = None,
+    ) -> float:
+        """The smallest ε promised at δ to ``units`` units of one person.
+
+        Args:
+            delta: the δ; may be left out where the event is pure.
+            units: how many units of one person; computed from how k units enter the sum,
+                never by multiplying ε.
+            relation: ``"zero_out"`` (default) or ``"replace"``.
+            unit: the unit asked about; by default the event's own.
+
+        Raises:
+            ParameterError: if a parameter is out of range, or δ is needed and missing.
+        """
+        loss = self._loss(units, relation, unit)
+        if delta is None:
+            if loss.mu or loss.leak:
+                raise ParameterError("delta must be given, such as 1e-6: the event is not pure.")
+            return loss.pure
+        return loss.epsilon(_validate.delta(allow_zero=True, delta=delta))
+
+    def delta(
+        self,
+        epsilon: float,
+        *,
+        units: int = 1,
+        relation: Relation | None = None,
+        unit: Unit | None = None,
+    ) -> float:
+        """The smallest δ promised at ε; arguments as for :meth:`epsilon`."""
+        return self._loss(units, relation, unit).delta(_validate.non_negative(epsilon=epsilon))
+
+    def _loss(self, units: int, relation: Relation | None, unit: Unit | None) -> Loss:
+        relation = "zero_out" if relation is None else relation
+        if relation not in RELATIONS:
+            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
+        return self.loss(_validate.integer(minimum=1, units=units), relation, unit)
+
+    def __add__(self, other: Event) -> Compose:
+        parts: list[Event] = []
+        for event in (self, other):
+            parts.extend(event.events if isinstance(event, Compose) else [event])
+        return Compose(tuple(parts))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain JSON values."""
+        values: dict[str, Any] = {"event": type(self).__name__}
+        for item in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, item.name)
+            if isinstance(value, Contribution):
+                value = {k: _finite(v) for k, v in dataclasses.asdict(value).items()}
+            elif isinstance(value, tuple):
+                value = [event.to_dict() for event in value]
+            values[item.name] = _finite(value)
+        return values
+
+    def to_json(self) -> str:
+        """The event as JSON text."""
+        return json.dumps(self.to_dict())
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Event:
+        """The event that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if no such kind of event is known.
+        """
+        values = dict(values)
+        name = values.pop("event", None)
+        if name not in Event._kinds:
+            known = ", ".join(sorted(Event._kinds))
+            raise ParameterError(f"event {name!r} is not known; this version knows {known}.")
+        if isinstance(values.get("contribution"), dict):
+            parts = values["contribution"]
+            values["contribution"] = Contribution(
+                **{k: math.inf if v == "inf" else v for k, v in parts.items()}
+            )
+        if "events" in values:
+            values["events"] = tuple(Event.from_dict(event) for event in values["events"])
+        return Event._kinds[name](**{k: math.inf if v == "inf" else v for k, v in values.items()})
+
+    @staticmethod
+    def from_json(text: str) -> Event:
+        """The event that :meth:`to_json` wrote."""
+        return Event.from_dict(json.loads(text))
+
+
+def _finite(value: Any) -> Any:
+    # JSON has no infinity.
+    return "inf" if value == math.inf else value
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise on a clipped sum, ``count`` times.
+
+    Args:
+        noise_multiplier: noise sd ÷ clipping bound, the same for every coordinate; where bounds
+            differ by cell each cell's noise is scaled by its own bound.
+        contribution: how units enter the sum.
+        count: how many such sums.
+
+    Formal guarantee: μ-GDP with μ = √count · sensitivity / noise_multiplier, exact for every ε.
+    Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1).
+
+    >>> round(Gaussian(3.7306).epsilon(1e-5), 3)
+    1.0
+    >>> round(Gaussian(3.7306).epsilon(1e-5, units=4), 3)
+    2.155
+    """
+
+    noise_multiplier: float
+    contribution: Contribution = field(default_factory=Contribution)
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        _validate.integer(minimum=1, count=self.count)
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        moved = self.contribution.sensitivity(units, relation, unit)
+        return Loss(mu=math.sqrt(self.count) * moved / self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Two-sided geometric (or Laplace) noise on an l1-clipped sum, ``count`` times.
+
+    Args:
+        noise_multiplier: noise scale ÷ clipping bound.
+        contribution: how units enter the sum, with ``norm="l1"``.
+        count: how many such sums.
+
+    Formal guarantee: ε-DP with ε = count · l1 sensitivity / noise_multiplier.
+    Source: element-level paper, eq. (6).
+
+    >>> Laplace(2.0).epsilon(units=3)
+    1.5
+    """
+
+    noise_multiplier: float
+    contribution: Contribution = field(default_factory=lambda: Contribution(norm="l1"))
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        _validate.integer(minimum=1, count=self.count)
+        if self.contribution.norm != "l1":
+            raise ParameterError("contribution must have norm='l1' under Laplace noise.")
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        moved = self.contribution.sensitivity(units, relation, unit)
+        return Loss(pure=self.count * moved / self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Selection(Event):
+    """Items selected because their noisy indicator count passed a threshold.
+
+    Each block gives 1/√t to each of its t ≤ max_items items (l2 norm at most 1); Gaussian noise is
+    added to the items that anybody holds, and those at or above the threshold are named.
+
+    Args:
+        noise_multiplier: noise sd, the blocks having norm at most 1.
+        threshold: the noisy count from which an item is named.
+        max_items: the most items that one block may add to.
+        contribution: how blocks enter the counts.
+
+    Formal guarantee: δ(ε) ≤ δ_G(ε; sensitivity/noise_multiplier) + a/(1−a), where a is the probability
+    that an item held only by the changed units is named. Source: docs/theory.md, "Unknown domains".
+
+    >>> Selection(4.0, threshold=25.0, max_items=1).loss().leak < 1e-8
+    True
+    """
+
+    noise_multiplier: float
+    threshold: float
+    max_items: int
+    contribution: Contribution = field(default_factory=Contribution)
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        _validate.positive(threshold=self.threshold)
+        _validate.integer(minimum=1, max_items=self.max_items)
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        moved = self.contribution.sensitivity(units, relation, unit)
+        named = self._named(units, unit)
+        leak = named / (1 - named) if named < 1 else 1.0
+        return Loss(mu=moved / self.noise_multiplier, leak=min(leak, 1.0))
+
+    def _named(self, units: int, unit: Unit | None) -> float:
+        """The probability that an item held only by the changed units is named."""
+        blocks = self._changed_blocks(units, unit)
+        if math.isinf(blocks):
+            return 1.0
+        several_people = units > 1 and unit_level(unit, self.contribution.block) == "user"
+        may_pile_up = self.contribution.layout == "shared" or self.contribution.block == "record"
+        if blocks > 1 and (may_pile_up or several_people):
+            # k blocks may pile up on one item: k/√t each on t items is the worst case, and the
+            # items whose smallest holder has t items number at most k·t.
+            piled = (t * self._passes(blocks / math.sqrt(t)) for t in range(1, self.max_items + 1))
+            return min(blocks * max(piled), 1.0)
+        single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
+        return -math.expm1(blocks * math.log1p(-single)) if single < 1 else 1.0
+
+    def _changed_blocks(self, units: int, unit: Unit | None) -> float:
+        """How many blocks of one data set may vanish or appear."""
+        own, asked = self.contribution.block, unit_level(unit, self.contribution.block)
+        bounds = [self.contribution.max_elements, self.contribution.cells]
+        if own == "element" and asked == "user":
+            bounds.append(unit.max_elements if isinstance(unit, User) else None)
+            known = [m for m in bounds if m is not None]
+            return units * min(known) if known else math.inf
+        if own == "record" and asked != "record":
+            return math.inf
+        if own == "element" and asked == "record":
+            # A replaced record leaves one block and enters another.
+            return 2 * units
+        return units
+
+    def _passes(self, value: float) -> float:
+        return float(ndtr((value - self.threshold) / self.noise_multiplier))
+
+
+def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
+    """The probability that any item held by one block alone is named, at the worst block size."""
+    import numpy as np
+    from scipy.special import log_ndtr
+
+    t = np.arange(1, max_items + 1, dtype=np.float64)
+    log_none = t * log_ndtr((threshold - 1 / np.sqrt(t)) / noise_multiplier)
+    return float(-np.expm1(log_none.min()))
+
+
+@dataclass(frozen=True)
+class ApproximateDP(Event):
+    """Any mechanism of which only (ε, δ) is known, ``count`` times; δ = 0 is pure.
+
+    Args:
+        guaranteed_epsilon: its ε for one unit.
+        guaranteed_delta: its δ for one unit.
+        level: the unit that it protects.
+        relation: the relation under which it does.
+        count: how many times it ran.
+
+    Formal guarantee: basic composition; a move that takes several steps of the stated relation is
+    charged by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1).
+
+    >>> ApproximateDP(0.5, 0.0).epsilon(units=2)
+    1.0
+    """
+
+    guaranteed_epsilon: float
+    guaranteed_delta: float = 0.0
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.non_negative(guaranteed_epsilon=self.guaranteed_epsilon)
+        _validate.delta(allow_zero=True, guaranteed_delta=self.guaranteed_delta)
+        _validate.integer(minimum=1, count=self.count)
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        steps = self._steps(units, relation, unit)
+        if math.isinf(steps):
+            return Loss(pure=math.inf)
+        epsilon = self.guaranteed_epsilon
+        if self.guaranteed_delta == 0:
+            return Loss(pure=self.count * steps * epsilon)
+        grown = steps if epsilon == 0 else math.expm1(min(steps * epsilon, 700)) / math.expm1(epsilon)
+        leak = min(self.count * self.guaranteed_delta * grown, 1.0)
+        return Loss(pure=self.count * steps * epsilon, leak=leak)
+
+    def _steps(self, units: int, relation: Relation, unit: Unit | None) -> float:
+        """How many moves of the stated unit and relation lead from one data set to the other."""
+        asked = unit_level(unit, self.level)
+        # Removing and then adding takes two steps of zero_out, and one of replace.
+        both = 1 if self.relation == "replace" else 2
+        if asked == self.level:
+            return units * (both if relation == "replace" else 1)
+        if asked == "record":
+            # Inside the unit: its data become other data. A replaced record may touch two elements.
+            across = 2 if relation == "replace" and self.level == "element" else 1
+            return units * across * both
+        if asked == "element" and self.level == "user":
+            return both
+        if self.level == "element" and isinstance(unit, User) and unit.max_elements is not None:
+            # A replaced user may leave M cells and enter M others.
+            return units * unit.max_elements * (2 if relation == "replace" else 1)
+        return math.inf
+
+
+def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_out") -> Event:  # noqa: N802
+    """An ε-DP mechanism of which nothing else is known.
+
+    >>> PureDP(0.5).epsilon(units=3)
+    1.5
+    """
+    return ApproximateDP(epsilon, 0.0, level, relation)
+
+
+@dataclass(frozen=True)
+class Compose(Event):
+    """Several events on the same people's data; later ones may depend on earlier outcomes.
+
+    >>> two = Gaussian(4.0) + Gaussian(4.0)
+    >>> two.epsilon(1e-6) == Gaussian(4.0, count=2).epsilon(1e-6)
+    True
+    """
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise ParameterError("events must hold at least one event.")
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        return sum((event.loss(units, relation, unit) for event in self.events), Loss())

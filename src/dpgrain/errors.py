@@ -1,0 +1,34 @@
+"""The exceptions of dpgrain.
+
+::
+
+    DpgrainError
+    ├── ParameterError     a parameter is wrong (also a ValueError)
+    ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
+    └── DataError          a source cannot be read, or the disk is full (also an OSError)
+
+Errors come from schema and public parameters only: an error that depends on one person's rows
+would itself be a release. Bad values in rows follow the fixed rules of :mod:`dpgrain.data`.
+"""
+
+from __future__ import annotations
+
+
+class DpgrainError(Exception):
+    """Anything that dpgrain refuses to do, in one sentence with the remedy."""
+
+
+class ParameterError(DpgrainError, ValueError):
+    """A parameter has a value that no release can be made with."""
+
+
+class SchemaError(DpgrainError, ValueError):
+    """A table lacks a column or a column has a type that the release cannot use."""
+
+
+class DataError(DpgrainError, OSError):
+    """A source could not be read, or a result could not be written."""
+
+
+class DeltaWarning(UserWarning):
+    """δ is so large that publishing somebody's data outright would be allowed with real odds."""
