@@ -37,7 +37,7 @@ class Record:
     level: Level = field(default="record", init=False, repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Element:
     """All records of one user in one cell of a public partition are protected.
 
@@ -55,6 +55,11 @@ class Element:
 
     by: Any = None
     level: Level = field(default="element", init=False, repr=False)
+
+    def __repr__(self) -> str:
+        if isinstance(self.by, Mapping):
+            return f"Element(by=<mapping of {len(self.by):,} items>)"
+        return "Element()" if self.by is None else f"Element(by={self.by!r})"
 
 
 @dataclass(frozen=True)

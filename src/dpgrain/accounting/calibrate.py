@@ -10,7 +10,7 @@ from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import Gaussian, Laplace
 from dpgrain.accounting.gaussian import gaussian_delta, gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.units import Relation
+from dpgrain.units import Relation, Unit
 
 
 def calibrate_gaussian(
@@ -19,6 +19,7 @@ def calibrate_gaussian(
     *,
     contribution: Contribution | None = None,
     relation: Relation = "zero_out",
+    unit: Unit | None = None,
     count: int = 1,
 ) -> Gaussian:
     """The Gaussian event with the least noise that is (ε, δ)-DP for one unit.
@@ -28,6 +29,7 @@ def calibrate_gaussian(
         delta: the promised δ, in (0, 1).
         contribution: how units enter the sum.
         relation: the neighbouring relation.
+        unit: the unit that is protected; by default the one whose data is a block.
         count: how many such sums are released under the one promise.
 
     Raises:
@@ -42,7 +44,7 @@ def calibrate_gaussian(
     shares = [1.0] * _validate.integer(minimum=1, count=count)
     contribution = Contribution() if contribution is None else contribution
     (first, *_) = gaussian_multipliers(
-        epsilon, delta, [contribution] * len(shares), shares, relation
+        epsilon, delta, [contribution] * len(shares), shares, relation, unit
     )
     return Gaussian(first, contribution, count)
 
@@ -53,6 +55,7 @@ def gaussian_multipliers(
     contributions: Sequence[Contribution],
     shares: Sequence[float],
     relation: Relation = "zero_out",
+    unit: Unit | None = None,
 ) -> list[float]:
     """Noise multipliers of several Gaussian releases that together are (ε, δ)-DP for one unit.
 
@@ -62,6 +65,7 @@ def gaussian_multipliers(
         contributions: how units enter each release.
         shares: the share of μ² that each release gets, in proportion.
         relation: the neighbouring relation.
+        unit: the unit that is protected; by default the one whose data is a block.
 
     >>> [round(s, 3) for s in gaussian_multipliers(1, 1e-5, [Contribution()] * 2, [1, 3])]
     [7.461, 4.308]
@@ -75,7 +79,7 @@ def gaussian_multipliers(
     while gaussian_delta(epsilon, mu) > delta:  # pragma: no cover - the margin above suffices
         mu *= 1 - 1e-12
     return [
-        _finite(contribution.sensitivity(1, relation)) / (mu * math.sqrt(share / total))
+        _finite(contribution.sensitivity(1, relation, unit)) / (mu * math.sqrt(share / total))
         for contribution, share in zip(contributions, shares, strict=True)
     ]
 
@@ -85,6 +89,7 @@ def calibrate_laplace(
     *,
     contribution: Contribution | None = None,
     relation: Relation = "zero_out",
+    unit: Unit | None = None,
     count: int = 1,
 ) -> Laplace:
     """The Laplace event with the least noise that is ε-DP for one unit; arguments as above.
@@ -95,7 +100,7 @@ def calibrate_laplace(
     epsilon = _validate.positive(epsilon=epsilon)
     count = _validate.integer(minimum=1, count=count)
     contribution = Contribution(norm="l1") if contribution is None else contribution
-    moved = _finite(contribution.sensitivity(1, relation))
+    moved = _finite(contribution.sensitivity(1, relation, unit))
     multiplier = count * moved / epsilon
     while count * moved / multiplier > epsilon:
         multiplier = math.nextafter(multiplier, math.inf)

@@ -322,7 +322,9 @@ class ApproximateDP(Event):
         epsilon = self.guaranteed_epsilon
         if self.guaranteed_delta == 0:
             return Loss(pure=self.count * steps * epsilon)
-        grown = steps if epsilon == 0 else math.expm1(min(steps * epsilon, 700)) / math.expm1(epsilon)
+        grown = (
+            steps if epsilon == 0 else math.expm1(min(steps * epsilon, 700)) / math.expm1(epsilon)
+        )
         leak = min(self.count * self.guaranteed_delta * grown, 1.0)
         return Loss(pure=self.count * steps * epsilon, leak=leak)
 

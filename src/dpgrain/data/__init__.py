@@ -1,0 +1,11 @@
+"""Tables of users and records, public partitions, and the engine that reads them.
+
+Bad values in rows follow fixed rules, inside the privacy unit, without error or warning: a record
+without user or item is left out; NaN, infinite and negative weights count 0; repeated (user, item)
+rows add up; a total saturates at 2^53 grid steps.
+"""
+
+from dpgrain.data.elements import Elements
+from dpgrain.data.table import UserTable, read
+
+__all__ = ["Elements", "UserTable", "read"]

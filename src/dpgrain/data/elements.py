@@ -1,0 +1,248 @@
+"""Elements: public partitions of the data space into cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain.errors import DataError, ParameterError, SchemaError
+
+Missing: TypeAlias = Literal["own", "drop", "error"]
+_MISSING = ("own", "drop", "error")
+
+
+@dataclass(frozen=True, repr=False)
+class Elements:
+    """A public partition of items into cells; the data of a user in one cell is an *element*.
+
+    Make one with :meth:`from_mapping`, :meth:`from_function` or :meth:`kmeans`.
+
+    Args:
+        name: what reports call the partition.
+        mapping: item → cell, where it is a finite mapping.
+        function: item → cell, where it is a function.
+        missing: what becomes of items without a cell: ``"own"`` (each is its own cell),
+            ``"drop"`` (they are left out), ``"error"`` (refused, which needs a public domain).
+
+    The partition must be public: fixed without looking at the protected data.
+    """
+
+    name: str
+    mapping: Mapping[Any, Hashable] | None = None
+    function: Callable[[Any], Hashable] | None = None
+    missing: Missing = "own"
+
+    def __post_init__(self) -> None:
+        _validate.one_of(_MISSING, missing=self.missing)
+        if (self.mapping is None) == (self.function is None):
+            raise ParameterError("give Elements either a mapping or a function of the item.")
+
+    @staticmethod
+    def from_mapping(source: Any, *, missing: Missing = "own", name: str | None = None) -> Elements:
+        """A partition from item → cell.
+
+        Args:
+            source: a dict, a table of two columns (Arrow, pandas, Polars: items, then cells), or a
+                :class:`pathlib.Path` of a Parquet or CSV file of two columns.
+            missing: what becomes of items that the mapping lacks.
+            name: what reports call the partition.
+
+        Raises:
+            ParameterError: if the mapping is empty or gives an item two cells.
+            DataError: if the file cannot be read.
+
+        >>> Elements.from_mapping({"tea": "drinks", "rice": "food"})
+        Elements('a mapping of 2 items to 2 cells')
+        """
+        mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
+        if not mapping:
+            raise ParameterError("the mapping from items to cells is empty; give it an item.")
+        cells = len(set(mapping.values()))
+        name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells"
+        return Elements(name, mapping=mapping, missing=missing)
+
+    @staticmethod
+    def from_function(
+        function: Callable[[Any], Hashable], *, missing: Missing = "own", name: str | None = None
+    ) -> Elements:
+        """A partition from a function of the item; an item for which it returns None has no cell.
+
+        >>> Elements.from_function(lambda url: url.split("/")[0], name="the site of the page")
+        Elements('the site of the page')
+        """
+        if not callable(function):
+            raise ParameterError(f"function must be callable, not {function!r}.")
+        named = getattr(function, "__name__", "")
+        given = f"the function {named}" if named and named != "<lambda>" else "a function"
+        return Elements(name or f"{given} of the item", function=function, missing=missing)
+
+    @staticmethod
+    def kmeans(
+        vectors: Mapping[Any, ArrayLike] | ArrayLike,
+        k: int,
+        *,
+        random_state: int | None = None,
+        items: Any = None,
+        missing: Missing = "own",
+    ) -> Elements:
+        """Cells of similar items: k-means++ on *public* vectors (scikit-learn).
+
+        Args:
+            vectors: item → vector, or an (items, dimensions) array with ``items`` given. They must
+                be public: centroids computed from protected data are a release of their own.
+            k: number of cells, at most the number of items.
+            random_state: seed of the clustering, which is public.
+            items: the items, in the order of the rows.
+            missing: what becomes of items without a vector.
+
+        Raises:
+            ParameterError: if k is out of range, or items and vectors differ in number.
+
+        >>> Elements.kmeans({"a": [0, 0], "b": [0, 1], "z": [9, 9]}, k=2, random_state=0)
+        Elements('2 clusters of public vectors (k-means)')
+        """
+        k = _validate.integer(minimum=1, k=k)
+        if isinstance(vectors, Mapping):
+            names, rows = list(vectors), np.asarray(list(vectors.values()), dtype=np.float64)
+        else:
+            rows = np.asarray(vectors, dtype=np.float64)
+            names = list(items) if items is not None else []
+        if rows.ndim != 2 or len(names) != len(rows):
+            raise ParameterError(
+                f"vectors must be one row per item: {len(names)} items, an array {rows.shape}."
+            )
+        if k > len(rows):
+            raise ParameterError(f"k must be at most the number of items, {len(rows)}, not {k}.")
+        from sklearn.cluster import KMeans
+
+        labels = KMeans(k, n_init=1, init="k-means++", random_state=random_state).fit_predict(rows)
+        keys = [name.item() if isinstance(name, np.generic) else name for name in names]
+        mapping = {key: int(label) for key, label in zip(keys, labels, strict=True)}
+        return Elements(
+            f"{k:,} clusters of public vectors (k-means)", mapping=mapping, missing=missing
+        )
+
+    def cell(self, item: Any) -> Hashable | None:
+        """The cell of an item, or None where it has none."""
+        if self.mapping is not None:
+            return self.mapping.get(item)
+        return self.function(item) if self.function is not None else None
+
+    def __repr__(self) -> str:
+        return f"Elements({self.name!r})"
+
+
+def as_elements(by: Any) -> Elements:
+    """An ``Elements`` from whatever ``Element(by)`` accepts besides a column name."""
+    if isinstance(by, Elements):
+        return by
+    if callable(by):
+        return Elements.from_function(by)
+    return Elements.from_mapping(by)
+
+
+def _two_columns(source: Any) -> dict[Any, Hashable]:
+    """Read item → cell from a table or file of two columns."""
+    table = _arrow_table(source)
+    if table.num_columns < 2:
+        raise SchemaError(
+            "the mapping needs two columns, items and cells; "
+            f"it has {table.num_columns}: {', '.join(table.column_names)}."
+        )
+    items, cells = table.column(0).to_pylist(), table.column(1).to_pylist()
+    mapping: dict[Any, Hashable] = {}
+    for item, cell in zip(items, cells, strict=True):
+        if item is None or cell is None:
+            continue
+        if mapping.setdefault(item, cell) != cell:
+            raise ParameterError(
+                f"the mapping gives item {item!r} two cells, {mapping[item]!r} and {cell!r}; "
+                "an item lies in exactly one cell."
+            )
+    return mapping
+
+
+def _arrow_table(source: Any) -> pa.Table:
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, str | Path):
+        return _read_file(Path(source))
+    if hasattr(source, "to_arrow"):
+        return source.to_arrow()
+    if type(source).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(source, preserve_index=False)
+    raise ParameterError(
+        "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
+        f"or CSV file, a function or Elements, not {type(source).__name__}."
+    )
+
+
+def _read_file(path: Path) -> pa.Table:
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    try:
+        if path.suffix.lower() == ".csv":
+            return pyarrow.csv.read_csv(path)
+        return pyarrow.parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"the mapping {str(path)!r} cannot be read; check that it is a whole Parquet or CSV file."
+        ) from error
+
+
+def cell_codes(
+    elements: Elements | None, items: list[Any], *, public: bool
+) -> tuple[list[str | None], NDArray[np.int64]]:
+    """The cell of each item: its label (None where the item is dropped) and a code.
+
+    Args:
+        elements: the partition, or None where each item is its own cell.
+        items: the items, all different.
+        public: whether the items are a public domain. Where they come from the table, nothing that
+            happens here may depend on one of them: a function that fails has no cell to give.
+    """
+    if elements is None:
+        return [f"own {item}" for item in items], np.arange(len(items), dtype=np.int64)
+    if elements.missing == "error" and not public:
+        raise ParameterError(
+            "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
+        )
+    labels: list[str | None] = []
+    codes: dict[Hashable, int] = {}
+    result = np.empty(len(items), dtype=np.int64)
+    without: list[Any] = []
+    for i, item in enumerate(items):
+        key = _cell_of(elements, item, public=public)
+        if key is None:
+            without.append(item)
+            key, label = (None, item), f"own {item}"
+        else:
+            key, label = ("cell", key), f"cell {key}"
+        dropped = key[0] is None and elements.missing == "drop"
+        labels.append(None if dropped else label)
+        result[i] = -1 if dropped else codes.setdefault(key, len(codes))
+    if without and elements.missing == "error":
+        shown = ", ".join(repr(item) for item in without[:3])
+        raise ParameterError(
+            f"{len(without)} items of the domain have no cell in {elements.name} ({shown}"
+            f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
+        )
+    return labels, result
+
+
+def _cell_of(elements: Elements, item: Any, *, public: bool) -> Hashable | None:
+    if public:
+        return elements.cell(item)
+    try:
+        return elements.cell(item)
+    except Exception:
+        # The item is somebody's datum: failing on it would publish that somebody holds it.
+        return None

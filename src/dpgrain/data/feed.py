@@ -1,0 +1,208 @@
+"""Whole users in bounded batches: what stands between an engine and the kernel.
+
+An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
+so that each user's records lie together, within a stated number of keys in memory:
+
+1. A full buffer is merged: equal keys become one key with a total. One user with ten million
+   records of a thousand items is a thousand pairs.
+2. If it is still half full, half of the users (by a hash of their code) are put off to a later pass
+   over the source. No row is ever written to disk here, and the cost stays linear in rows until
+   one pass no longer suffices.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.data.kernel import BoolArray, FloatArray, IntArray, pair_totals
+
+Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
+Scan: TypeAlias = Callable[[], Iterator[Chunk]]
+# Keys that one kernel call handles: its work space stays near the cache.
+_CALL = 1 << 18
+# Sums up to this size get one accumulator per thread.
+_SMALL = 1 << 22
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Feed:
+    """Sorted keys of whole users, batch by batch; may be run through several times.
+
+    Args:
+        scan: streams (keys, totals) from the engine; totals are None where each key counts 1.
+        user_shift: bits of a key below the user code.
+        capacity: keys held in memory at a time (half of that with totals).
+        threads: threads that run the kernel.
+    """
+
+    def __init__(self, scan: Scan, user_shift: int, capacity: int, threads: int) -> None:
+        self._scan, self._shift = scan, user_shift
+        self._capacity, self._threads = capacity, threads
+        self._kept: Chunk | None = None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        if self._kept is not None:
+            yield self._kept
+            return
+        todo = [_Share(1, 0)]
+        while todo:
+            share = todo.pop()
+            buffer = _Buffer(self._capacity, self._shift, share)
+            for keys, totals in self._scan():
+                buffer.add(keys, totals)
+            todo.extend(buffer.put_off)
+            batch = buffer.sorted()
+            if share.parts == 1 and not todo:
+                # Everything fits: a second pass needs no second scan.
+                self._kept = batch
+            yield batch
+
+    def accumulate(
+        self,
+        add: Callable[[IntArray, FloatArray | None, IntArray], None],
+        shape: Sequence[int],
+    ) -> IntArray:
+        """Run a kernel over all users and return the integer sums.
+
+        Args:
+            add: called with (keys, totals, out) for some whole users; adds to ``out`` in place.
+            shape: the shape of ``out``.
+        """
+        workers = self._threads if np.prod(shape) <= _SMALL else 1
+        accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
+        for _ in range(workers):
+            accumulators.put(np.zeros(shape, dtype=np.int64))
+
+        def work(chunk: Chunk) -> None:
+            out = accumulators.get()
+            try:
+                add(*chunk, out)
+            finally:
+                accumulators.put(out)
+
+        with ThreadPoolExecutor(workers) as pool:
+            for batch in self:
+                list(pool.map(work, _whole_users(batch, self._shift)))
+        total = accumulators.get()
+        for _ in range(workers - 1):
+            total += accumulators.get()
+        return total
+
+
+@dataclass(frozen=True)
+class _Share:
+    """The users whose hash is ``part`` modulo ``parts`` (a power of two)."""
+
+    parts: int
+    part: int
+
+    def holds(self, users: IntArray) -> BoolArray:
+        hashed = (users.astype(np.uint64) * _GOLDEN) >> np.uint64(40)
+        return np.asarray(hashed & np.uint64(self.parts - 1) == np.uint64(self.part))
+
+    def halves(self) -> tuple[_Share, _Share]:
+        return _Share(2 * self.parts, self.part), _Share(2 * self.parts, self.part + self.parts)
+
+
+class _Buffer:
+    """Keys of one share of the users: a raw part, and a merged part of pairs with totals."""
+
+    def __init__(self, capacity: int, shift: int, share: _Share) -> None:
+        self._capacity, self._shift, self._share = capacity, shift, share
+        # Untouched pages of a new array take no memory.
+        self._keys = np.empty(capacity, dtype=np.int64)
+        self._totals: FloatArray | None = None
+        self._filled = 0
+        self._pairs: IntArray = np.zeros(0, dtype=np.int64)
+        self._sums: FloatArray = np.zeros(0)
+        self.put_off: list[_Share] = []
+
+    def add(self, keys: IntArray, totals: FloatArray | None) -> None:
+        if self._share.parts > 1:
+            held = self._share.holds(keys >> self._shift)
+            keys, totals = keys[held], totals if totals is None else totals[held]
+        if totals is not None and self._totals is None:
+            self._capacity //= 2
+            self._totals = np.empty(self._capacity)
+        while keys.size:
+            room = max(self._capacity - self._filled - 2 * self._pairs.size, 0)
+            part = slice(self._filled, self._filled + min(room, keys.size))
+            taken = part.stop - part.start
+            self._keys[part] = keys[:taken]
+            if totals is not None and self._totals is not None:
+                self._totals[part] = totals[:taken]
+                totals = totals[taken:]
+            keys = keys[taken:]
+            self._filled += taken
+            if keys.size:
+                self._make_room()
+                if self._share.parts > 1:
+                    held = self._share.holds(keys >> self._shift)
+                    keys, totals = keys[held], totals if totals is None else totals[held]
+
+    def _make_room(self) -> None:
+        self._merge()
+        while 4 * self._pairs.size > self._capacity:
+            mine, other = self._share.halves()
+            held = mine.holds(self._pairs >> self._shift)
+            if mine.parts > 1 << 20:
+                # One user holds it all: the buffer grows to the pairs of that user.
+                self._grow()
+                return
+            self._share = mine
+            self.put_off.append(other)
+            self._pairs, self._sums = self._pairs[held], self._sums[held]
+
+    def _grow(self) -> None:
+        self._capacity = 8 * self._pairs.size
+        if self._keys.size < self._capacity:
+            self._keys = np.empty(self._capacity, dtype=np.int64)
+            self._totals = None if self._totals is None else np.empty(self._capacity)
+
+    def _raw(self) -> Chunk:
+        """The raw part, sorted in place."""
+        keys = self._keys[: self._filled]
+        if self._totals is None:
+            keys.sort()
+            return keys, None
+        order = np.argsort(keys)
+        return keys[order], self._totals[: self._filled][order]
+
+    def _merge(self) -> None:
+        pairs, sums = pair_totals(*self._raw())
+        self._filled = 0
+        if self._pairs.size:
+            pairs = np.concatenate([self._pairs, pairs])
+            sums = np.concatenate([self._sums, sums])
+            order = np.argsort(pairs)
+            pairs, sums = pair_totals(pairs[order], sums[order])
+        self._pairs, self._sums = pairs, sums
+
+    def sorted(self) -> Chunk:
+        if not self._pairs.size:
+            return self._raw()
+        self._merge()
+        return self._pairs, self._sums
+
+
+def _whole_users(batch: Chunk, shift: int) -> Iterator[Chunk]:
+    """Cut a sorted batch into calls that each hold whole users."""
+    keys, totals = batch
+    start = 0
+    while start < keys.size:
+        last = min(start + _CALL, keys.size) - 1
+        stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
+        yield keys[start:stop], None if totals is None else totals[start:stop]
+        start = stop
+
+
+def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:
+    """The smallest key of any later user."""
+    return np.asarray(((int(key) >> shift) + 1) << shift, dtype=np.int64)

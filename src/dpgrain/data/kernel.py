@@ -1,0 +1,323 @@
+"""The one kernel that bounds what a person contributes, on integers.
+
+Every engine hands over *keys*, sorted: ``user | cell | item`` packed into 63 bits, one key per record
+(or one per pair with its total). The kernel groups them into pairs (user, item) and blocks
+(user, cell), clips each block to its bound, truncates it to a grid toward zero, checks the squared
+norm in integers, and adds the integers up. Integer sums do not depend on order, so the result is
+the same for any engine, batch size, thread count and row order.
+
+Overflow: sums are taken modulo 2^64. Adding noise modulo 2^64 is post-processing of adding it
+without bound, so a wrap costs accuracy and never privacy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+# Totals of a pair saturate here: below it a float64 sum of integers is exact in any order, and
+# once a partial sum exceeds it, it stays above.
+SATURATION = 2.0**53
+# At most so many integers below 2^31 add up exactly in a float64.
+_EXACT_SLICE = 1 << 21
+# The scale to the bound is lowered by more than float64 rounding can raise it.
+_SAFETY = 1.0 - 2.0**-40
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How keys are packed, and which item belongs to which cell.
+
+    Args:
+        items: number of items V; codes are sorted by cell, so that blocks are contiguous.
+        cells: number of cells K.
+        cell_of: (V,) the cell of each item, or None where the cell is another column.
+    """
+
+    items: int
+    cells: int
+    cell_of: IntArray | None
+
+    @property
+    def item_bits(self) -> int:
+        """Bits of the item code."""
+        return max(self.items - 1, 1).bit_length()
+
+    @property
+    def cell_bits(self) -> int:
+        """Bits of the cell code in the key; none where the item tells the cell."""
+        return 0 if self.cell_of is not None else max(self.cells - 1, 1).bit_length()
+
+    @property
+    def user_shift(self) -> int:
+        """Bits below the user code."""
+        return self.item_bits + self.cell_bits
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Clipping bounds and the grid that contributions are truncated to.
+
+    Args:
+        bounds: (K,) or (1,) clipping bounds ρ.
+        bits: the grid step is a power of two with 2^(bits−1) < ρ/step ≤ 2^bits.
+        norm: the norm that is clipped.
+    """
+
+    bounds: FloatArray
+    bits: int
+    norm: Literal["l2", "l1"] = "l2"
+
+    @cached_property
+    def step(self) -> FloatArray:
+        """(K,) or (1,) grid steps h."""
+        _, exponent = np.frexp(self.bounds)
+        # frexp: ρ = m·2^e with ½ ≤ m < 1; an exact power of two would waste a bit.
+        exact = np.ldexp(1.0, exponent - 1) == self.bounds
+        return np.asarray(np.ldexp(1.0, exponent - exact - self.bits), dtype=np.float64)
+
+    @cached_property
+    def radius(self) -> FloatArray:
+        """(K,) or (1,) bounds in grid steps, ρ/h, at most 2^bits; exact."""
+        return self.bounds / self.step
+
+    @cached_property
+    def limit(self) -> IntArray:
+        """(K,) or (1,) ⌊(ρ/h)²⌋ (l2) or ⌊ρ/h⌋ (l1), what the integers of a block may reach."""
+        whole = np.floor(self.radius)
+        if self.norm == "l1":
+            return whole.astype(np.int64)
+        # (w+f)² = w² + (2w+f)f: the first is exact in int64, the second below 2^32; lowered by more
+        # than its rounding, and exactly 0 where f is.
+        rest = self.radius - whole
+        square = whole.astype(np.int64) ** 2
+        return square + np.floor((2 * whole + rest) * rest * (1 - 2.0**-50)).astype(np.int64)
+
+
+def clipped_sum(
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: Layout,
+    grid: Grid,
+    out: IntArray,
+    *,
+    unit: float = 1.0,
+    indicator: bool = False,
+    max_items: int | None = None,
+    max_elements: int | None = None,
+) -> None:
+    """Add the clipped blocks of whole users to integer sums.
+
+    Args:
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        totals: (r,) what each key counts for in multiples of ``unit`` (integers), or None for 1.
+        layout: how keys are packed.
+        grid: bounds and grid.
+        out: (V,) sums in grid steps, added to in place, modulo 2^64.
+        unit: the value of one count.
+        indicator: count each pair as 1, whatever its total.
+        max_items: keep so many items of a block, the first in the public order.
+        max_elements: keep so many blocks of a user, the first in the public order.
+    """
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    if max_items is not None:
+        pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
+    if indicator:
+        sums = np.ones_like(sums)
+    codes = pairs & ((1 << layout.item_bits) - 1)
+    _add_exactly(codes, blocks.clip(sums, grid, unit), out)
+
+
+def norm_histogram(
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: Layout,
+    edges: FloatArray,
+    out: IntArray,
+    *,
+    norm: Literal["l2", "l1"] = "l2",
+    unit: float = 1.0,
+    max_elements: int | None = None,
+) -> None:
+    """Count the blocks of whole users by cell and size of norm; an empty block has no bin.
+
+    Args:
+        keys: as for :func:`clipped_sum`, as are the arguments not named here.
+        totals: see there.
+        layout: see there.
+        edges: (B,) increasing; bin i holds norms in (edges[i−1], edges[i]], the first from 0, the last
+            without upper end.
+        out: (rows, B) counts, added to in place, with one row per cell or one for all.
+        norm: the norm that is binned.
+        unit: see there.
+        max_elements: see there.
+    """
+    rows, bins = out.shape
+    _, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    rows, bins = out.shape
+    norms = blocks.norms(sums, norm) * unit
+    index = np.minimum(np.searchsorted(edges, norms), bins - 1)
+    if rows > 1:
+        index += blocks.cell * bins
+    index = index[norms > 0]
+    if out.size <= index.size:
+        out += np.bincount(index, minlength=out.size).reshape(out.shape)
+    else:
+        np.add.at(out.reshape(-1), index, 1)
+
+
+def record_sum(
+    codes: IntArray, totals: FloatArray | None, grid: Grid, out: IntArray, *, unit: float = 1.0
+) -> None:
+    """Add records, each clipped to the bound by itself, to integer sums.
+
+    Args:
+        codes: (r,) item codes.
+        totals: (r,) values in multiples of ``unit`` (integers), or None for 1.
+        grid: one bound and its grid.
+        out: (V,) sums in grid steps, added to in place, modulo 2^64.
+        unit: the value of one count.
+    """
+    one = unit / float(grid.step[0])
+    limit = math.floor(float(grid.radius[0]))
+    if totals is None:
+        counts = np.bincount(codes, minlength=out.size).astype(np.int64)
+        out += counts * math.floor(min(one, limit))
+    else:
+        _add_exactly(codes, np.floor(np.minimum(totals * one, limit)), out)
+
+
+def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, FloatArray]:
+    """Merge equal sorted keys, adding their totals up to the saturation.
+
+    >>> pair_totals(np.array([3, 3, 5]), None)
+    (array([3, 5]), array([2., 1.]))
+    """
+    new = _changes(keys)
+    starts = np.flatnonzero(new)
+    if totals is None:
+        sums = np.diff(starts, append=keys.size).astype(np.float64)
+    else:
+        sums = np.minimum(_sum_runs(totals, starts), SATURATION)
+    return keys[starts], sums
+
+
+def _blocks(
+    keys: IntArray, totals: FloatArray | None, layout: Layout, max_elements: int | None
+) -> tuple[IntArray, FloatArray, _Blocks]:
+    pairs, sums = pair_totals(keys, totals)
+    blocks = _Blocks.of(pairs, layout)
+    if max_elements is None:
+        return pairs, sums, blocks
+    return blocks.keep(blocks.among_first_blocks(max_elements), pairs, sums)
+
+
+def _add_exactly(codes: IntArray, integers: FloatArray, out: IntArray) -> None:
+    """Add integers below 2^31 to sums; each slice is exact in float64."""
+    for start in range(0, codes.size, _EXACT_SLICE):
+        part = slice(start, start + _EXACT_SLICE)
+        out += np.bincount(codes[part], integers[part], minlength=out.size).astype(np.int64)
+
+
+def _changes(values: IntArray) -> BoolArray:
+    """(n,) whether a value differs from the one before; true for the first."""
+    new = np.ones(values.size, dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return new
+
+
+def _sum_runs(values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
+    """(b,) sums of the runs that begin at starts; unlike reduceat, also of none."""
+    return np.add.reduceat(values, starts) if starts.size else values[:0]
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The blocks (user, cell) in which sorted pairs lie."""
+
+    size: int
+    starts: IntArray  # (b,) first pair of each block
+    cell: IntArray  # (b,) its cell
+    user: IntArray  # (b,) its user
+
+    @staticmethod
+    def of(pairs: IntArray, layout: Layout) -> _Blocks:
+        owner = pairs >> layout.item_bits
+        new = _changes(owner)
+        if layout.cell_of is None:
+            starts = np.flatnonzero(new)
+            cell = owner[starts] & ((1 << layout.cell_bits) - 1)
+        elif layout.cells == 1:
+            starts = np.flatnonzero(new)
+            cell = np.zeros(starts.size, dtype=np.int64)
+        else:
+            cells = layout.cell_of[pairs & ((1 << layout.item_bits) - 1)]
+            starts = np.flatnonzero(new | _changes(cells))
+            cell = cells[starts]
+        return _Blocks(pairs.size, starts, cell, owner[starts] >> layout.cell_bits)
+
+    @property
+    def lengths(self) -> IntArray:
+        return np.diff(self.starts, append=self.size)
+
+    def among_first_blocks(self, limit: int) -> BoolArray:
+        """(pairs,) whether the pair's block is among the first so many of its user."""
+        new_user = np.flatnonzero(np.diff(self.user, prepend=-1))
+        rank = np.arange(self.starts.size)
+        rank -= np.repeat(new_user, np.diff(new_user, append=self.starts.size))
+        return np.repeat(rank < limit, self.lengths)
+
+    def among_first_items(self, limit: int) -> BoolArray:
+        """(pairs,) whether the pair is among the first so many of its block."""
+        return np.arange(self.size) - np.repeat(self.starts, self.lengths) < limit
+
+    def keep(
+        self, kept: BoolArray, pairs: IntArray, sums: FloatArray
+    ) -> tuple[IntArray, FloatArray, _Blocks]:
+        """The kept pairs and their blocks; what is kept of a block is its beginning."""
+        if kept.all():
+            return pairs, sums, self
+        lengths = _sum_runs(kept.astype(np.int64), self.starts)
+        left = lengths > 0
+        starts = (np.cumsum(lengths) - lengths)[left]
+        blocks = _Blocks(int(lengths.sum()), starts, self.cell[left], self.user[left])
+        return pairs[kept], sums[kept], blocks
+
+    def norms(self, sums: FloatArray, norm: Literal["l2", "l1"]) -> FloatArray:
+        """(b,) the norm of each block; the order of summation is that of the codes."""
+        if norm == "l1":
+            return np.asarray(_sum_runs(sums, self.starts))
+        return np.asarray(np.sqrt(_sum_runs(sums * sums, self.starts)))
+
+    def clip(self, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
+        """(pairs,) each block scaled to its bound and truncated to the grid, in grid steps."""
+        row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
+        radius, one = grid.radius[row], unit / grid.step[row]
+        norms = self.norms(sums, grid.norm)
+        with np.errstate(divide="ignore"):
+            # Blocks within the bound are scaled by `one`; for counts a power of two, exactly.
+            scale = np.where(norms * one <= radius, one, radius / norms * _SAFETY)
+        integers = np.repeat(scale, self.lengths)
+        np.floor(np.multiply(sums, integers, out=integers), out=integers)
+        self._shrink(integers, grid.limit[row], grid.norm)
+        return integers
+
+    def _shrink(self, integers: FloatArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
+        """Check the norm of every block in integers; shrink one that rounding took over."""
+        exact = integers.astype(np.int64)
+        reached = _sum_runs(exact * exact if norm == "l2" else exact, self.starts)
+        for block in np.flatnonzero(reached > limit):
+            part = slice(self.starts[block], self.starts[block] + self.lengths[block])
+            z = exact[part]
+            while int((z * z if norm == "l2" else z).sum()) > limit[block]:
+                z = np.maximum(z - (z >> 20) - 1, 0)
+            integers[part] = z

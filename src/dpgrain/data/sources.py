@@ -1,0 +1,256 @@
+"""What a table is read from: files, Arrow tables, data frames, DuckDB relations.
+
+A source tells its columns and hands DuckDB something to select from, as often as asked; nothing is
+loaded before a release needs it.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain.errors import DataError, ParameterError, SchemaError
+
+_PARQUET = (".parquet", ".pq")
+_CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_counter = itertools.count()
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    @property
+    def name(self) -> str:
+        """What messages and reports call it."""
+
+    @property
+    def untyped(self) -> bool:
+        """Whether text columns may hold numbers, as in CSV."""
+
+    def columns(self) -> dict[str, str]:
+        """Column name → DuckDB type, from the schema alone."""
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Something to put after FROM, good for one query."""
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what DuckDB raises into one sentence; its own text may quote rows, so it is chained."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise DataError(
+            f"{name} needs more memory or spill space than allowed; raise memory= in dg.read, "
+            "or free disk space in the temporary folder (TMPDIR)."
+        ) from error
+    except duckdb.IOException as error:
+        if any(word in str(error).lower() for word in ("no space", "disk", "write", "temp")):
+            raise DataError(
+                f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR "
+                "to a disk with room."
+            ) from error
+        raise DataError(
+            f"{name} cannot be read; check that it exists, is readable and is a whole file."
+        ) from error
+    except duckdb.Error as error:
+        raise DataError(
+            f"{name} cannot be read to its end; check that every file is whole and of one schema."
+        ) from error
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Parquet or CSV files; CSV columns are text, except where ``types`` says otherwise.
+
+    Guessing types from rows would make the result's form depend on one person's row; a value that
+    does not fit its stated type is a null.
+    """
+
+    paths: tuple[str, ...]
+    delimiter: str = ","
+    types: Mapping[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The file, or the first of several."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"The file {self.paths[0]!r}{more}"
+
+    @property
+    def untyped(self) -> bool:
+        """True for CSV."""
+        return self.paths[0].lower().endswith(_CSV)
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type, from the Parquet footer or the CSV header."""
+        if self.untyped:
+            types = {} if self.types is None else dict(self.types)
+            header = _csv_header(self.paths[0], self.delimiter)
+            unknown = [column for column in types if column not in header]
+            if unknown:
+                raise SchemaError(
+                    f"types names column {unknown[0]!r}, which {self.name} lacks; "
+                    f"it has {', '.join(header)}."
+                )
+            return {column: types.get(column, "VARCHAR").upper() for column in header}
+        with reading(self.name), duckdb.connect(":memory:") as connection:
+            return _described(connection, self.attach(connection))
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """A table function over the files."""
+        files = "[" + ", ".join(text(path) for path in self.paths) + "]"
+        if not self.untyped:
+            return f"read_parquet({files})"
+        columns = self.columns()
+        raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
+        cast = ", ".join(
+            f"TRY_CAST({quoted(column)} AS {kind}) AS {quoted(column)}"
+            for column, kind in columns.items()
+        )
+        return (
+            f"(SELECT {cast} FROM read_csv({files}, auto_detect=false, header=true, "
+            f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
+            "null_padding=true, ignore_errors=true, strict_mode=false))"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowSource:
+    """An Arrow table in memory."""
+
+    table: pa.Table
+    name: str = "The table"
+    untyped: bool = False
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type."""
+        with reading(self.name), duckdb.connect(":memory:") as connection:
+            return _described(connection, self.attach(connection))
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The name it is registered under."""
+        return _register(connection, self.table)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationSource:
+    """A DuckDB relation on a connection of the caller's; each query runs it again."""
+
+    relation: duckdb.DuckDBPyRelation
+    name: str = "The relation"
+    untyped: bool = False
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type."""
+        types = (str(kind) for kind in self.relation.types)
+        return dict(zip(self.relation.columns, types, strict=True))
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The name a fresh stream of its rows is registered under."""
+        with reading(self.name):
+            return _register(connection, self.relation.to_arrow_reader(1 << 17))
+
+
+def source_of(data: Any, *, delimiter: str = ",", types: Mapping[str, str] | None = None) -> Source:
+    """The source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
+
+    Raises:
+        ParameterError: if it is none of these.
+        DataError: if no such file exists.
+    """
+    if isinstance(data, str | Path):
+        return FileSource(_paths([data]), delimiter, types)
+    if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
+        return FileSource(_paths(data), delimiter, types)
+    if isinstance(data, duckdb.DuckDBPyRelation):
+        return RelationSource(data)
+    if isinstance(data, pa.Table):
+        return ArrowSource(data)
+    if isinstance(data, pa.RecordBatchReader):
+        return ArrowSource(data.read_all())
+    module = type(data).__module__.partition(".")[0]
+    if module == "pandas":
+        return ArrowSource(_from_pandas(data), "The data frame")
+    if module == "polars":
+        frame = data.collect() if hasattr(data, "collect") else data
+        return ArrowSource(frame.to_arrow(), "The data frame")
+    raise ParameterError(
+        "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
+        f"data frame or a DuckDB relation, not {type(data).__name__}."
+    )
+
+
+def quoted(identifier: str) -> str:
+    """An SQL identifier."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """An SQL string."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
+    paths: list[str] = []
+    for pattern in map(str, patterns):
+        found = sorted(glob.glob(pattern, recursive=True)) or [pattern]
+        paths.extend(found)
+    for path in paths:
+        if not path.lower().endswith(_PARQUET + _CSV):
+            raise ParameterError(
+                f"source {path!r} must end in .parquet, .csv or .csv.gz; convert or rename it."
+            )
+        if not Path(path).is_file():
+            raise DataError(f"The file {path!r} does not exist; check the path.")
+    if len({path.lower().endswith(_CSV) for path in paths}) > 1:
+        raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
+    return tuple(paths)
+
+
+def _csv_header(path: str, delimiter: str) -> list[str]:
+    opened = (
+        gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open(encoding="utf-8-sig")
+    )
+    try:
+        with opened as file:
+            header = next(csv.reader(file, delimiter=delimiter), [])
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
+    if not header:
+        raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
+    return header
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    columns = {}
+    for name in frame.columns:
+        try:
+            columns[str(name)] = pa.Array.from_pandas(frame[name])
+        except (pa.ArrowException, TypeError) as error:
+            raise SchemaError(
+                f"column {str(name)!r} holds values of several types; cast it to one, "
+                "such as .astype(str)."
+            ) from error
+    return pa.table(columns)
+
+
+def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
+    name = f"source_{next(_counter)}"
+    connection.register(name, data)
+    return name
+
+
+def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+    rows = connection.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    return {row[0]: row[1] for row in rows}

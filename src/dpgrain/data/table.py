@@ -1,0 +1,160 @@
+"""``dg.read``: a table in which one user holds many records."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain.data.sources import Source, quoted, source_of
+from dpgrain.errors import ParameterError, SchemaError
+
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+_NUMBERS = _INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
+_NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+@dataclass(frozen=True, repr=False)
+class UserTable:
+    """A table of records, each of one user; made by :func:`read`.
+
+    Args:
+        source: where the rows come from.
+        user: the column that tells whose a record is; None if there is none, which leaves the
+            privacy unit ``Record`` only.
+        n_users: the public size of the roster, if known; never counted from the table.
+        schema: column name → DuckDB type.
+        memory: bytes of working memory that a release may use, besides the interpreter's own.
+        threads: threads that a release may use.
+    """
+
+    source: Source
+    user: str | None
+    n_users: int | None
+    schema: Mapping[str, str]
+    memory: int
+    threads: int
+
+    def require(self, column: str, role: str) -> None:
+        """Raise unless the table has the column; ``role`` says what for."""
+        if not isinstance(column, str):
+            raise ParameterError(f"{role} must be the name of a column, not {column!r}.")
+        if column not in self.schema:
+            raise SchemaError(
+                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}."
+            )
+
+    def is_integer(self, column: str) -> bool:
+        """Whether keys of this column are integers; otherwise they are text."""
+        return self.schema[column] in _INTEGERS
+
+    def key(self, column: str, role: str) -> str:
+        """The SQL of a column used as a key: integers stay integers, all else is text.
+
+        Raises:
+            SchemaError: if there is no such column, or it holds numbers with a fraction or lists.
+        """
+        self.require(column, role)
+        kind = self.schema[column]
+        if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
+            raise SchemaError(
+                f"{role} {column!r} has type {kind}, which cannot name things; "
+                "cast it to integer or text."
+            )
+        return f"CAST({quoted(column)} AS {'BIGINT' if self.is_integer(column) else 'VARCHAR'})"
+
+    def number(self, column: str, role: str) -> str:
+        """The SQL of a column of numbers; what is not a number is null.
+
+        Raises:
+            SchemaError: if there is no such column, or it cannot hold numbers.
+        """
+        self.require(column, role)
+        kind = self.schema[column]
+        may_hold = kind in _NUMBERS or kind.startswith("DECIMAL")
+        if not may_hold and not (self.source.untyped and kind == "VARCHAR"):
+            raise SchemaError(f"{role} {column!r} has type {kind}; it must hold numbers.")
+        return f"TRY_CAST({quoted(column)} AS DOUBLE)"
+
+    def check(self, item: str | None = None, weight: str | None = None) -> str:
+        """Report bad values in rows to the curator: **not private, not to be published**.
+
+        Args:
+            item: the item column to look at.
+            weight: the weight column to look at.
+
+        Returns:
+            A text with exact counts of null users and items, bad weights, duplicate rows, users and
+            the largest user. A release never fails on any of these: it follows fixed rules (rows
+            without user or item are left out, bad and negative weights count 0, duplicates add).
+        """
+        from dpgrain.data.engine import check
+
+        return check(self, item, weight)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
+        users = "not given" if self.n_users is None else f"{self.n_users:,}"
+        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns})"
+
+
+def read(
+    source: Any,
+    *,
+    user: str | None = None,
+    n_users: int | None = None,
+    types: Mapping[str, str] | None = None,
+    delimiter: str = ",",
+    memory: str | int = "1GB",
+    threads: int | None = None,
+) -> UserTable:
+    """Open a table in which one user holds many records; nothing is loaded yet.
+
+    Args:
+        source: a path or glob (or several) of Parquet or CSV files, an Arrow table, a pandas or Polars
+            data frame, or a DuckDB relation.
+        user: the column that tells whose a record is; without one only ``Record`` is offered.
+        n_users: the public number of enrolled users, with or without records. It is never counted
+            from the table, since that number is private; needed for means and the δ warning.
+        types: for CSV, column → SQL type; CSV columns are text otherwise, never guessed from rows.
+        delimiter: for CSV.
+        memory: working memory of a release, such as ``"1GB"`` or a number of bytes (at least 64 MB).
+        threads: threads of a release; by default one per core.
+
+    Raises:
+        DataError: if a file is missing or not readable.
+        SchemaError: if the user column is missing or cannot name users.
+        ParameterError: if another argument is out of range.
+
+    >>> import pyarrow as pa
+    >>> read(pa.table({"who": ["ann", "bob"], "word": ["yo", "bro"]}), user="who")
+    UserTable(user='who', n_users=not given, columns: who: VARCHAR, word: VARCHAR)
+    """
+    if n_users is not None:
+        n_users = _validate.integer(minimum=1, n_users=n_users)
+    if threads is not None:
+        threads = _validate.integer(minimum=1, threads=threads)
+    opened = source_of(source, delimiter=delimiter, types=types)
+    table = UserTable(
+        opened, user, n_users, opened.columns(), _bytes(memory), threads or os.cpu_count() or 1
+    )
+    if user is not None:
+        table.key(user, "user")
+    return table
+
+
+def _bytes(memory: str | int) -> int:
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        size = memory
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
+        if match is None:
+            raise ParameterError(f"memory must be such as '1GB' or '512MB', not {memory!r}.")
+        size = int(float(match[1]) * _UNITS.get(match[2], 1))
+    if size < 64 * 10**6:
+        raise ParameterError(f"memory must be at least 64MB, not {memory!r}.")
+    return size

@@ -1,0 +1,165 @@
+"""What a release promises, in one sentence and as a curve."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain.accounting import Event
+from dpgrain.errors import ParameterError
+from dpgrain.units import LEVELS, RELATIONS, Element, Level, Record, Relation, Unit, User
+
+_UNITS: dict[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
+
+_PROTECTED = {
+    "record": "any one record",
+    "element": "all records of any one user in one cell of {elements}",
+    "user": "all records of any one user",
+}
+_CHANGED = {
+    "zero_out": "{what} were removed",
+    "replace": "{what} were exchanged for others",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The promise of a release: unit, relation, ε, δ and what it rests on.
+
+    Args:
+        level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
+        elements: what the partition into elements is, in words; empty if there is none.
+        relation: the neighbouring relation.
+        delta: the δ at which :meth:`epsilon` answers by default.
+        event: what happened, which the curve is computed from.
+        public: what was taken as public and fixed beforehand, in words.
+        private: False where a seeded source was used, whose noise can be predicted.
+
+    The (ε, δ) holds for every table, whatever rows it has; nothing is assumed about the data.
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> event = Gaussian(5.0, Contribution(block="user"))
+    >>> promise = Guarantee("user", "", "zero_out", 1e-6, event)
+    >>> round(promise.epsilon(), 3), round(promise.epsilon(units=2), 3)
+    (0.834, 1.765)
+    """
+
+    level: Level
+    elements: str
+    relation: Relation
+    delta: float
+    event: Event
+    public: tuple[str, ...] = ()
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        _validate.one_of(LEVELS, level=self.level)
+        _validate.one_of(RELATIONS, relation=self.relation)
+        _validate.delta(allow_zero=True, delta=self.delta)
+
+    def epsilon(
+        self,
+        delta: float | None = None,
+        *,
+        units: int = 1,
+        relation: Relation | None = None,
+        unit: Unit | None = None,
+    ) -> float:
+        """The smallest ε promised: the granularity curve.
+
+        Args:
+            delta: by default the release's own.
+            units: how many units of one person (for ``User``: so many users).
+            relation: by default the release's own.
+            unit: by default the release's own; another asks what the same release promises, say, to a
+                ``User(max_elements=40)`` or to a ``Record()``. Infinite where nothing bounds it.
+
+        Raises:
+            ParameterError: if an argument is out of range.
+        """
+        return self.event.epsilon(
+            self.delta if delta is None else delta,
+            units=units,
+            relation=self.relation if relation is None else relation,
+            unit=_UNITS[self.level] if unit is None else unit,
+        )
+
+    def __add__(self, other: Guarantee) -> Guarantee:
+        """Both releases together, on the same people: losses compose, δ adds.
+
+        Raises:
+            ParameterError: if the two protect different units or use different relations.
+        """
+        mine = (self.level, self.elements, self.relation)
+        theirs = (other.level, other.elements, other.relation)
+        if mine != theirs:
+            raise ParameterError(
+                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
+                "for one unit, partition and relation."
+            )
+        return Guarantee(
+            self.level,
+            self.elements,
+            self.relation,
+            min(self.delta + other.delta, math.nextafter(1, 0)),
+            self.event + other.event,
+            tuple(dict.fromkeys(self.public + other.public)),
+            self.private and other.private,
+        )
+
+    def __str__(self) -> str:
+        what = _PROTECTED[self.level].format(elements=self.elements or "a partition")
+        changed = _CHANGED[self.relation].format(what=what)
+        if self.relation == "replace" and self.level == "element":
+            changed += " of the same cell"
+        elif self.relation == "zero_out" and self.level != "record":
+            changed += " (the user stays enrolled)"
+        rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
+        warning = "" if self.private else "NOT PRIVATE (made with a seeded random source): "
+        return (
+            f"{warning}{self.level.capitalize()}-level differential privacy with "
+            f"ε = {_shown(self.epsilon())} and δ = {self.delta:g}: nobody can tell from what is "
+            f"published, beyond these odds, whether {changed}.{rest}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The guarantee as plain JSON values."""
+        return {
+            "level": self.level,
+            "elements": self.elements,
+            "relation": self.relation,
+            "delta": self.delta,
+            "event": self.event.to_dict(),
+            "public": list(self.public),
+            "private": self.private,
+        }
+
+    def to_json(self) -> str:
+        """The guarantee as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Guarantee:
+        """The guarantee that :meth:`to_dict` described."""
+        event, public = Event.from_dict(values["event"]), tuple(values["public"])
+        return Guarantee(**{**values, "event": event, "public": public})
+
+    @staticmethod
+    def from_json(text: str) -> Guarantee:
+        """The guarantee that :meth:`to_json` wrote."""
+        return Guarantee.from_dict(json.loads(text))
+
+
+def _named(level: str, elements: str, relation: str) -> str:
+    return f"{level} ({elements or 'no partition'}, {relation})"
+
+
+def _shown(epsilon: float) -> str:
+    """ε with six digits, rounded up: a printed ε is never below the true one."""
+    if epsilon == 0 or math.isinf(epsilon):
+        return f"{epsilon:g}"
+    digits = 6 - math.ceil(math.log10(epsilon))
+    return f"{math.ceil(epsilon * 10**digits) / 10**digits:g}"

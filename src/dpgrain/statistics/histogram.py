@@ -1,0 +1,289 @@
+"""``dg.histogram``: how much of each item the users hold, with a true promise."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from dpgrain import _validate
+from dpgrain.accounting import Gaussian, Laplace, Selection
+from dpgrain.data.blocks import Blocks, public_domain
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.engine import Dictionary, Engine
+from dpgrain.data.kernel import FloatArray, Grid, IntArray
+from dpgrain.data.table import UserTable
+from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.noise import RandomState, Source, discrete_laplace, rounded_gaussian, source_of
+from dpgrain.progress import Progress
+from dpgrain.statistics.bounds import AutoClip, choose_bounds
+from dpgrain.statistics.plan import HistogramPlan, checked, grid_bits, make_plan, noise_sd
+from dpgrain.statistics.release import Histogram
+from dpgrain.units import Relation, Unit
+
+
+def histogram(
+    table: UserTable,
+    item: str,
+    *,
+    unit: Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    relation: Relation = "zero_out",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    domain: Any = None,
+    weight: str | None = None,
+    noise: Literal["gaussian", "laplace"] = "gaussian",
+    nonnegative: bool = False,
+    max_items: int = 1000,
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Histogram:
+    """Publish how much of each item the users hold, at the granularity of a privacy unit.
+
+    Args:
+        table: from :func:`dpgrain.read`.
+        item: the column of items.
+        unit: what is protected: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: the promised ε, above 0.
+        delta: the promised δ, in (0, 1); 0 is right only for Laplace noise.
+        relation: ``"zero_out"`` or ``"replace"``.
+        clip: the norm to which each unit's data are clipped (l2; l1 under Laplace noise): a public
+            number, or ``"auto"`` to choose one bound per cell privately with a share of the budget.
+        domain: the public list of items, each of which is published; by default the keys of a public
+            mapping given as the unit's partition; without one, items are first selected privately.
+        weight: a column of what each record counts; 1 by default. Negative weights count 0.
+        noise: ``"gaussian"``, or ``"laplace"`` for pure ε-DP.
+        nonnegative: set negative estimates to 0 (free post-processing).
+        max_items: where items are selected privately: at most so many items of one unit take part.
+        random_state: a seed, for tests and research: the release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
+
+    Returns:
+        A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum of
+        clipped contributions, with its guarantee.
+
+    Raises:
+        ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
+        DataError: if the source cannot be read; nothing is released then.
+
+    Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table; the guarantee's
+    curve answers for more units and other units. Source: element-level paper, eq. (9), with the exact
+    Gaussian curve in place of Lemma 3.2(ii), which is false; sums and noise are integers.
+
+    >>> import pyarrow as pa
+import pyarrow.compute
+    >>> from dpgrain import Element, read
+    >>> words = read(pa.table({"who": [1, 1, 2], "word": ["yo", "yo", "bro"]}), user="who")
+    >>> release = histogram(words, "word", unit=Element("word"), epsilon=1, delta=1e-6, clip=2.0,
+    ...                     domain=["bro", "hello", "yo"])
+    >>> len(release), round(release.guarantee.epsilon(), 6)
+    (3, 1.0)
+    """
+    rule = checked(epsilon, delta, relation, clip, noise)
+    # Laplace noise needs no δ: the promise made is the stronger one.
+    delta = 0.0 if noise == "laplace" else delta
+    max_items = _validate.integer(minimum=1, max_items=max_items)
+    source = source_of(random_state)
+    if not isinstance(table, UserTable):
+        raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+    table.key(item, "item")
+    if weight is not None:
+        table.number(weight, "weight")
+    blocks = Blocks.of(unit, table, item)
+    if blocks.block == "record" and weight is None and isinstance(rule, AutoClip):
+        # Every record counts 1: nothing to choose.
+        rule = 1.0
+    asked = _Asked(item, weight, unit, blocks, epsilon, delta, relation, rule, noise, max_items)
+    items = public_domain(domain, blocks, table, item)
+    public = items is not None
+    plan = None if public else asked.plan(None)
+    with Engine(table) as engine, Progress(4, progress) as shown:
+        if plan is not None and plan.select is not None:
+            shown.stage("Selecting items")
+            held = engine.distinct(item, "item")
+            seen = Contributions(engine, item, weight, blocks, held, public=False)
+            items = _select(seen, plan.select, source)
+        data = Contributions(
+            engine, item, weight, blocks, items, public=public, unit=asked.weight_unit
+        )
+        plan = plan or asked.plan(data.dictionary)
+        _warn_of_delta(plan, table.n_users, stacklevel=2)
+        if isinstance(rule, AutoClip):
+            shown.stage("Choosing clipping bounds")
+            bounds = _choose(data, plan, rule, source)
+        else:
+            bounds = np.array([rule])
+        shown.stage("Adding up")
+        grid = Grid(bounds, grid_bits(plan.sums.noise_multiplier), plan.sums.contribution.norm)
+        sums = data.sums(grid)
+        shown.stage("Adding noise")
+        row = data.dictionary.cell_rows(bounds.size)
+        # Modulo 2^64, as the sums are: post-processing of adding without bound.
+        sums += _noise(plan.sums, plan.sums.noise_multiplier * grid.radius[row], source)
+    release = Histogram(
+        data.dictionary.items,
+        sums * grid.step[row],
+        noise_sd(plan.sums) * bounds[row],
+        bounds[row],
+        Guarantee(
+            unit.level,
+            blocks.named,
+            relation,
+            delta,
+            plan.event,
+            asked.public(table, data.dictionary if public else None),
+            source.private,
+        ),
+        asked.in_words(table),
+        noise,
+    )
+    return release.without_negatives() if nonnegative else release
+
+
+def _select(data: Contributions, event: Selection, source: Source) -> pa.Array:
+    """The items whose noisy indicator count reaches the threshold, sorted by name."""
+    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
+    sums = data.sums(grid, indicator=True, max_items=event.max_items)
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    threshold = math.ceil(event.threshold / float(grid.step[0]))
+    passed = sums + rounded_gaussian(scale, source=source) >= threshold
+    selected = data.dictionary.items.filter(pa.array(passed))
+    return selected.take(pa.compute.sort_indices(selected))
+
+
+def _choose(
+    data: Contributions, plan: HistogramPlan, rule: AutoClip, source: Source
+) -> FloatArray:
+    """Choose the clipping bound of each cell from noisy counts of block norms."""
+    event = plan.bounds
+    if event is None:
+        raise ParameterError("clip must be given.")
+    counts = data.norm_counts(rule.edges, event.contribution.norm)
+    noise = _noise(event, np.full(counts.size, event.noise_multiplier), source)
+    return choose_bounds(
+        (counts + noise.reshape(counts.shape)).astype(np.float64),
+        rule.edges,
+        noise_sd(event),
+        data.dictionary.cell_sizes,
+        noise_sd(plan.sums),
+    )
+
+
+def _noise(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
+    sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
+    return sample(scale, source=source)
+
+
+def _warn_of_delta(plan: HistogramPlan, n_users: int | None, *, stacklevel: int) -> None:
+    """Warn where δ allows publishing somebody's data outright with real odds."""
+    if n_users is None or plan.level == "record":
+        return
+    cells = (plan.sums.contribution.cells or 1) if plan.level == "element" else 1
+    largest = 1 / (10 * n_users * cells)
+    if plan.delta > largest:
+        warnings.warn(
+            f"delta = {plan.delta:g} is large for {n_users:,} users"
+            f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
+            "publishing the data of each unit outright with probability delta keeps the promise.",
+            DeltaWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The public parameters of one histogram."""
+
+    item: str
+    weight: str | None
+    unit: Unit
+    blocks: Blocks
+    epsilon: float
+    delta: float
+    relation: Relation
+    rule: float | AutoClip
+    noise: Literal["gaussian", "laplace"]
+    max_items: int
+
+    def plan(self, domain: Dictionary | None) -> HistogramPlan:
+        """Calibrate every part; the dictionary is given where the domain is public."""
+        by_item = self.blocks.block == "element" and self.blocks.column is None
+        own = by_item and self.blocks.elements is None
+        items, cells, single = None, None, own
+        if domain is not None:
+            items = len(domain.items)
+            if by_item:
+                cells = int(domain.cell_sizes.size)
+                single = bool((domain.cell_sizes == 1).all())
+        alone = own or self.blocks.block == "record"
+        return make_plan(
+            self.blocks.contribution(
+                items=items,
+                cells=cells,
+                single=single,
+                norm="l1" if self.noise == "laplace" else "l2",
+            ),
+            level=self.unit.level,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            relation=self.relation,
+            noise=self.noise,
+            clip=self.rule,
+            select_items=None if domain is not None else 1 if alone else self.max_items,
+            items=items,
+            record_value=1.0 if self.weight is None else None,
+        )
+
+    @property
+    def weight_unit(self) -> float:
+        """What weights are truncated to: a power of two far below the bounds."""
+        if isinstance(self.rule, AutoClip):
+            return 2.0 ** (math.floor(math.log2(self.rule.low)) - 10)
+        return 2.0 ** (math.floor(math.log2(self.rule)) - 30)
+
+    def public(self, table: UserTable, domain: Dictionary | None) -> tuple[str, ...]:
+        """What was taken as public and fixed beforehand, in words."""
+        facts = []
+        if domain is not None:
+            facts.append(f"the list of {len(domain.items):,} items")
+        else:
+            facts.append("no list of items (they were selected with noise)")
+        if self.blocks.named:
+            facts.append(f"the partition into elements ({self.blocks.named})")
+        if self.blocks.max_elements is not None:
+            facts.append(
+                f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
+                "fixed order"
+            )
+        if isinstance(self.rule, AutoClip):
+            facts.append(
+                f"clipping bounds between {self.rule.low:g} and {self.rule.high:g}, chosen with "
+                f"{self.rule.share:.0%} of the budget"
+            )
+        else:
+            facts.append(f"the clipping bound {self.rule:g}")
+        if table.n_users is not None:
+            facts.append(f"a roster of {table.n_users:,} users")
+        return tuple(facts)
+
+    def in_words(self, table: UserTable) -> dict[str, str]:
+        """What was asked for, for the report."""
+        auto = isinstance(self.rule, AutoClip)
+        return {
+            "table": table.source.name.removeprefix("The file "),
+            "item": self.item,
+            "weight": self.weight or "1 for each record",
+            "user": table.user or "none",
+            "unit": self.unit.level,
+            "elements": self.blocks.named or "none",
+            "relation": self.relation,
+            "clip": "auto (one bound per cell, chosen privately)" if auto else f"{self.rule:g}",
+            "noise": self.noise,
+        }

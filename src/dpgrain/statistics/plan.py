@@ -1,0 +1,323 @@
+"""What a histogram will cost and how accurate it can be, before anything is spent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from dpgrain import _validate
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    Selection,
+    calibrate_laplace,
+    gaussian_multipliers,
+    selection_leak,
+)
+from dpgrain.errors import ParameterError
+from dpgrain.statistics.bounds import AutoClip
+from dpgrain.units import Element, Level, Record, Relation, Unit, User
+
+# Selecting unknown items gets this share of μ², and this share of δ for names below the threshold.
+SELECTION_SHARE = 0.3
+SELECTION_DELTA = 0.1
+# The grid: see `grid_bits`.
+_NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
+_Sums = TypeVar("_Sums", Gaussian, Laplace)
+_OWN: dict[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
+
+
+@dataclass(frozen=True)
+class HistogramPlan:
+    """The events of a histogram, calibrated to one promise, and the error to expect.
+
+    Args:
+        level: the protected unit.
+        relation: the neighbouring relation.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        select: how unknown items are selected, if they are.
+        bounds: the noisy norms from which clipping bounds are chosen, if they are.
+        sums: the noisy sums.
+        clip: the clipping bound, or None where it is chosen privately.
+        items: the public number of items, if known.
+    """
+
+    level: Level
+    relation: Relation
+    epsilon: float
+    delta: float
+    select: Selection | None
+    bounds: Gaussian | Laplace | None
+    sums: Gaussian | Laplace
+    clip: float | None = None
+    items: int | None = None
+
+    @property
+    def event(self) -> Event:
+        """All that will happen, as the accountant sees it."""
+        first, *rest = [e for e in (self.select, self.bounds, self.sums) if e is not None]
+        event: Event = first
+        for other in rest:
+            event = event + other
+        return event
+
+    @property
+    def std_error(self) -> float:
+        """Standard error of the noise of one item, in clipping bounds; times ``clip`` if known."""
+        return noise_sd(self.sums) * (1.0 if self.clip is None else self.clip)
+
+    @property
+    def expected_error(self) -> float:
+        """Expected l2 error of all estimates that is due to noise; the bias of clipping comes on top.
+
+        In units of the bound where that is chosen privately; for one item where the number of
+        items is not public.
+        """
+        return self.std_error * math.sqrt(1 if self.items is None else self.items)
+
+    def __str__(self) -> str:
+        of = "" if self.clip is not None else " clipping bounds of the item's cell"
+        lines = [
+            f"{self.level}-level, {self.relation}, ε = {self.epsilon:g}, δ = {self.delta:g}:",
+            f"  standard error of the noise, each item: {self.std_error:.6g}{of}",
+            f"  95% of estimates within: ±{1.96 * self.std_error:.6g}{of}",
+        ]
+        if self.items is not None:
+            lines.append(
+                f"  expected l2 error over {self.items:,} items: {self.expected_error:.6g}{of}"
+            )
+        if self.select is not None:
+            lines.append(
+                f"  an item is named once its noisy weighted count reaches {self.select.threshold:.4g}"
+            )
+        lines.append("  clipping adds a bias that depends on the data and is not known beforehand.")
+        return "\n".join(lines)
+
+
+def noise_sd(event: Gaussian | Laplace) -> float:
+    """Standard deviation of an event's noise in clipping bounds."""
+    spread = math.sqrt(2.0) if isinstance(event, Laplace) else 1.0
+    return spread * event.noise_multiplier
+
+
+def make_plan(
+    contribution: Contribution,
+    *,
+    level: Level,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    noise: str,
+    clip: float | AutoClip,
+    select_items: int | None,
+    items: int | None,
+    record_value: float | None = None,
+) -> HistogramPlan:
+    """Split one (ε, δ) over the parts of a histogram and find each part's noise.
+
+    Args:
+        contribution: how blocks enter the sums.
+        level: the protected unit.
+        epsilon: the promised ε.
+        delta: the promised δ; 0 under Laplace noise.
+        relation: the neighbouring relation.
+        noise: ``"gaussian"`` or ``"laplace"``.
+        clip: a fixed bound, or how to choose bounds.
+        select_items: at most so many items of one block take part in selecting unknown items;
+            None where the domain is public.
+        items: the public number of items, if known.
+        record_value: what every record counts, if they all count the same.
+    """
+    unit = _OWN[level]
+    # Which bin a block falls into is one of several coordinates, and any record may change it.
+    binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
+    auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
+    if noise == "laplace":
+        bins, sums = _laplace_events(contribution, binned, auto, epsilon, relation, unit)
+        sums = _with_record_size(sums, record_value, bound, items)
+        return HistogramPlan(level, relation, epsilon, delta, None, bins, sums, bound, items)
+    shares = {"select": SELECTION_SHARE if select_items else 0.0}
+    shares["bounds"] = (1 - shares["select"]) * (auto.share if auto else 0.0)
+    shares["sums"] = 1 - shares["select"] - shares["bounds"]
+    indicator = replace(binned, coordinates="one" if select_items == 1 else "nonnegative")
+    parts = {"select": indicator, "bounds": binned, "sums": contribution}
+    named = [name for name, share in shares.items() if share > 0]
+    leak = SELECTION_DELTA * delta if select_items else 0.0
+    multipliers = dict(
+        zip(
+            named,
+            gaussian_multipliers(
+                epsilon,
+                delta - leak,
+                [parts[name] for name in named],
+                [shares[name] for name in named],
+                relation,
+                unit,
+            ),
+            strict=True,
+        )
+    )
+    select = None
+    if select_items:
+        select = _selection(multipliers["select"], leak, select_items, indicator, relation, unit)
+    gaussian = Gaussian(multipliers["sums"], contribution)
+    return HistogramPlan(
+        level,
+        relation,
+        epsilon,
+        delta,
+        select,
+        Gaussian(multipliers["bounds"], binned) if auto else None,
+        _with_record_size(gaussian, record_value, bound, items),
+        bound,
+        items,
+    )
+
+
+def grid_bits(noise_multiplier: float) -> int:
+    """How many bits of a clipping bound the grid keeps, for noise of about 2^32 grid steps.
+
+    Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.02% of the
+    noise; coarse enough that exact sampling stays fast.
+
+    Raises:
+        ParameterError: if the noise is too large for any grid.
+    """
+    bits = min(_NOISE_BITS - math.ceil(math.log2(noise_multiplier)), _MAX_BITS)
+    if bits < _MIN_BITS:
+        raise ParameterError(
+            f"epsilon and delta ask for noise of {noise_multiplier:.3g} clipping bounds, more than "
+            f"2^{_NOISE_BITS - _MIN_BITS}; choose a larger epsilon."
+        )
+    return bits
+
+
+def _with_record_size(
+    event: _Sums, value: float | None, clip: float | None, items: int | None
+) -> _Sums:
+    """Add what one record can move, where that is known: its value plus truncation to the grid."""
+    if value is None or clip is None or items is None:
+        return event
+    # Truncation moves each coordinate of a block by less than one grid step, at most 2^(1−bits).
+    steps = float(items) if event.contribution.norm == "l1" else math.sqrt(items)
+    size = value / clip + steps * 2.0 ** (1 - grid_bits(event.noise_multiplier))
+    return replace(event, contribution=replace(event.contribution, record_size=size))
+
+
+def _laplace_events(
+    contribution: Contribution,
+    binned: Contribution,
+    auto: AutoClip | None,
+    epsilon: float,
+    relation: Relation,
+    unit: Unit,
+) -> tuple[Laplace | None, Laplace]:
+    bins, left = None, epsilon
+    if auto is not None:
+        spent = epsilon * auto.share
+        bins = calibrate_laplace(spent, contribution=binned, relation=relation, unit=unit)
+        # Rounding must not push the sum of both above ε.
+        left = (epsilon - spent) * (1 - 1e-12)
+    sums = calibrate_laplace(left, contribution=contribution, relation=relation, unit=unit)
+    return bins, sums
+
+
+def _selection(
+    noise_multiplier: float,
+    leak: float,
+    max_items: int,
+    contribution: Contribution,
+    relation: Relation,
+    unit: Unit,
+) -> Selection:
+    """The selection with the smallest threshold that gives away at most ``leak``."""
+    # The noise passes 40 standard deviations with probability below 10^-300.
+    low, high = 1.0, 1.0 + 40.0 * noise_multiplier
+    for _ in range(60):
+        middle = (low + high) / 2
+        event = Selection(noise_multiplier, middle, max_items, contribution)
+        low, high = (low, middle) if event.loss(1, relation, unit).leak <= leak else (middle, high)
+    return Selection(noise_multiplier, high, max_items, contribution)
+
+
+def plan_histogram(
+    *,
+    unit: Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    relation: Relation = "zero_out",
+    clip: float | AutoClip | str = "auto",
+    noise: str = "gaussian",
+    items: int | None = None,
+    cells: int | None = None,
+    max_items: int = 1000,
+    cell_of_item: bool = True,
+) -> HistogramPlan:
+    """The noise and the error to expect of :func:`dpgrain.histogram`, from public numbers alone.
+
+    Args:
+        unit: the privacy unit; what its partition is does not matter here.
+        epsilon: the promised ε.
+        delta: the promised δ; 0 only under Laplace noise.
+        relation: ``"zero_out"`` or ``"replace"``.
+        clip: a fixed bound or ``"auto"``; then errors are in units of the bound.
+        noise: ``"gaussian"`` or ``"laplace"``.
+        items: the public number of items; None if items have to be selected privately.
+        cells: the public number of cells, if the cell is a function of the item.
+        max_items: as for :func:`dpgrain.histogram`.
+        cell_of_item: whether the cell is a public function of the item.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    >>> plan = plan_histogram(unit=Element(), epsilon=1, delta=1e-5, clip=2.0, items=100)
+    >>> round(plan.std_error, 3), round(plan.expected_error, 2)
+    (7.461, 74.61)
+    """
+    if not isinstance(unit, Record | Element | User):
+        raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
+    bound = checked(epsilon, delta, relation, clip, noise)
+    bounded = isinstance(unit, User) and unit.max_elements is not None
+    single = items is not None and items in (cells, 1)
+    contribution = Contribution(
+        block="element" if bounded else unit.level,
+        layout="disjoint" if cell_of_item else "shared",
+        coordinates="one" if single else "nonnegative",
+        norm="l1" if noise == "laplace" else "l2",
+        max_elements=unit.max_elements if isinstance(unit, User) else None,
+        cells=cells,
+    )
+    if items is None and noise == "laplace":
+        raise ParameterError("items must be public under Laplace noise; give their number.")
+    return make_plan(
+        contribution,
+        level=unit.level,
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        noise=noise,
+        clip=bound,
+        select_items=None if items is not None else max_items,
+        items=items,
+    )
+
+
+def checked(
+    epsilon: float, delta: float, relation: str, clip: object, noise: str
+) -> float | AutoClip:
+    """Check the parameters that every histogram has; return the bound or how to choose it."""
+    _validate.positive(epsilon=epsilon)
+    _validate.one_of(("gaussian", "laplace"), noise=noise)
+    _validate.one_of(("zero_out", "replace"), relation=relation)
+    _validate.delta(allow_zero=noise == "laplace", delta=delta)
+    if clip == "auto":
+        return AutoClip()
+    if isinstance(clip, AutoClip):
+        return clip
+    if isinstance(clip, str):
+        raise ParameterError(f"clip must be 'auto', AutoClip(…) or a bound, not {clip!r}.")
+    return _validate.positive(clip=clip)
