@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from dpgrain.errors import DataError
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{str(path)!r} cannot be written; check the folder, its permissions and free space."
+        ) from error
 
 
 @contextmanager
@@ -17,23 +27,16 @@ def whole_file(path: Path) -> Iterator[Path]:
     Raises:
         DataError: if it cannot be written.
     """
-    part: Path | None = None
-    try:
+    with _writing(path), ExitStack() as stack:
         with tempfile.NamedTemporaryFile(
             dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix, delete=False
         ) as file:
             part = Path(file.name)
+        stack.callback(part.unlink, missing_ok=True)
         yield part
         # A temporary file is readable by its owner only; a release is public.
         part.chmod(0o644)
         part.replace(path)
-    except OSError as error:
-        raise DataError(
-            f"{str(path)!r} cannot be written; check the folder, its permissions and free space."
-        ) from error
-    finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
 
 
 def check_writable(path: str | Path) -> None:
@@ -42,6 +45,9 @@ def check_writable(path: str | Path) -> None:
     Raises:
         DataError: if it cannot.
     """
-    with whole_file(Path(path).with_name(f".{Path(path).name}.check")) as part:
-        part.touch()
-    Path(path).with_name(f".{Path(path).name}.check").unlink(missing_ok=True)
+    path = Path(path)
+    with _writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(path)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            pass

@@ -44,7 +44,7 @@ class Guarantee:
     >>> event = Gaussian(5.0, Contribution(block="user"))
     >>> promise = Guarantee("user", "", "zero_out", 1e-6, event)
     >>> round(promise.epsilon(), 3), round(promise.epsilon(units=2), 3)
-    (0.834, 1.765)
+    (0.834, 1.766)
     """
 
     level: Level

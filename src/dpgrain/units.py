@@ -94,14 +94,22 @@ Unit: TypeAlias = Record | Element | User
 Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
 
 
+def _itself(item: Any) -> Hashable:
+    return item  # type: ignore[no-any-return]
+
+
 def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Hashable]]:
     """The multiset of records in each cell that has any."""
     cell_of: Callable[[Any], Hashable]
     if cell is None:
-        cell_of = lambda item: item  # noqa: E731
+        cell_of = _itself
     elif isinstance(cell, Mapping):
         # An item without a cell is its own, apart from every named cell.
-        cell_of = lambda item, names=cell: names.get(item, ("own", item))  # noqa: E731
+        names = cell
+
+        def cell_of(item: Any) -> Hashable:
+            return names.get(item, ("own", item))
+
     else:
         cell_of = cell
     groups: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)

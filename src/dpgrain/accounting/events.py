@@ -116,18 +116,20 @@ class Event(ABC):
             known = ", ".join(sorted(Event._kinds))
             raise ParameterError(f"event {name!r} is not known; this version knows {known}.")
         if isinstance(values.get("contribution"), dict):
-            parts = values["contribution"]
-            values["contribution"] = Contribution(
-                **{k: math.inf if v == "inf" else v for k, v in parts.items()}
-            )
+            parts: dict[str, Any] = values["contribution"]
+            values["contribution"] = Contribution(**_infinite(parts))
         if "events" in values:
             values["events"] = tuple(Event.from_dict(event) for event in values["events"])
-        return Event._kinds[name](**{k: math.inf if v == "inf" else v for k, v in values.items()})
+        return Event._kinds[name](**_infinite(values))
 
     @staticmethod
     def from_json(text: str) -> Event:
         """The event that :meth:`to_json` wrote."""
         return Event.from_dict(json.loads(text))
+
+
+def _infinite(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: math.inf if value == "inf" else value for key, value in values.items()}
 
 
 def _finite(value: Any) -> Any:

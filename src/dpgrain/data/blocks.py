@@ -112,7 +112,7 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, item: str) -> p
         item: its item column.
 
     Raises:
-        ParameterError: if ``missing="error"`` is asked of an unknown domain, or the domain is empty, repeats an item, or has the wrong type.
+        ParameterError: if the domain is empty, repeats an item, or has the wrong type.
     """
     if domain is None:
         if blocks.elements is None or blocks.elements.mapping is None:

@@ -173,7 +173,7 @@ def _arrow_table(source: Any) -> pa.Table:
     if isinstance(source, pa.Table):
         return source
     if isinstance(source, str | Path):
-        return _read_file(Path(source))
+        return read_file(Path(source))
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas"):
@@ -184,7 +184,12 @@ def _arrow_table(source: Any) -> pa.Table:
     )
 
 
-def _read_file(path: Path) -> pa.Table:
+def read_file(path: Path) -> pa.Table:
+    """Read a public Parquet or CSV file into memory.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
     import pyarrow.csv
     import pyarrow.parquet
 

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpgrain.data.elements import Elements, cell_codes
-from dpgrain.data.feed import Chunk, Feed
+from dpgrain.data.feed import Chunk, Feed, Scan
 from dpgrain.data.kernel import SATURATION, IntArray, Layout
 from dpgrain.data.sources import quoted, reading
 from dpgrain.data.table import UserTable
@@ -192,7 +191,8 @@ class Engine:
         self, item: str, *, weight: str | None = None, unit: float = 1.0
     ) -> Iterator[Chunk]:
         """Item codes of single records, and their values in multiples of ``unit``."""
-        return self._scan("CAST(items.code AS BIGINT)", item, weight, unit, "NULL", "")()
+        scan = self._scan("CAST(items.code AS BIGINT)", item, weight, unit, "NULL", "")
+        return scan()
 
     def _user_codes(self, shift: int) -> tuple[str, str]:
         """The SQL of a user's code, and the join it needs."""
@@ -220,7 +220,7 @@ class Engine:
 
     def _scan(
         self, key: str, item: str, weight: str | None, unit: float, cell: str, join: str
-    ) -> Any:
+    ) -> Scan:
         columns = [f"{self.table.key(item, 'item')} AS item", f"{cell} AS cell"]
         held = [self._held(self.table.key(item, "item"))]
         if self.table.user is not None:
@@ -260,7 +260,7 @@ class Engine:
 
 def _multiples(batch: pa.RecordBatch, unit: float) -> NDArray[np.float64]:
     values = batch.column("value").to_numpy() * (1 / unit)
-    return np.floor(np.minimum(values, SATURATION, out=values), out=values)
+    return np.asarray(np.floor(np.minimum(values, SATURATION, out=values), out=values))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import duckdb
 import pyarrow as pa
 
-from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -63,7 +63,10 @@ def reading(name: str) -> Iterator[None]:
         raise DataError(
             f"{name} cannot be read; check that it exists, is readable and is a whole file."
         ) from error
-    except duckdb.Error as error:
+    except DpgrainError:
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        # A stream of batches raises Arrow's exceptions, or OSError.
         raise DataError(
             f"{name} cannot be read to its end; check that every file is whole and of one schema."
         ) from error
@@ -107,7 +110,7 @@ class FileSource:
         with reading(self.name), duckdb.connect(":memory:") as connection:
             return _described(connection, self.attach(connection))
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
         """A table function over the files."""
         files = "[" + ", ".join(text(path) for path in self.paths) + "]"
         if not self.untyped:
@@ -204,7 +207,8 @@ def text(value: str) -> str:
 def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
     paths: list[str] = []
     for pattern in map(str, patterns):
-        found = sorted(glob.glob(pattern, recursive=True)) or [pattern]
+        # Path.glob takes no absolute pattern.
+        found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
         paths.extend(found)
     for path in paths:
         if not path.lower().endswith(_PARQUET + _CSV):
@@ -219,11 +223,9 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
-    opened = (
-        gzip.open(path, "rt") if path.endswith(".gz") else Path(path).open(encoding="utf-8-sig")
-    )
+    opener = gzip.open if path.endswith(".gz") else open
     try:
-        with opened as file:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
             header = next(csv.reader(file, delimiter=delimiter), [])
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error

@@ -1,14 +1,25 @@
-"""Clipping bounds chosen privately, one per cell."""
+"""Clipping bounds chosen privately, one per cell, from a noisy histogram of block norms."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from dpgrain import _validate
 from dpgrain.data.kernel import FloatArray, IntArray
 from dpgrain.errors import ParameterError
+
+# The probability that data without any large block open a bin too high.
+_FALSE_BIN = 1e-6
+# The expected share of false ones among the cells found in a bin.
+_FALSE_SHARE = 0.01
+# A cell where nothing is found is published as zeros, with next to no noise.
+_INVISIBLE = 1e-3
+# Cells minimised at once.
+_CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -16,41 +27,124 @@ class AutoClip:
     """Choose a clipping bound per cell from a noisy histogram of block norms.
 
     Args:
-        share: the share of the budget (of μ², or of ε under Laplace noise) that the choice gets.
+        share: the share of the budget (of μ², or of ε under Laplace noise) that the choice gets; by
+            default 10% where there is one bound to choose, 25% where there are several.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
+        ratio: between the edges of the bins; 4 serves some hundred users, 2 serves many more.
 
     Raises:
-        ParameterError: if the share is not in (0, 1) or the range is empty.
+        ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^48.
 
-    >>> AutoClip(share=0.2)
-    AutoClip(share=0.2, low=1.0, high=67108864.0)
+    >>> AutoClip(low=0.01, high=100.0).edges.round(2)
+    array([1.0000e-02, 4.0000e-02, 1.6000e-01, 6.4000e-01, 2.5600e+00,
+           1.0240e+01, 4.0960e+01, 1.6384e+02])
     """
 
-    share: float = 0.15
+    share: float | None = None
     low: float = 1.0
     high: float = 2.0**26
+    ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        _validate.fraction(share=self.share)
-        low = _validate.positive(low=self.low)
-        if not low < _validate.positive(high=self.high) <= low * 2.0**40:
-            raise ParameterError(f"high must lie above low={low:g} and below 2^40 times it, "
-                                 f"not {self.high!r}.")
+        if self.share is not None:
+            _validate.fraction(share=self.share)
+        low, high = _validate.positive(low=self.low), _validate.positive(high=self.high)
+        if not low < high <= low * 2.0**48:
+            raise ParameterError(
+                f"high must lie above low = {low:g}, by at most 2^48 times, not {high!r}."
+            )
+        if not 1 < _validate.positive(ratio=self.ratio) <= high / low:
+            raise ParameterError(f"ratio must lie above 1 and within high/low, not {self.ratio!r}.")
 
     @property
     def edges(self) -> FloatArray:
-        return bin_edges(self.low, self.high)
+        """The edges of the bins; the first also takes smaller norms, the last larger ones."""
+        steps = math.ceil(math.log(self.high / self.low) / math.log(self.ratio) - 1e-9)
+        return np.asarray(self.low * self.ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
-
-def bin_edges(low: float, high: float) -> FloatArray:
-    n = int(np.ceil(np.log2(high / low))) + 1
-    return low * 2.0 ** np.arange(n)
+    def share_of(self, *, one_bound: bool) -> float:
+        """The share of the budget; little where there is nothing to tell apart."""
+        if self.share is not None:
+            return self.share
+        return 0.1 if one_bound else 0.25
 
 
 def choose_bounds(
-    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, coordinates: IntArray,
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    coordinates: IntArray,
     noise_multiplier: float,
 ) -> FloatArray:
-    """Placeholder."""
-    return np.full(len(noisy_counts), edges[3])
+    """The clipping bound of every cell, from noisy counts of block norms: post-processing.
+
+    Args:
+        noisy_counts: (cells, bins) noisy numbers of blocks.
+        edges: (bins + 1,) a geometric sequence.
+        count_sd: standard deviation of the noise of a count.
+        coordinates: (cells,) number of items in each cell.
+        noise_multiplier: noise sd of the sums ÷ clipping bound.
+
+    A cell with blocks of norms x_i in m coordinates, clipped at r, loses at most T(r) = Σ(x_i − r)₊
+    and gets noise of energy m(r·noise_multiplier)². F(r) = T(r)² + m(r·noise_multiplier)² is minimised,
+    with T estimated from the counts:
+
+    - only bins up to the cell's top one (:func:`_top_bin`) count, negative counts as 0: one
+      noisy count in a far bin cannot move the bound, however wide the range;
+    - the next bin up counts with what exceeds two standard deviations, at most the top bin's
+      count: the tail rarely ends where it stops being visible;
+    - where nothing is found, the bound is a thousandth of the lowest edge.
+
+    T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so F is
+    convex, with its minimiser at max_j min(e_j, A_j S_j/(S_j² + m·noise_multiplier²)).
+
+    >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 4, 16, 64]), 4.0,
+    ...               np.array([1]), 4.0).round(1)
+    array([13.5])
+    """
+    cells, bins = noisy_counts.shape
+    bounds = np.full(cells, edges[0] * _INVISIBLE)
+    top = _top_bin(noisy_counts / count_sd)
+    found = np.flatnonzero(top >= 0)
+    # A bin's mass is spread evenly in log scale, over points about √2 apart.
+    parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
+    middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
+    points = (edges[0] * (edges[-1] / edges[0]) ** middle)[::-1]
+    index = np.arange(bins)
+    for start in range(0, found.size, _CHUNK):
+        rows = found[start : start + _CHUNK]
+        counts, last = noisy_counts[rows], top[rows, None]
+        kept = np.where(index <= last, np.maximum(counts, 0.0), 0.0)
+        most = np.take_along_axis(kept, last, axis=1)
+        excess = np.clip(counts - 2 * count_sd, 0.0, most)
+        kept = np.where(index == last + 1, excess, kept)
+        mass = np.repeat(kept / parts, parts, axis=1)[:, ::-1]
+        number, total = np.cumsum(mass, axis=1), np.cumsum(mass * points, axis=1)
+        noise = (coordinates[rows] * noise_multiplier**2)[:, None]
+        best = total * number / np.maximum(number**2 + noise, np.finfo(np.float64).tiny)
+        bounds[rows] = np.minimum(points, best).max(axis=1)
+    return np.asarray(np.maximum(bounds, edges[0] * _INVISIBLE))
+
+
+def _top_bin(scores: FloatArray) -> IntArray:
+    """(cells,) the highest bin of each cell that is believed to hold blocks; −1 where none is.
+
+    ``scores`` are counts in standard deviations. (1) No bin counts above the highest one that some
+    cell passes at the level _FALSE_BIN/(cells·bins). (2) In each bin up to there, the cells
+    found are those of Benjamini and Hochberg: the k best, for the largest k whose k-th score is
+    significant at the level _FALSE_SHARE·k/cells.
+    """
+    cells = len(scores)
+    top = np.full(cells, -1, dtype=np.int64)
+    sure = np.flatnonzero((scores > -ndtri(_FALSE_BIN / max(scores.size, 1))).any(axis=0))
+    if sure.size == 0:
+        return top
+    levels = -ndtri(_FALSE_SHARE * np.arange(1, cells + 1) / cells)
+    for b in range(int(sure[-1]) + 1):
+        column = scores[:, b]
+        ranked = np.sort(column[column >= levels[-1]])[::-1]
+        passed = np.flatnonzero(ranked >= levels[: ranked.size])
+        if passed.size:
+            top[column >= levels[passed[-1]]] = b
+    return top

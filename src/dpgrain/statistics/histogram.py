@@ -78,7 +78,6 @@ def histogram(
     Gaussian curve in place of Lemma 3.2(ii), which is false; sums and noise are integers.
 
     >>> import pyarrow as pa
-import pyarrow.compute
     >>> from dpgrain import Element, read
     >>> words = read(pa.table({"who": [1, 1, 2], "word": ["yo", "yo", "bro"]}), user="who")
     >>> release = histogram(words, "word", unit=Element("word"), epsilon=1, delta=1e-6, clip=2.0,
@@ -138,7 +137,7 @@ import pyarrow.compute
             relation,
             delta,
             plan.event,
-            asked.public(table, data.dictionary if public else None),
+            asked.public(table, plan, data.dictionary if public else None),
             source.private,
         ),
         asked.in_words(table),
@@ -158,14 +157,12 @@ def _select(data: Contributions, event: Selection, source: Source) -> pa.Array:
     return selected.take(pa.compute.sort_indices(selected))
 
 
-def _choose(
-    data: Contributions, plan: HistogramPlan, rule: AutoClip, source: Source
-) -> FloatArray:
+def _choose(data: Contributions, plan: HistogramPlan, rule: AutoClip, source: Source) -> FloatArray:
     """Choose the clipping bound of each cell from noisy counts of block norms."""
     event = plan.bounds
     if event is None:
         raise ParameterError("clip must be given.")
-    counts = data.norm_counts(rule.edges, event.contribution.norm)
+    counts = data.norm_counts(rule.edges[1:], event.contribution.norm)
     noise = _noise(event, np.full(counts.size, event.noise_multiplier), source)
     return choose_bounds(
         (counts + noise.reshape(counts.shape)).astype(np.float64),
@@ -243,12 +240,14 @@ class _Asked:
 
     @property
     def weight_unit(self) -> float:
-        """What weights are truncated to: a power of two far below the bounds."""
+        """What weights are truncated to: a power of two, so fine that 2^53 of it passes any bound."""
         if isinstance(self.rule, AutoClip):
-            return 2.0 ** (math.floor(math.log2(self.rule.low)) - 10)
-        return 2.0 ** (math.floor(math.log2(self.rule)) - 30)
+            return 2.0 ** (math.ceil(math.log2(self.rule.high)) - 48)
+        return 2.0 ** (math.floor(math.log2(self.rule)) - 38)
 
-    def public(self, table: UserTable, domain: Dictionary | None) -> tuple[str, ...]:
+    def public(
+        self, table: UserTable, plan: HistogramPlan, domain: Dictionary | None
+    ) -> tuple[str, ...]:
         """What was taken as public and fixed beforehand, in words."""
         facts = []
         if domain is not None:
@@ -263,9 +262,10 @@ class _Asked:
                 "fixed order"
             )
         if isinstance(self.rule, AutoClip):
+            share = self.rule.share_of(one_bound=plan.one_bound)
             facts.append(
                 f"clipping bounds between {self.rule.low:g} and {self.rule.high:g}, chosen with "
-                f"{self.rule.share:.0%} of the budget"
+                f"{share:.0%} of the budget"
             )
         else:
             facts.append(f"the clipping bound {self.rule:g}")

@@ -15,15 +15,15 @@ from dpgrain.accounting import (
     Selection,
     calibrate_laplace,
     gaussian_multipliers,
-    selection_leak,
 )
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
-# Selecting unknown items gets this share of μ², and this share of δ for names below the threshold.
+# Selecting unknown items gets this share of μ², and this share of δ for names below the threshold:
+# small, since k elements of one person cost k times it.
 SELECTION_SHARE = 0.3
-SELECTION_DELTA = 0.1
+SELECTION_DELTA = 0.01
 # The grid: see `grid_bits`.
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 _Sums = TypeVar("_Sums", Gaussian, Laplace)
@@ -55,6 +55,11 @@ class HistogramPlan:
     sums: Gaussian | Laplace
     clip: float | None = None
     items: int | None = None
+
+    @property
+    def one_bound(self) -> bool:
+        """Whether there is one clipping bound for all items, rather than one per cell."""
+        return one_bound(self.sums.contribution)
 
     @property
     def event(self) -> Event:
@@ -104,6 +109,12 @@ def noise_sd(event: Gaussian | Laplace) -> float:
     return spread * event.noise_multiplier
 
 
+def one_bound(contribution: Contribution) -> bool:
+    """Whether all blocks share one bound: there is one cell, or the cell is not told by the item."""
+    in_cells = contribution.block == "element" and contribution.layout == "disjoint"
+    return not in_cells or contribution.cells == 1
+
+
 def make_plan(
     contribution: Contribution,
     *,
@@ -136,12 +147,13 @@ def make_plan(
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
+    share = auto.share_of(one_bound=one_bound(contribution)) if auto else 0.0
     if noise == "laplace":
-        bins, sums = _laplace_events(contribution, binned, auto, epsilon, relation, unit)
+        bins, sums = _laplace_events(contribution, binned, share, epsilon, relation, unit)
         sums = _with_record_size(sums, record_value, bound, items)
         return HistogramPlan(level, relation, epsilon, delta, None, bins, sums, bound, items)
     shares = {"select": SELECTION_SHARE if select_items else 0.0}
-    shares["bounds"] = (1 - shares["select"]) * (auto.share if auto else 0.0)
+    shares["bounds"] = (1 - shares["select"]) * share
     shares["sums"] = 1 - shares["select"] - shares["bounds"]
     indicator = replace(binned, coordinates="one" if select_items == 1 else "nonnegative")
     parts = {"select": indicator, "bounds": binned, "sums": contribution}
@@ -211,14 +223,14 @@ def _with_record_size(
 def _laplace_events(
     contribution: Contribution,
     binned: Contribution,
-    auto: AutoClip | None,
+    share: float,
     epsilon: float,
     relation: Relation,
     unit: Unit,
 ) -> tuple[Laplace | None, Laplace]:
     bins, left = None, epsilon
-    if auto is not None:
-        spent = epsilon * auto.share
+    if share > 0:
+        spent = epsilon * share
         bins = calibrate_laplace(spent, contribution=binned, relation=relation, unit=unit)
         # Rounding must not push the sum of both above ε.
         left = (epsilon - spent) * (1 - 1e-12)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +81,8 @@ class Histogram:
 
     def to_pandas(self) -> pd.DataFrame:
         """As :meth:`to_arrow`, as a pandas frame."""
-        return self.to_arrow().to_pandas()
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def largest(self, count: int = 20) -> pa.Table:
         """The items with the largest estimates, largest first."""

@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test test-all check install clean
+
+# Tests run on every core; each worker computes on one thread.
+export OMP_NUM_THREADS ?= 1
+
+demo: $(VENV)/.runtime
+	$(BIN)/dpgrain demo --folder demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n auto
+
+# Also the long statistical and scale tests, and the browser test (needs chromium).
+test-all: $(VENV)/.dev
+	$(BIN)/pytest -n auto -m "slow or not slow"
+
+# Format, lint, types, doctests.
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q --doctest-modules src -m "not slow"
+
+install: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "dpgrain needs Python 3.11 or later; run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV) demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

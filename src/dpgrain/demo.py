@@ -1,0 +1,117 @@
+"""The demonstration: which words do members of the House use, without telling any one topic of any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dpgrain.data.elements import Elements
+from dpgrain.data.sources import text
+from dpgrain.data.table import UserTable, read
+from dpgrain.errors import DataError
+from dpgrain.statistics.histogram import histogram
+from dpgrain.statistics.release import Histogram
+from dpgrain.units import Element
+
+_EPSILON, _DELTA, _CLUSTERS = 1.0, 1e-8, 1000
+_DEFAULT_FOLDER = Path("../shared/data")
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demonstration made.
+
+    Args:
+        release: the histogram.
+        report: the path of its report.
+    """
+
+    release: Histogram
+    report: Path
+
+
+def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
+    """Run the demonstration and write ``report.html`` to a folder.
+
+    Args:
+        folder: made if it is missing.
+        say: called with each line for the reader.
+
+    Raises:
+        DataError: if the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"The folder {str(folder)!r} cannot be made; choose another.") from error
+    data = Path(os.environ.get("DPGRAIN_DATA", _DEFAULT_FOLDER))
+    if (data / "congress_word_counts.parquet").is_file():
+        say(f"Data: words of members of the US House, 2001-2021, from {data}.")
+        table, words = _congress(data)
+    else:
+        say("Data: a generated table (set DPGRAIN_DATA to a folder with the congress word counts).")
+        table, words = generated()
+    say(f"One element is all that one person said in one of {_CLUSTERS:,} clusters of words.")
+    release = histogram(
+        table,
+        "word",
+        weight="count",
+        unit=Element(words),
+        epsilon=_EPSILON,
+        delta=_DELTA,
+    )
+    return DemoResult(release, release.report(folder / "report.html"))
+
+
+def _congress(data: Path) -> tuple[UserTable, Elements]:
+    """Members of the House and how often each said each word; words clustered by public vectors."""
+    counts, vocabulary = data / "congress_word_counts.parquet", data / "congress_vocab.parquet"
+    rows = duckdb.connect(":memory:").sql(
+        f"SELECT user_id, word, counts.count FROM {text(str(counts))} counts "
+        f"JOIN {text(str(vocabulary))} USING (word_id)"
+    )
+    glove = np.load(data / "glove_twitter_25d_12k.npz")
+    clusters = Elements.kmeans(
+        glove["vectors"], _CLUSTERS, items=glove["words"].tolist(), random_state=0
+    )
+    return read(rows, user="user_id", n_users=1113), clusters
+
+
+def generated(users: int = 1000, vocabulary: int = 5000) -> tuple[UserTable, Elements]:
+    """A table of the same form: few people say much, few words are frequent, topics differ.
+
+    Args:
+        users: number of users.
+        vocabulary: number of words.
+
+    >>> table, words = generated(users=20, vocabulary=300)
+    >>> table.n_users
+    20
+    """
+    generator = np.random.default_rng(7)
+    syllables = [c + v for c in "bdfgklmnprstv" for v in "aeiou"]
+    names = [
+        "".join(syllables[i // len(syllables) ** j % len(syllables)] for j in range(3))
+        for i in range(vocabulary)
+    ]
+    topic = generator.integers(0, 20, vocabulary)
+    frequency = 1 / (np.arange(vocabulary) + 3.0) ** 1.1
+    parts = []
+    for user in range(users):
+        taste = generator.gamma(0.3, size=20)[topic] + 0.05
+        share = frequency * taste / (frequency * taste).sum()
+        count = generator.multinomial(int(generator.lognormal(9, 1.2)) + 20, share)
+        said = np.flatnonzero(count)
+        parts.append((np.full(said.size, user), said, count[said]))
+    who, word, count = (np.concatenate(part) for part in zip(*parts, strict=True))
+    rows = pa.table({"user_id": who, "word": pa.array(names).take(word), "count": count})
+    vectors = np.eye(20)[topic] + generator.normal(0, 0.3, (vocabulary, 20))
+    clusters = Elements.kmeans(vectors, min(_CLUSTERS, vocabulary), items=names, random_state=0)
+    return read(rows, user="user_id", n_users=users), clusters
