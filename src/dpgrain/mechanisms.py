@@ -112,8 +112,8 @@ def release_mean(
 
     Formal guarantee: (ε, δ)-DP for one element, provided that the stated sensitivity is right
     (non-finite values count 0, and f must keep its sensitivity with that rule). Values are truncated
-    to a grid, whose effect on the sensitivity is added. Source: element-level paper, eq. (6); the Gaussian with
-    its exact curve, since the printed variance is loose.
+    to a grid, whose effect on the sensitivity is added. Source: element-level paper, eq. (6); the
+    Gaussian with its exact curve, since the printed variance is loose.
 
     >>> mean = release_mean([1.0, 3.0], sensitivity=2.0, epsilon=1.0, noise="laplace")
     >>> mean.std_error > 1, round(mean.guarantee.epsilon(), 6)

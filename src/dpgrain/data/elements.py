@@ -220,32 +220,33 @@ def cell_codes(
         raise ParameterError(
             "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
         )
-    labels: list[str | None] = []
-    codes: dict[Hashable, int] = {}
-    result = np.empty(len(items), dtype=np.int64)
-    without: list[Any] = []
-    for i, item in enumerate(items):
-        key = _cell_of(elements, item, public=public)
-        if key is None:
-            without.append(item)
-            key, label = (None, item), f"own {item}"
-        else:
-            key, label = ("cell", key), f"cell {key}"
-        dropped = key[0] is None and elements.missing == "drop"
-        labels.append(None if dropped else label)
-        result[i] = -1 if dropped else codes.setdefault(key, len(codes))
+    cells = _cells_of(elements, items, public=public)
+    without = [item for item, cell in zip(items, cells, strict=True) if cell is None]
     if without and elements.missing == "error":
         shown = ", ".join(repr(item) for item in without[:3])
         raise ParameterError(
             f"{len(without)} items of the domain have no cell in {elements.name} ({shown}"
             f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
         )
-    return labels, result
+    number: dict[Hashable, int] = {}
+    codes = [-1 if cell is None else number.setdefault(cell, len(number)) for cell in cells]
+    labels = [None if cell is None else f"cell {cell}" for cell in cells]
+    if without and elements.missing == "own":
+        for i, cell in enumerate(cells):
+            if cell is None:
+                codes[i], labels[i] = len(number) + i, f"own {items[i]}"
+    return labels, np.array(codes, dtype=np.int64)
 
 
-def _cell_of(elements: Elements, item: Any, *, public: bool) -> Hashable | None:
+def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:
+    if elements.mapping is not None:
+        return list(map(elements.mapping.get, items))
     if public:
-        return elements.cell(item)
+        return list(map(elements.cell, items))
+    return [_cell_or_none(elements, item) for item in items]
+
+
+def _cell_or_none(elements: Elements, item: Any) -> Hashable | None:
     try:
         return elements.cell(item)
     except Exception:
