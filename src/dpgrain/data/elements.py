@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -64,7 +67,7 @@ class Elements:
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
-        cells = len(set(mapping.values()))
+        cells = len(set(_names(list(mapping.values()), public=True)) - {None})
         name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells"
         return Elements(name, mapping=mapping, missing=missing)
 
@@ -220,7 +223,7 @@ def cell_codes(
         raise ParameterError(
             "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
         )
-    cells = _cells_of(elements, items, public=public)
+    cells = _names(_cells_of(elements, items, public=public), public=public)
     without = [item for item, cell in zip(items, cells, strict=True) if cell is None]
     if without and elements.missing == "error":
         shown = ", ".join(repr(item) for item in without[:3])
@@ -228,9 +231,9 @@ def cell_codes(
             f"{len(without)} items of the domain have no cell in {elements.name} ({shown}"
             f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
         )
-    number: dict[Hashable, int] = {}
+    number: dict[str, int] = {}
     codes = [-1 if cell is None else number.setdefault(cell, len(number)) for cell in cells]
-    labels = [None if cell is None else f"cell {cell}" for cell in cells]
+    labels = [None if cell is None else f"cell {cell!r}" for cell in cells]
     if without and elements.missing == "own":
         for i, cell in enumerate(cells):
             if cell is None:
@@ -252,3 +255,50 @@ def _cell_or_none(elements: Elements, item: Any) -> Hashable | None:
     except Exception:
         # The item is somebody's datum: failing on it would publish that somebody holds it.
         return None
+
+
+def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
+    """The names of cells, None for no cell: cells are one if their names are.
+
+    What tells cells apart and what orders them must be the same function of the cell alone, or
+    what else is in the table would decide which elements of a user are kept.
+    """
+    known: dict[Any, str | None] = {}
+    names: list[str | None] = []
+    for cell in cells:
+        try:
+            key = (type(cell), cell)
+            if key not in known:
+                known[key] = None if cell is None else _name(cell)
+            names.append(known[key])
+        except Exception as error:
+            if public:
+                raise ParameterError(
+                    f"a cell must be text, a number, a date or a tuple of these, not {cell!r}; "
+                    "change the partition into elements."
+                ) from error
+            # As above: an item without a usable cell has none.
+            names.append(None)
+    return names
+
+
+def _name(cell: Any) -> str:
+    """One name for all that Python holds to be equal: 1, 1.0 and True are one cell, '1' another."""
+    if isinstance(cell, np.generic):
+        cell = cell.item()
+    if isinstance(cell, Decimal) and float(cell) == cell:
+        cell = float(cell)
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    match cell:
+        case int():
+            return int.__repr__(int(cell))
+        case str():
+            return str.__repr__(cell)
+        case tuple():
+            return "(" + ", ".join(map(_name, cell)) + ")"
+        case datetime.datetime() if cell.tzinfo is not None:
+            return repr(cell.astimezone(datetime.UTC))
+        case bytes() | float() | Decimal() | datetime.date() | datetime.time() | Enum():
+            return repr(cell)
+    raise TypeError(type(cell).__name__)
