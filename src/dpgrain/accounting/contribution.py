@@ -18,8 +18,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import LEVELS, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # How far apart two blocks of norm at most 1 can lie: the factor that `replace` costs.
 _REPLACE = {
@@ -39,11 +40,16 @@ class Contribution:
     Args:
         block: whose data one clipped block holds.
         layout: whether blocks of one person lie on disjoint or on shared coordinates.
-        coordinates: a block is one non-negative number, several, or signed.
+        coordinates: a block is one non-negative number, several, or signed. ``"one"`` of a record or
+            a user, or in the shared layout, says that the whole sum is one number.
         norm: the norm that is clipped.
         max_elements: the number of elements a user keeps, where the release enforces it.
         cells: the public number of cells, which bounds the elements a user can hold.
-        record_size: how far one record can move its block before clipping; infinite if unbounded.
+        record_size: the largest norm of what one record adds to its block before clipping; infinite
+            if unbounded.
+
+    Raises:
+        ParameterError: if a value is not one of these, or out of range.
 
     >>> Contribution().sensitivity(units=4)
     2.0
@@ -58,6 +64,18 @@ class Contribution:
     max_elements: int | None = None
     cells: int | None = None
     record_size: float = math.inf
+
+    def __post_init__(self) -> None:
+        _validate.one_of(LEVELS, block=self.block)
+        _validate.one_of(("disjoint", "shared"), layout=self.layout)
+        _validate.one_of(("one", "nonnegative", "signed"), coordinates=self.coordinates)
+        _validate.one_of(("l2", "l1"), norm=self.norm)
+        if self.max_elements is not None:
+            _validate.integer(minimum=1, max_elements=self.max_elements)
+        if self.cells is not None:
+            _validate.integer(minimum=0, cells=self.cells)
+        if self.record_size != math.inf:
+            _validate.non_negative(record_size=self.record_size)
 
     @property
     def replace_factor(self) -> float:
@@ -86,15 +104,21 @@ class Contribution:
             relation: ``"zero_out"`` or ``"replace"``.
             unit: the unit that changes; by default the one whose data is a block.
 
+        Raises:
+            ParameterError: if ``units`` is not a whole number of at least 1, or another argument is
+                not one of these.
+
         Infinite where nothing bounds it (a user with any number of elements).
         """
+        units = _validate.integer(minimum=1, units=units)
         if relation not in RELATIONS:
             raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
         level = unit_level(unit, self.block)
         condition = unit.max_elements if isinstance(unit, User) else None
         match self.block, level:
             case "record", "record":
-                return units * (1.0 if relation == "zero_out" else self._moved_record)
+                # A replaced record may change its item: it leaves one coordinate, enters another.
+                return units * (1.0 if relation == "zero_out" else self.replace_factor)
             case "record", _:
                 return math.inf
             case "element", "record":
@@ -112,23 +136,37 @@ class Contribution:
         raise AssertionError(f"unreachable: {self.block}, {level}")  # pragma: no cover
 
     @property
-    def _moved_record(self) -> float:
-        # A replaced record may change its item: it leaves one coordinate and enters another.
-        return self.replace_factor
-
-    def _record_moves(self, records: int, relation: Relation) -> float:
-        """k records before clipping; clipping is a projection and cannot widen a distance."""
-        one = self.record_size
-        if relation == "replace":
-            one *= 1.0 if self.coordinates == "one" else self._pair
-        return records * one
+    def _stretch(self) -> float:
+        """How many times farther apart clipping can put two blocks than they were."""
+        # In l2 clipping is the projection to the ball: 1. In l1 it is not: scaling (1, r) down to
+        # norm 1 also moves the first coordinate, so r > 0 added to (1, 0) moves it by 2r/(1+r). It is
+        # never more than 2: with ‖x‖ ≥ max(‖y‖, 1) and y' the clipped y,
+        # ‖x/‖x‖ − y'‖ ≤ ‖x − y‖/‖x‖ + (min(‖y‖, 1) − ‖y‖/‖x‖) ≤ (‖x − y‖ + ‖x‖ − ‖y‖)/‖x‖.   (*)
+        return 2.0 if self.norm == "l1" and self.coordinates != "one" else 1.0
 
     @property
-    def _pair(self) -> float:
-        return math.sqrt(2.0) if self.norm == "l2" else 2.0
+    def _replaced_record(self) -> float:
+        """How far the block of an exchanged record moves when it stays there, in record sizes."""
+        match self.norm, self.coordinates:
+            case _, "one":
+                return 1.0
+            case "l2", "nonnegative":
+                return math.sqrt(2.0)
+            case "l1", "nonnegative":
+                # x = z+a, y = z+b in (*): ‖x−y‖ ≤ ‖a‖+‖b‖ and ‖x‖−‖y‖ = ‖a‖−‖b‖, in all 2‖a‖.
+                return 2.0
+        return 2.0 * self._stretch
+
+    def _record_moves(self, records: int, relation: Relation) -> float:
+        """How far k records move their one block."""
+        if self.max_elements is not None:
+            # A record that empties an element admits another of any size to the kept ones.
+            return math.inf
+        factor = self._stretch if relation == "zero_out" else self._replaced_record
+        return records * factor * self.record_size
 
     def _records_in_elements(self, records: int, relation: Relation) -> float:
-        within = min(self.record_size, self.replace_factor)
+        within = min(self._stretch * self.record_size, self.replace_factor)
         if self.max_elements is not None:
             # A record that empties an element admits another element to the kept ones.
             within = max(within, self._moved)
@@ -136,9 +174,11 @@ class Contribution:
         if self.layout == "shared" or self.norm == "l1":
             moved = changes * within
         else:
-            # One by one each record moves the sum by at most `within` (√2 of it when it may move
-            # between cells); and block by block Σ min(mᵢ·r, s)² ≤ s·r·Σmᵢ.
-            one_by_one = records * within * (math.sqrt(2.0) if relation == "replace" else 1.0)
+            # One by one each record moves the sum by at most `within`; exchanged, by √2 of it when
+            # it goes to another cell, and by 2 of it when it turns round (signed) in its own; and
+            # block by block Σ min(mᵢ·r, s)² ≤ s·r·Σmᵢ.
+            exchanged = 2.0 if self.coordinates == "signed" else math.sqrt(2.0)
+            one_by_one = records * within * (exchanged if relation == "replace" else 1.0)
             widest = max(within, self.replace_factor)
             moved = min(one_by_one, math.sqrt(changes * within * widest))
         if self.max_elements is None and self.cells is None:
