@@ -128,8 +128,10 @@ def release_mean(
         raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
     rows = array.reshape(len(array), -1)
     step = 2.0 ** math.floor(math.log2(sensitivity / _STEPS))
-    integers = np.clip(np.nan_to_num(rows / step, posinf=0, neginf=0), -_LARGEST, _LARGEST)
-    total = integers.astype(np.int64).sum(axis=0)
+    finite = np.nan_to_num(rows, posinf=0.0, neginf=0.0)
+    # Saturate before dividing: an overflow warning would tell of somebody's value.
+    saturated = np.clip(finite, -_LARGEST * step, _LARGEST * step)
+    total = (saturated / step).astype(np.int64).sum(axis=0)
     d = rows.shape[1]
     # Truncation moves each coordinate by less than one step.
     moved = sensitivity / step + (d if noise == "laplace" else math.sqrt(d))

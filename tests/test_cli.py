@@ -1,0 +1,168 @@
+"""The command line, as a person runs it: processes, exit codes, one sentence for an error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    generator = np.random.default_rng(0)
+    size = 5000
+    table = pa.table(
+        {
+            "person": generator.integers(0, 300, size),
+            "page": pa.array([f"page {i}" for i in generator.integers(0, 8, size)]),
+            "topic": pa.array([f"topic {i}" for i in generator.integers(0, 3, size)]),
+            "seconds": generator.normal(30, 20, size),
+        }
+    )
+    path = tmp_path_factory.mktemp("cli") / "visits.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+def dpgrain(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpgrain", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def test_histogram_prints_estimates_and_the_promise(visits: Path, tmp_path: Path) -> None:
+    output, saved = tmp_path / "out.csv", tmp_path / "saved.parquet"
+    done = dpgrain(
+        "histogram", visits, "--user", "person", "--item", "page", "--element", "page",
+        "--epsilon", "1", "--delta", "1e-6", "--top", "3", "--output", output, "--save", saved,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Largest 3 of 8 estimates" in done.stdout
+    assert "ε = 1 and δ = 1e-06" in done.stdout
+    assert not done.stderr
+    rows = pyarrow.csv.read_csv(output)
+    assert rows.column_names == ["item", "estimate", "std_error", "low", "high"]
+    assert rows.num_rows == 8
+    again = dpgrain("guarantee", saved)
+    assert again.returncode == 0
+    assert "5 elements" in again.stdout
+    assert "zero_out" in again.stdout
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_output_formats(visits: Path, tmp_path: Path, ending: str) -> None:
+    output = tmp_path / f"out.{ending}"
+    done = dpgrain(
+        "histogram", visits, "--user", "person", "--item", "page", "--unit", "user",
+        "--epsilon", "2", "--delta", "1e-6", "--clip", "10", "--output", output,
+        "--relation", "replace", "--weight", "seconds",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
+    assert {"item", "estimate", "std_error", "low", "high"} == set(read[0])
+
+
+def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path) -> None:
+    domain, partition = tmp_path / "domain.txt", tmp_path / "cells.csv"
+    domain.write_text("page 0\npage 1\npage 99\n")
+    partition.write_text("page,cell\npage 0,a\npage 1,a\n")
+    done = dpgrain(
+        "histogram", visits, "--user", "person", "--item", "page", "--element", partition,
+        "--domain", domain, "--epsilon", "1", "--noise", "laplace", "--clip", "3", "--top", "9",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "page 99" in done.stdout
+    assert "δ = 0" in done.stdout
+
+
+def test_check_is_for_the_curator(visits: Path) -> None:
+    done = dpgrain("histogram", visits, "--user", "person", "--item", "page", "--check")
+    assert done.returncode == 0
+    assert "NOT private" in done.stdout
+    assert "users with a record" in done.stdout
+
+
+WRONG = [
+    (["--user", "nobody"], 2, "'nobody' is not a column"),
+    (["--item", "nothing"], 2, "'nothing' is not a column"),
+    (["--epsilon", "0"], 2, "epsilon must be finite and above 0, not 0.0."),
+    (["--epsilon", "inf"], 2, "epsilon must be finite"),
+    (["--delta", "0"], 2, "noise='laplace'"),
+    (["--delta", "1"], 2, "delta must lie in [0, 1)"),
+    (["--clip", "0"], 2, "clip must be finite and above 0"),
+    (["--clip", "nan"], 2, "clip must be finite and above 0"),
+    (["--clip", "much"], 2, "--clip must be a number or 'auto', not 'much'."),
+    (["--element", "nothing"], 2, "'nothing' is not a column"),
+    (["--element", "missing.csv"], 1, "'missing.csv' cannot be read"),
+    (["--max-elements", "3"], 2, "--max-elements goes with --unit user."),
+    (["--output", "/no/such/folder/x.csv"], 1, "cannot be written"),
+    (["--memory", "lots"], 2, "memory must be such as"),
+    (["--noise", "laplace"], 2, "domain must be given under Laplace noise"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "sentence"), WRONG, ids=lambda v: str(v)[:30])
+def test_errors_are_one_sentence(visits: Path, words: list[str], code: int, sentence: str) -> None:
+    options = {"--user": "person", "--item": "page", "--element": "page", "--epsilon": "1",
+               "--delta": "1e-6"}  # fmt: skip
+    options |= dict(zip(words[::2], words[1::2], strict=True))
+    done = dpgrain("histogram", visits, *[word for pair in options.items() for word in pair])
+    assert done.returncode == code
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "estimates" not in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeroed", "missing"])
+def test_broken_files_release_nothing(visits: Path, tmp_path: Path, damage: str) -> None:
+    broken, output = tmp_path / "broken.parquet", tmp_path / "out.csv"
+    content = bytearray(visits.read_bytes())
+    if damage == "cut":
+        broken.write_bytes(content[: len(content) // 2])
+    elif damage == "zeroed":
+        content[200 : len(content) // 3] = bytes(len(content) // 3 - 200)
+        broken.write_bytes(content)
+    done = dpgrain(
+        "histogram", broken, "--user", "person", "--item", "page", "--element", "page",
+        "--epsilon", "1", "--delta", "1e-6", "--output", output,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: The file")
+    assert not output.exists()
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_debug_shows_the_traceback(visits: Path) -> None:
+    done = dpgrain("histogram", visits, "--item", "page", "--unit", "record", "--epsilon", "-1",
+                   "--delta", "1e-6", "--debug")  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ParameterError" in done.stderr
+
+
+def test_guarantee_from_parameters() -> None:
+    done = dpgrain("guarantee", "--noise-multiplier", "4.2247", "--delta", "1e-6")
+    assert done.returncode == 0
+    row = next(line for line in done.stdout.splitlines() if "1 element " in line)
+    assert "1" in row.split("│")[2]
+    assert dpgrain("guarantee").returncode == 2
+
+
+@pytest.mark.parametrize("command", ["histogram", "guarantee", "demo"])
+def test_help_has_an_example(command: str) -> None:
+    done = dpgrain(command, "--help")
+    assert done.returncode == 0
+    assert f"dpgrain {command}" in done.stdout
+    assert "Example" in done.stdout

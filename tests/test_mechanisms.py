@@ -1,0 +1,90 @@
+"""The generic mechanisms at the element sensitivity, eq. (5) and (6) of the element-level paper."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dpgrain.accounting import Contribution
+from dpgrain.errors import ParameterError
+from dpgrain.mechanisms import element_sensitivity, release_mean
+
+
+def test_element_sensitivity_of_a_sum_of_blocks_is_the_contribution() -> None:
+    # Two cells of two items each; a block is clipped to norm 1.
+    unit = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (math.sqrt(0.5), math.sqrt(0.5))]
+    disjoint = element_sensitivity(lambda x: [*x[0], *x[1]], [unit, unit])
+    assert disjoint == pytest.approx(Contribution().sensitivity(relation="replace"))
+    l1 = element_sensitivity(lambda x: [*x[0], *x[1]], [unit[:3], unit[:3]], norm="l1")
+    assert l1 == pytest.approx(Contribution(norm="l1").sensitivity(relation="replace"))
+
+
+def test_element_sensitivity_is_below_the_global_one() -> None:
+    blocks = [[0, 1], [0, 1], [0, 1]]
+    assert element_sensitivity(sum, blocks) == 1.0
+    assert element_sensitivity(lambda x: max(x) * 3, blocks) == 3.0
+
+
+@pytest.mark.parametrize("blocks", [[], [[1], []]])
+def test_element_sensitivity_needs_values(blocks: list[list[int]]) -> None:
+    with pytest.raises(ParameterError, match="at least one cell"):
+        element_sensitivity(sum, blocks)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_release_mean_is_unbiased_with_the_stated_error(noise: str) -> None:
+    values = np.random.default_rng(0).uniform(0, 1, (50, 4000))
+    release = release_mean(
+        values,
+        sensitivity=3.0,
+        epsilon=1.0,
+        delta=1e-6,
+        noise=noise,
+        random_state=1,  # type: ignore[arg-type]
+    )
+    error = release.value - values.mean(axis=0)
+    assert abs(error.mean()) < 6 * release.std_error / math.sqrt(error.size)
+    assert error.std() == pytest.approx(release.std_error, rel=0.06)
+    assert release.guarantee.epsilon() <= 1.0
+    assert not release.guarantee.private
+
+
+@pytest.mark.parametrize(("wrong", "caught"), [(1.0, False), (0.5, True)])
+def test_audit_of_the_release(wrong: float, caught: bool) -> None:
+    """Many coordinates, each the same difference: a lower bound on μ that half the noise exceeds."""
+    size = 20_000
+    values = np.zeros((2, size))
+    # One coordinate may move by `sensitivity`, so each one by itself is an audit of the promise.
+    release = release_mean(values, sensitivity=1.0, epsilon=1.0, delta=1e-6, random_state=3)
+    claimed = 1 / release.guarantee.event.noise_multiplier  # type: ignore[attr-defined]
+    # In units of the sensitivity of one coordinate, without the √d steps of truncation.
+    noise = release.value * 2 * wrong
+    measured = 1 / (noise.std() * (1 + 4 / math.sqrt(2 * size)))
+    assert bool(measured > claimed) is caught
+
+
+def test_bad_values_count_zero() -> None:
+    release = release_mean(
+        [1.0, math.nan, math.inf, 1e308], sensitivity=1e-3, epsilon=100.0, noise="laplace"
+    )
+    assert np.isfinite(release.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"sensitivity": 0.0}, "sensitivity must be finite and above 0"),
+        ({"epsilon": math.inf}, "epsilon must be finite"),
+        ({"delta": 0.0}, "noise='laplace'"),
+        ({"noise": "cauchy"}, "noise must be one of"),
+        ({"values": []}, "values must be"),
+    ],
+)
+def test_parameters(change: dict[str, object], sentence: str) -> None:
+    asked: dict[str, object] = {
+        "values": [1.0], "sensitivity": 1.0, "epsilon": 1.0, "delta": 1e-6
+    } | change  # fmt: skip
+    with pytest.raises(ParameterError, match=sentence):
+        release_mean(**asked)  # type: ignore[arg-type]
