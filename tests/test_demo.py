@@ -12,8 +12,8 @@ from dpgrain.errors import DataError
 
 def test_demo_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr(demo, "generated", lambda: demo_table)
-    demo_table = demo.generated(users=200, vocabulary=1200)
+    small = demo.generated(users=200, vocabulary=1200)
+    monkeypatch.setattr(demo, "generated", lambda: small)
     said: list[str] = []
     result = demo.run(tmp_path / "demo", say=said.append)
     assert "generated table" in said[0]

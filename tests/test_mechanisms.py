@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -34,7 +35,9 @@ def test_element_sensitivity_needs_values(blocks: list[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_release_mean_is_unbiased_with_the_stated_error(noise: str) -> None:
+def test_release_mean_is_unbiased_with_the_stated_error(
+    noise: Literal["gaussian", "laplace"],
+) -> None:
     values = np.random.default_rng(0).uniform(0, 1, (50, 4000))
     release = release_mean(
         values,
@@ -42,7 +45,7 @@ def test_release_mean_is_unbiased_with_the_stated_error(noise: str) -> None:
         epsilon=1.0,
         delta=1e-6,
         noise=noise,
-        random_state=1,  # type: ignore[arg-type]
+        random_state=1,
     )
     error = release.value - values.mean(axis=0)
     assert abs(error.mean()) < 6 * release.std_error / math.sqrt(error.size)
