@@ -102,6 +102,10 @@ def histogram(
     asked = _Asked(item, weight, unit, blocks, epsilon, delta, relation, rule, noise, max_items)
     items = public_domain(domain, blocks, table, item)
     public = items is not None
+    if not public and noise == "laplace":
+        raise ParameterError(
+            "domain must be given under Laplace noise: unknown items are selected with Gaussian noise."
+        )
     plan = None if public else asked.plan(None)
     with Engine(table) as engine, Progress(4, progress) as shown:
         if plan is not None and plan.select is not None:
@@ -151,8 +155,12 @@ def _select(data: Contributions, event: Selection, source: Source) -> pa.Array:
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
     sums = data.sums(grid, indicator=True, max_items=event.max_items)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    threshold = math.ceil(event.threshold / float(grid.step[0]))
-    passed = sums + rounded_gaussian(scale, source=source) >= threshold
+    # One step up: rounding the noise may carry a count half a step over.
+    threshold = math.ceil(event.threshold / float(grid.step[0])) + 1
+    noisy = sums + rounded_gaussian(scale, source=source)
+    # Never an item to which nobody adds: a block may hold any number of items beyond max_items,
+    # and enough zeros would pass the threshold now and then.
+    passed = (sums > 0) & (noisy >= threshold)
     selected = data.dictionary.items.filter(pa.array(passed))
     return selected.take(pa.compute.sort_indices(selected))
 

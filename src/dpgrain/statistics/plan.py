@@ -155,7 +155,9 @@ def make_plan(
     shares = {"select": SELECTION_SHARE if select_items else 0.0}
     shares["bounds"] = (1 - shares["select"]) * share
     shares["sums"] = 1 - shares["select"] - shares["bounds"]
-    indicator = replace(binned, coordinates="one" if select_items == 1 else "nonnegative")
+    # A record is one item too, but a replaced one may change its item.
+    one = select_items == 1 and contribution.block == "element"
+    indicator = replace(binned, coordinates="one" if one else "nonnegative")
     parts = {"select": indicator, "bounds": binned, "sums": contribution}
     named = [name for name, share in shares.items() if share > 0]
     leak = SELECTION_DELTA * delta if select_items else 0.0
@@ -214,9 +216,10 @@ def _with_record_size(
     """Add what one record can move, where that is known: its value plus truncation to the grid."""
     if value is None or clip is None or items is None:
         return event
-    # Truncation moves each coordinate of a block by less than one grid step, at most 2^(1−bits).
+    # Truncation, and undoing what rounding took over the bound, move each coordinate of a block by
+    # less than two grid steps, a step being at most 2^(1−bits).
     steps = float(items) if event.contribution.norm == "l1" else math.sqrt(items)
-    size = value / clip + steps * 2.0 ** (1 - grid_bits(event.noise_multiplier))
+    size = value / clip + steps * 2.0 ** (2 - grid_bits(event.noise_multiplier))
     return replace(event, contribution=replace(event.contribution, record_size=size))
 
 
@@ -332,4 +335,7 @@ def checked(
         return clip
     if isinstance(clip, str):
         raise ParameterError(f"clip must be 'auto', AutoClip(…) or a bound, not {clip!r}.")
-    return _validate.positive(clip=clip)
+    bound = _validate.positive(clip=clip)
+    if not 1e-100 <= bound <= 1e100:
+        raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}.")
+    return bound
