@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -114,10 +115,16 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, item: str) -> p
     Raises:
         ParameterError: if the domain is empty, repeats an item, or has the wrong type.
     """
+    elements = blocks.elements
     if domain is None:
-        if blocks.elements is None or blocks.elements.mapping is None:
+        if elements is None or elements.mapping is None:
+            if elements is not None and elements.missing == "error":
+                raise ParameterError(
+                    "missing='error' needs a public domain: give domain=, or use missing='own' "
+                    "or 'drop'."
+                )
             return None
-        values = list(blocks.elements.mapping)
+        values = list(elements.mapping)
     elif isinstance(domain, str | bytes):
         raise ParameterError(f"domain must be a list of items, not the text {domain!r}.")
     else:
@@ -132,9 +139,19 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, item: str) -> p
                 f"{'integers' if wanted is int else 'text'}; cast one of them."
             )
     if len(set(values)) < len(values):
-        repeated = next(v for i, v in enumerate(values) if v in set(values[:i]))
+        ((repeated, _),) = Counter(values).most_common(1)
         raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
-    return pa.array(values, pa.int64() if wanted is int else pa.string())
+    if elements is not None and elements.missing == "drop":
+        with_cell = any(elements.cell(value) is not None for value in values)
+        if not with_cell:
+            raise ParameterError(
+                f"domain has no item with a cell in {elements.name}; use missing='own'."
+            )
+    try:
+        return pa.array(values, pa.int64() if wanted is int else pa.string())
+    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+        kind = "64-bit integers" if wanted is int else "valid text"
+        raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None
 
 
 def _values(domain: Any) -> list[Any]:
@@ -145,6 +162,6 @@ def _values(domain: Any) -> list[Any]:
     if isinstance(domain, np.ndarray) or hasattr(domain, "to_list"):
         return list(domain.tolist() if isinstance(domain, np.ndarray) else domain.to_list())
     try:
-        return list(domain)
+        return [value.item() if isinstance(value, np.generic) else value for value in domain]
     except TypeError:
         raise ParameterError(f"domain must be a list of items, not {domain!r}.") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -49,8 +50,9 @@ class Dictionary:
 class Engine:
     """A private DuckDB connection for one release, with safe settings.
 
-    What it spills is encrypted, in a folder that only this process's user can enter and that is
-    removed at the end; no extension is installed or loaded.
+    What it spills lies in a folder that only this process's user can enter and that is removed at
+    the end. It is encrypted besides, with what DuckDB has without extensions, whose random keys it does
+    not call secure. No extension is installed or loaded.
     """
 
     def __init__(self, table: UserTable) -> None:
@@ -78,6 +80,11 @@ class Engine:
                     "preserve_insertion_order": False,
                 },
             )
+        # It would print on standard output, and tell by its pace how long the table is.
+        self._connection.execute("SET enable_progress_bar = false")
+        # Without it, versions whose own cryptography only reads cannot spill at all; others lack it.
+        with suppress(duckdb.Error):
+            self._connection.execute("SET force_mbedtls_unsafe = true")
         return self
 
     def __exit__(
@@ -92,7 +99,7 @@ class Engine:
     def distinct(self, column: str, role: str) -> pa.Array:
         """The different values of a column, among rows of users; private."""
         key = self.table.key(column, role)
-        query = f"SELECT DISTINCT {key} AS value FROM {{}} WHERE {self._held(key)}"
+        query = f"SELECT DISTINCT {key} AS value FROM source WHERE {self._held(key)}"
         values = self._query(query).column("value")
         return _one_array(values)
 
@@ -254,12 +261,16 @@ class Engine:
         return self.table.source.attach(self._connection)
 
     def _query(self, query: str) -> pa.Table:
+        """The answer to a query of the table, which it calls ``source``."""
         with reading(self.table.source.name):
-            return self._connection.sql(query.format(self._attach())).to_arrow_table()
+            query = f"WITH source AS (SELECT * FROM {self._attach()}) {query}"
+            return self._connection.sql(query).to_arrow_table()
 
 
 def _multiples(batch: pa.RecordBatch, unit: float) -> NDArray[np.float64]:
-    values = batch.column("value").to_numpy() * (1 / unit)
+    with np.errstate(over="ignore"):
+        # An overflow saturates like any huge weight; a warning would publish it.
+        values = batch.column("value").to_numpy() * (1 / unit)
     return np.asarray(np.floor(np.minimum(values, SATURATION, out=values), out=values))
 
 
@@ -282,18 +293,20 @@ def check(table: UserTable, item: str | None, weight: str | None) -> str:
         counts["weights that are null, NaN or infinite (count 0)"] = (
             f"count(*) FILTER (({number} IS NULL) OR NOT isfinite({number}))"
         )
-        counts["negative weights (count 0)"] = f"count(*) FILTER ({number} < 0)"
+        counts["negative weights (count 0)"] = (
+            f"count(*) FILTER (isfinite({number}) AND {number} < 0)"
+        )
     with Engine(table) as engine:
-        query = "SELECT " + ", ".join(counts.values()) + " FROM {}"
+        query = "SELECT " + ", ".join(counts.values()) + " FROM source"
         row = engine._query(query).to_pylist()[0].values()
         found = dict(zip(counts, row, strict=True))
         if table.user is not None:
             most = engine._query(
-                f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM {{}} "
+                f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
                 f"WHERE {quoted(table.user)} IS NOT NULL GROUP BY {quoted(table.user)})"
             )
             found["most records of one user"] = most.column("n")[0].as_py()
-        distinct = engine._query("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM {})")
+        distinct = engine._query("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)")
         found["rows that repeat another (they add up)"] = (
             found["rows"] - distinct.column("n")[0].as_py()
         )

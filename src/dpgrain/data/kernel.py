@@ -318,6 +318,9 @@ class _Blocks:
         for block in np.flatnonzero(reached > limit):
             part = slice(self.starts[block], self.starts[block] + self.lengths[block])
             z = exact[part]
+            # Rounding is undone by one step each almost always; the rest takes ever larger ones.
+            step = 1
             while int((z * z if norm == "l2" else z).sum()) > limit[block]:
-                z = np.maximum(z - (z >> 20) - 1, 0)
+                z = np.maximum(z - step, 0)
+                step *= 2
             integers[part] = z

@@ -10,6 +10,7 @@ import csv
 import glob
 import gzip
 import itertools
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,13 +101,19 @@ class FileSource:
         if self.untyped:
             types = {} if self.types is None else dict(self.types)
             header = _csv_header(self.paths[0], self.delimiter)
+            for path in self.paths[1:]:
+                if _csv_header(path, self.delimiter) != header:
+                    raise SchemaError(
+                        f"The file {path!r} has other columns than {self.paths[0]!r}; "
+                        "give every file the same header."
+                    )
             unknown = [column for column in types if column not in header]
             if unknown:
                 raise SchemaError(
                     f"types names column {unknown[0]!r}, which {self.name} lacks; "
                     f"it has {', '.join(header)}."
                 )
-            return {column: types.get(column, "VARCHAR").upper() for column in header}
+            return {column: _sql_type(column, types.get(column, "VARCHAR")) for column in header}
         with reading(self.name), duckdb.connect(":memory:") as connection:
             return _described(connection, self.attach(connection))
 
@@ -223,26 +230,59 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
-    opener = gzip.open if path.endswith(".gz") else open
+    opener = gzip.open if path.lower().endswith(".gz") else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig") as file:
+        # Only the header is judged: a row that is no UTF-8 may stand in the same buffer.
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             header = next(csv.reader(file, delimiter=delimiter), [])
-    except (OSError, UnicodeDecodeError) as error:
+        "".join(header).encode()
+    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
         raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
+    twice = [column for i, column in enumerate(header) if column in header[:i]]
+    if twice:
+        raise SchemaError(f"The file {path!r} names column {twice[0]!r} twice; rename one of them.")
     return header
 
 
+def _sql_type(column: str, kind: str) -> str:
+    """The type as DuckDB spells it: INT is INTEGER."""
+    try:
+        return str(duckdb.sqltype(kind))
+    except duckdb.Error as error:
+        raise ParameterError(
+            f"types gives column {column!r} the type {kind!r}; give an SQL type such as BIGINT, "
+            "DOUBLE, DATE or VARCHAR."
+        ) from error
+
+
 def _from_pandas(frame: Any) -> pa.Table:
+    if not hasattr(frame, "columns"):
+        raise ParameterError(
+            f"source must be a pandas data frame, not a {type(frame).__name__}; use .to_frame()."
+        )
+    names = [str(name) for name in frame.columns]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise SchemaError(f"The data frame names column {twice[0]!r} twice; rename one of them.")
     columns = {}
-    for name in frame.columns:
+    for i, name in enumerate(names):
+        column = frame.iloc[:, i]
+        if column.dtype == object:
+            # Any type may stand in any row: were it guessed, one row would decide for all.
+            values = [
+                None if lost else str(value)
+                for value, lost in zip(column, column.isna(), strict=True)
+            ]
+            columns[name] = pa.array(values, pa.string())
+            continue
         try:
-            columns[str(name)] = pa.Array.from_pandas(frame[name])
+            columns[name] = pa.Array.from_pandas(column)
         except (pa.ArrowException, TypeError) as error:
             raise SchemaError(
-                f"column {str(name)!r} holds values of several types; cast it to one, "
-                "such as .astype(str)."
+                f"column {name!r} has type {column.dtype}, which cannot be read; cast it to text "
+                "or numbers."
             ) from error
     return pa.table(columns)
 
