@@ -1,0 +1,232 @@
+"""Public partitions of items into cells."""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from enum import Enum, IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpgrain as dg
+from dpgrain.data.elements import Elements, as_elements, cell_codes
+from dpgrain.data.engine import Dictionary, Engine
+
+PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
+
+
+def table(items: list[Any] | None = None) -> dg.UserTable:
+    items = ["yo", "bro", "hello"] if items is None else items
+    return dg.read(pa.table({"who": list(range(len(items))), "word": items}), user="who")
+
+
+def dictionary(elements: Any, items: list[Any], *, public: bool = True) -> Dictionary:
+    with Engine(table(items)) as engine:
+        kind = pa.int64() if isinstance(items[0], int) else pa.string()
+        return engine.dictionary(pa.array(items, kind), as_elements(elements), public=public)
+
+
+def partition(found: Dictionary) -> set[frozenset[Any]]:
+    cells: dict[int, set[Any]] = {}
+    assert found.layout.cell_of is not None
+    for item, cell in zip(found.items.to_pylist(), found.layout.cell_of.tolist(), strict=True):
+        cells.setdefault(cell, set()).add(item)
+    return {frozenset(items) for items in cells.values()}
+
+
+SOURCES: dict[str, Callable[[Path], Any]] = {
+    "dict": lambda _: {"a": "x", "b": "x", "c": "y"},
+    "arrow": lambda _: pa.table({"i": ["a", "b", "c"], "c": ["x", "x", "y"]}),
+    "pandas": lambda _: pd.DataFrame({"i": ["a", "b", "c"], "c": ["x", "x", "y"]}),
+    "polars": lambda _: pl.DataFrame({"i": ["a", "b", "c"], "c": ["x", "x", "y"]}),
+    "csv": lambda folder: folder / "m.csv",
+    "parquet": lambda folder: folder / "m.parquet",
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_mapping_from_any_source(kind: str, tmp_path: Path) -> None:
+    rows = pd.DataFrame({"i": ["a", "b", "c"], "c": ["x", "x", "y"]})
+    rows.to_csv(tmp_path / "m.csv", index=False)
+    pq.write_table(pa.Table.from_pandas(rows), tmp_path / "m.parquet")
+    elements = Elements.from_mapping(SOURCES[kind](tmp_path))
+    assert repr(elements) == "Elements('a mapping of 3 items to 2 cells')"
+    assert [elements.cell(i) for i in "abcd"] == ["x", "x", "y", None]
+    assert partition(dictionary(elements, ["a", "b", "c"])) == {frozenset("ab"), frozenset("c")}
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({}, "empty"),
+        (pa.table({"i": ["a", "a"], "c": ["x", "y"]}), "two cells, 'x' and 'y'"),
+        (pa.table({"i": ["a"]}), "two columns"),
+        (5, "not int"),
+        ({"a": ["x"]}, "a cell must be text, a number, a date"),
+        (Path("nowhere.csv"), "cannot be read"),
+    ],
+)
+def test_wrong_mappings(source: Any, words: str) -> None:
+    with pytest.raises(dg.DpgrainError, match=words):
+        Elements.from_mapping(source)
+
+
+def test_mapping_rows_without_item_or_cell_are_left_out() -> None:
+    rows = pa.table({"i": ["a", None, "b", "a"], "c": ["x", "y", None, "x"]})
+    assert Elements.from_mapping(rows).mapping == {"a": "x"}
+
+
+def test_missing_items() -> None:
+    items = ["a", "b", "c", "d"]
+    mapping = {"a": "x", "b": "x"}
+    own = dictionary(Elements.from_mapping(mapping, missing="own"), items)
+    assert partition(own) == {frozenset("ab"), frozenset("c"), frozenset("d")}
+    drop = dictionary(Elements.from_mapping(mapping, missing="drop"), items)
+    assert partition(drop) == {frozenset("ab")}
+    with pytest.raises(dg.ParameterError, match=r"2 items of the domain have no cell.*'c', 'd'"):
+        dictionary(Elements.from_mapping(mapping, missing="error"), items)
+    with pytest.raises(dg.ParameterError, match="missing must be one of"):
+        Elements.from_mapping(mapping, missing="perhaps")  # type: ignore[arg-type]
+
+
+def test_an_own_cell_is_apart_from_a_named_one() -> None:
+    found = dictionary({"a": "own b", "c": "b"}, ["a", "b", "c"])
+    assert len(partition(found)) == 3
+
+
+def test_function_or_mapping_but_not_both_or_none() -> None:
+    with pytest.raises(dg.ParameterError, match="either a mapping or a function"):
+        Elements("both", mapping={"a": 1}, function=len)
+    with pytest.raises(dg.ParameterError, match="either"):
+        Elements("none")
+    with pytest.raises(dg.ParameterError, match="callable"):
+        Elements.from_function("len")  # type: ignore[arg-type]
+    assert repr(Elements.from_function(len)) == "Elements('the function len of the item')"
+    assert repr(Elements.from_function(lambda x: x)) == "Elements('a function of the item')"
+
+
+def test_kmeans() -> None:
+    vectors: dict[str, Any] = {"a": [0.0, 0], "b": [0, 1], "y": [9, 9], "z": [9, 8]}
+    for elements in (
+        Elements.kmeans(vectors, 2, random_state=0),
+        Elements.kmeans(
+            np.array(list(vectors.values())), 2, random_state=0, items=np.array(list("abyz"))
+        ),
+    ):
+        assert partition(dictionary(elements, list("abyz"))) == {frozenset("ab"), frozenset("yz")}
+    with pytest.raises(dg.ParameterError, match="k must be at most the number of items, 4, not 5"):
+        Elements.kmeans(vectors, 5)
+    with pytest.raises(dg.ParameterError, match="k must be a whole number"):
+        Elements.kmeans(vectors, 0)
+    with pytest.raises(dg.ParameterError, match="one row per item"):
+        Elements.kmeans(np.zeros((3, 2)), 2)
+
+
+def fails(item: str) -> str:
+    if item == "bro":
+        raise RuntimeError(item)
+    return "cell"
+
+
+class Odd:
+    """A cell that cannot be hashed, compared or printed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        fails,
+        lambda item: [item] if item == "bro" else "cell",
+        lambda item: {"bro": Odd()}.get(item, "cell"),
+        lambda item: 1 / (item != "bro") and "cell",
+        lambda item: object() if item == "bro" else "cell",
+        lambda item: Decimal("sNaN") if item == "bro" else "cell",
+        lambda item: None if item == "bro" else "cell",
+    ],
+)
+def test_a_function_that_fails_on_private_items_is_silent(function: Any) -> None:
+    found = dictionary(Elements.from_function(function), ["yo", "bro", "hello"], public=False)
+    assert partition(found) == {frozenset({"yo", "hello"}), frozenset({"bro"})}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dg.histogram(table(), "word", unit=dg.Element(function), **PUBLIC)
+
+
+def test_a_function_that_fails_on_the_public_domain_raises() -> None:
+    with pytest.raises(RuntimeError, match="bro"):
+        dictionary(fails, ["bro"])
+    with pytest.raises(dg.ParameterError, match="a cell must be text"):
+        dictionary(lambda item: [item], ["bro"])
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+def test_cells_that_python_holds_equal_are_one() -> None:
+    noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+    east = noon.astimezone(datetime.timezone(datetime.timedelta(hours=5)))
+    equal: list[list[Any]] = [
+        [1, 1.0, True, np.int64(1), np.float32(1), Decimal(1), Number.ONE],
+        ["1", np.str_("1")],
+        [(1, "x"), (1.0, "x")],
+        [0.5, Decimal("0.5")],
+        [noon, east],
+        [b"1"],
+        [Colour.RED],
+        [datetime.date(2026, 1, 1)],
+        [math_nan := float("nan"), math_nan, float("nan")],
+    ]
+    cells = {str(100 * i + j): c for i, group in enumerate(equal) for j, c in enumerate(group)}
+    items = list(cells)
+    for public in (True, False):
+        for order in (items, items[::-1]):
+            found = dictionary(Elements.from_function(cells.get), order, public=public)
+            assert partition(found) == {
+                frozenset(str(100 * i + j) for j in range(len(g))) for i, g in enumerate(equal)
+            }
+
+
+@pytest.mark.parametrize("by", [lambda i: int(i) % 3 if int(i) % 2 else str(int(i) % 3), None])
+def test_order_depends_on_each_item_alone(by: Any) -> None:
+    # What is kept when a bound is enforced may not depend on what else is in the table.
+    items = [str(i) for i in range(60)]
+    elements = None if by is None else Elements.from_function(by)
+    with Engine(table()) as engine:
+        full = engine.dictionary(pa.array(items), elements, public=False)
+        rng = np.random.default_rng(2)
+        assert full.layout.cell_of is not None
+        place = {item: i for i, item in enumerate(full.items.to_pylist())}
+        cell_of = dict(zip(full.items.to_pylist(), full.layout.cell_of.tolist(), strict=True))
+        for _ in range(20):
+            part = rng.permutation(items)[: rng.integers(1, 60)].tolist()
+            less = engine.dictionary(pa.array(part), elements, public=False)
+            order = less.items.to_pylist()
+            assert order == sorted(order, key=place.__getitem__)
+            assert less.layout.cell_of is not None
+            same = np.unique([cell_of[item] for item in order], return_inverse=True)[1]
+            assert less.layout.cell_of.tolist() == same.tolist()
+
+
+def test_cell_codes_of_unknown_items_need_no_error_rule() -> None:
+    elements = Elements.from_function(len, missing="error")
+    with pytest.raises(dg.ParameterError, match="missing='error' needs a public domain"):
+        cell_codes(elements, ["a"], public=False)

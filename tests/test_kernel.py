@@ -1,0 +1,340 @@
+"""The kernel against a slow oracle in exact rational arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpgrain.data.kernel import (
+    SATURATION,
+    FloatArray,
+    Grid,
+    IntArray,
+    Layout,
+    clipped_sum,
+    norm_histogram,
+    pair_totals,
+    record_sum,
+)
+
+Norm = Literal["l2", "l1"]
+Rows = list[tuple[int, int, int, int]]  # user, cell, item, total
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows and the layout of their keys."""
+
+    layout: Layout
+    rows: Rows
+    counted: bool
+
+    @property
+    def keys(self) -> IntArray:
+        layout = self.layout
+        packed = [
+            (user << layout.user_shift)
+            | ((cell << layout.item_bits) if layout.cell_of is None else 0)
+            | item
+            for user, cell, item, _ in self.rows
+        ]
+        return np.array(packed, dtype=np.int64)
+
+    def arguments(self) -> tuple[IntArray, FloatArray | None, Layout]:
+        keys = self.keys
+        order = np.argsort(keys, kind="stable")
+        totals = np.array([float(total) for *_, total in self.rows])[order]
+        return keys[order], None if self.counted else totals, self.layout
+
+    def pairs(self) -> dict[int, dict[int, dict[int, int]]]:
+        """user → cell → item → total, saturated."""
+        held: dict[int, dict[int, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+        for user, column, item, total in self.rows:
+            layout = self.layout
+            cell = column if layout.cell_of is None else int(layout.cell_of[item])
+            block = held[user][cell]
+            amount = block.get(item, 0) + (1 if self.counted else total)
+            block[item] = min(amount, int(SATURATION))
+        return held
+
+    def blocks(self, max_elements: int | None) -> list[tuple[int, dict[int, int]]]:
+        kept = []
+        for cells in self.pairs().values():
+            kept += [(c, cells[c]) for c in sorted(cells)[:max_elements]]
+        return kept
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, largest: int = 50) -> Case:
+    items = draw(st.integers(1, 6))
+    column = draw(st.booleans())
+    if column:
+        cells = draw(st.integers(1, 4))
+        layout = Layout(items, cells, None)
+    else:
+        new = [draw(st.booleans()) for _ in range(items - 1)]
+        cell_of = np.cumsum([0, *new])
+        cells = int(cell_of[-1]) + 1
+        layout = Layout(items, cells, cell_of)
+    row = st.tuples(
+        st.integers(0, 3),
+        st.integers(0, cells - 1),
+        st.integers(0, items - 1),
+        st.integers(0, largest),
+    )
+    return Case(layout, draw(st.lists(row, max_size=25)), draw(st.booleans()))
+
+
+def roots(norm: Norm) -> st.SearchStrategy[float]:
+    """Bounds that are hit exactly, or nearly, by blocks of small integers."""
+    edge = st.integers(1, 4000).map(math.sqrt) if norm == "l2" else st.integers(1, 80).map(float)
+    return st.one_of(edge, st.floats(0.01, 90.0))
+
+
+def squared(block: dict[int, int] | IntArray, norm: Norm) -> Fraction:
+    """The norm (l1) or its square (l2), exactly."""
+    values = block.values() if isinstance(block, dict) else [int(v) for v in block]
+    return Fraction(sum(abs(v) if norm == "l1" else v * v for v in values))
+
+
+def integers_of_blocks(case: Case, grid: Grid) -> dict[tuple[int, int], IntArray]:
+    """What the kernel makes of each block by itself, which is all it may do."""
+    made = {}
+    for user, cells in case.pairs().items():
+        for cell in cells:
+            rows = [r for r in case.rows if r[0] == user and _cell(case, r) == cell]
+            out = np.zeros(case.layout.items, dtype=np.int64)
+            clipped_sum(*Case(case.layout, rows, case.counted).arguments(), grid, out)
+            made[user, cell] = out
+    return made
+
+
+def _cell(case: Case, row: tuple[int, int, int, int]) -> int:
+    layout = case.layout
+    return row[1] if layout.cell_of is None else int(layout.cell_of[row[2]])
+
+
+def check_block(z: IntArray, block: dict[int, int], bound: float, grid: Grid, row: int) -> None:
+    """One block: bounded in integers, exact where it is not clipped, else near the exact multiple."""
+    radius = Fraction(bound) / Fraction(float(grid.step[row]))
+    cap = radius if grid.norm == "l1" else radius * radius
+    assert squared(z, grid.norm) <= cap
+    assert (z >= 0).all()
+    step = Fraction(float(grid.step[row]))
+    size = squared(block, grid.norm)
+    limit = Fraction(bound) if grid.norm == "l1" else Fraction(bound) ** 2
+    scale = 1.0 if size <= limit else math.sqrt(limit / size) if grid.norm == "l2" else limit / size
+    for item, total in block.items():
+        exact = Fraction(total) * Fraction(scale) / step
+        got = Fraction(int(z[item]))
+        edge = abs(size / limit - 1) < Fraction(1, 10**12) if limit else True
+        if size <= limit and not edge:
+            assert got == math.floor(exact)
+        # Never above the exact value, and below it by truncation and the safety of 2^-40 only.
+        assert got <= exact * (1 + Fraction(1, 10**15))
+        assert got >= exact * (1 - Fraction(1, 2**39)) - 3
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_block_is_bounded_and_near_the_exact_multiple(
+    norm: Norm, data: st.DataObject
+) -> None:
+    case = data.draw(cases())
+    count = case.layout.cells if case.layout.cell_of is not None and data.draw(st.booleans()) else 1
+    bounds = np.array([data.draw(roots(norm)) for _ in range(count)])
+    grid = Grid(bounds, data.draw(st.sampled_from([8, 20, 30])), norm)
+    made = integers_of_blocks(case, grid)
+    total = np.zeros(case.layout.items, dtype=np.int64)
+    clipped_sum(*case.arguments(), grid, total)
+    np.testing.assert_array_equal(total, sum(made.values(), np.zeros_like(total)))
+    pairs = case.pairs()
+    for (user, cell), z in made.items():
+        row = cell if count > 1 else 0
+        check_block(z, pairs[user][cell], float(bounds[row]), grid, row)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), kept=st.integers(1, 3), items=st.integers(1, 3), data=st.data())
+def test_first_elements_and_first_items_are_kept(
+    norm: Norm, case: Case, kept: int, items: int, data: st.DataObject
+) -> None:
+    grid = Grid(np.array([data.draw(roots(norm))]), 20, norm)
+    out = np.zeros(case.layout.items, dtype=np.int64)
+    clipped_sum(*case.arguments(), grid, out, max_elements=kept, max_items=items)
+    expected = np.zeros_like(out)
+    for cell, block in case.blocks(kept):
+        rows = [(0, cell, item, block[item]) for item in sorted(block)[:items]]
+        clipped_sum(*Case(case.layout, rows, counted=False).arguments(), grid, expected)
+    np.testing.assert_array_equal(out, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), items=st.none() | st.integers(1, 3))
+def test_indicators_ignore_totals(case: Case, items: int | None) -> None:
+    grid = Grid(np.ones(1), 24)
+    out = np.zeros(case.layout.items, dtype=np.int64)
+    clipped_sum(*case.arguments(), grid, out, indicator=True, max_items=items)
+    expected = np.zeros_like(out)
+    for _, block in case.blocks(None):
+        kept = sorted(block)[:items]
+        share = 2**24 / math.sqrt(len(kept))
+        for item in kept:
+            expected[item] += math.floor(share * (1 - 2**-40)) if len(kept) > 1 else 2**24
+    assert np.abs(out - expected).max(initial=0) <= len(case.rows)
+    single = all(len(b) == 1 for _, b in case.blocks(None))
+    if single:
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@settings(max_examples=60, deadline=None)
+@given(
+    case=cases(),
+    unit=st.sampled_from([2.0**-20, 2.0**-3, 1.0, 8.0]),
+    kept=st.none() | st.integers(1, 2),
+)
+def test_norms_are_counted_in_their_bins(
+    norm: Norm, case: Case, unit: float, kept: int | None
+) -> None:
+    edges = np.array([1.0, 2, 4, 8, 16]) * unit
+    by_cell = case.layout.cell_of is not None
+    out = np.zeros((case.layout.cells if by_cell else 1, edges.size), dtype=np.int64)
+    norm_histogram(*case.arguments(), edges, out, norm=norm, unit=unit, max_elements=kept)
+    expected = np.zeros_like(out)
+    for cell, block in case.blocks(kept):
+        size = squared(block, norm)
+        if size:
+            scale = Fraction(unit) if norm == "l1" else Fraction(unit) ** 2
+            ends = [Fraction(e) if norm == "l1" else Fraction(e) ** 2 for e in edges[:-1]]
+            row = cell if by_cell else 0
+            expected[row, sum(size * scale > end for end in ends)] += 1
+    np.testing.assert_array_equal(out, expected)
+
+
+def adversarial_blocks() -> list[tuple[list[int], float]]:
+    rng = np.random.default_rng(1)
+    blocks: list[tuple[list[int], float]] = [
+        ([3, 4], 5.0),
+        ([1, 1], math.sqrt(2)),
+        ([1, 1, 1], math.sqrt(3)),
+        ([1] * 7, math.nextafter(math.sqrt(7), 0)),
+        ([1] * 7, math.nextafter(math.sqrt(7), 9)),
+        ([10_000, 1], math.sqrt(100_000_001)),
+        ([2**53 - 1, 1], 2.0**53),
+        ([2**53, 2**53], 1.0),
+        ([1] * 20_000, math.sqrt(20_000)),
+        ([1] * 19_999, math.nextafter(math.sqrt(19_999), 0)),
+        (rng.integers(1, 2**40, 20_000).tolist(), 1.0),
+    ]
+    for size in (2, 3, 17, 1000, 5_000):
+        block = rng.integers(1, 2**20, size).tolist()
+        exact = math.sqrt(sum(v * v for v in block))
+        blocks += [(block, b) for b in (exact, math.nextafter(exact, 0), exact / 3, exact * 2)]
+    return blocks
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("bits", [8, 29, 30])
+def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None:
+    for block, bound in adversarial_blocks():
+        if norm == "l1":
+            bound = float(sum(block)) if bound > 2 else bound
+        layout = Layout(len(block), 1, np.zeros(len(block), dtype=np.int64))
+        grid = Grid(np.array([bound]), bits, norm)
+        out = np.zeros(len(block), dtype=np.int64)
+        keys = np.arange(len(block), dtype=np.int64)
+        clipped_sum(keys, np.array(block, dtype=np.float64), layout, grid, out)
+        check_block(out, dict(enumerate(block)), bound, grid, 0)
+
+
+def test_counts_within_the_bound_are_exact() -> None:
+    layout = Layout(3, 1, np.zeros(3, dtype=np.int64))
+    grid = Grid(np.array([5.0]), 30)
+    out = np.zeros(3, dtype=np.int64)
+    clipped_sum(np.array([0, 0, 0, 1, 1, 1, 1]), None, layout, grid, out)
+    assert (out * grid.step).tolist() == [3.0, 4.0, 0.0]
+
+
+@given(bound=st.floats(1e-80, 1e80), bits=st.integers(8, 30), norm=st.sampled_from(["l2", "l1"]))
+def test_grid_is_exact(bound: float, bits: int, norm: Norm) -> None:
+    grid = Grid(np.array([bound]), bits, norm)
+    step, radius = float(grid.step[0]), Fraction(float(grid.radius[0]))
+    mantissa, _ = math.frexp(step)
+    assert mantissa == 0.5
+    assert radius == Fraction(bound) / Fraction(step)
+    assert 2 ** (bits - 1) < radius <= 2**bits
+    limit, true = int(grid.limit[0]), radius if norm == "l1" else radius * radius
+    assert limit <= true
+    # At most one below: for a square that is a hair above a whole number.
+    assert limit >= math.floor(true) - (1 if norm == "l2" and radius.denominator > 1 else 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100)), max_size=40),
+    bound=st.floats(0.01, 120.0),
+    counted=st.booleans(),
+)
+def test_records_are_clipped_one_by_one(
+    rows: list[tuple[int, int]], bound: float, counted: bool
+) -> None:
+    grid = Grid(np.array([bound]), 24)
+    codes = np.array([item for item, _ in rows], dtype=np.int64)
+    totals = None if counted else np.array([float(t) for _, t in rows])
+    out = np.zeros(5, dtype=np.int64)
+    record_sum(codes, totals, grid, out)
+    expected = [0] * 5
+    for item, total in rows:
+        value = min(Fraction(1 if counted else total), Fraction(bound))
+        expected[item] += math.floor(value / Fraction(float(grid.step[0])))
+    assert out.tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2**53)), max_size=30), st.booleans())
+def test_totals_saturate_in_any_order(rows: list[tuple[int, int]], halves: bool) -> None:
+    rows = sorted(rows, key=lambda row: row[0])
+    keys = np.array([key for key, _ in rows], dtype=np.int64)
+    totals = np.array([float(total) for _, total in rows])
+    if halves and len(rows) > 1:
+        middle = len(rows) // 2
+        parts = [
+            pair_totals(keys[:middle], totals[:middle]),
+            pair_totals(keys[middle:], totals[middle:]),
+        ]
+        keys, totals = (np.concatenate(column) for column in zip(*parts, strict=True))
+    found, sums = pair_totals(keys, totals)
+    true: dict[int, int] = defaultdict(int)
+    for key, total in rows:
+        true[key] += total
+    assert found.tolist() == sorted(true)
+    assert sums.tolist() == [float(min(true[key], 2**53)) for key in sorted(true)]
+
+
+def test_sums_wrap_modulo_two_to_the_64() -> None:
+    layout = Layout(1, 1, np.zeros(1, dtype=np.int64))
+    out = np.array([2**63 - 5], dtype=np.int64)
+    clipped_sum(np.zeros(1, dtype=np.int64), None, layout, Grid(np.ones(1), 4), out)
+    assert out.tolist() == [-(2**63) + 11]
+    out = np.array([2**63 - 5], dtype=np.int64)
+    record_sum(np.zeros(1, dtype=np.int64), None, Grid(np.ones(1), 4), out)
+    assert out.tolist() == [-(2**63) + 11]
+
+
+def test_nothing_adds_nothing() -> None:
+    nothing = np.zeros(0, dtype=np.int64)
+    for layout in (Layout(0, 0, nothing), Layout(3, 2, None), Layout(3, 3, np.arange(3))):
+        out = np.zeros(layout.items, dtype=np.int64)
+        clipped_sum(nothing, None, layout, Grid(np.ones(1), 8), out, max_elements=1, max_items=1)
+        clipped_sum(nothing, np.zeros(0), layout, Grid(np.ones(1), 8), out)
+        assert not out.any()

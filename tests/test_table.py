@@ -1,0 +1,544 @@
+"""Reading tables: every source gives the same sums, every refusal is one sentence, rows never fail."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import logging
+import subprocess
+import sys
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpgrain as dg
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.engine import Engine
+from dpgrain.data.kernel import Grid
+from dpgrain.units import Unit
+
+USERS = ["ann", "ann", "ann", "bob", "bob", "čen", None, "dan"]
+WORDS = ["yo", "yo", "bro", "yo", "日本", "bro", "yo", None]
+WEIGHTS = [1.0, 2.0, 4.0, 0.5, 8.0, -3.0, 5.0, 1.0]
+DOMAIN = ["yo", "bro", "日本", "absent"]
+ROWS = pa.table({"who": USERS, "word": WORDS, "n": WEIGHTS})
+
+
+def sums(
+    table: dg.UserTable,
+    unit: Unit | None = None,
+    *,
+    item: str = "word",
+    domain: Any = DOMAIN,
+    weight: str | None = None,
+    clip: float = 1000.0,
+) -> dict[Any, float]:
+    """The exact clipped sums of a histogram, before noise."""
+    blocks = Blocks.of(unit or dg.User(), table, item)
+    with Engine(table) as engine:
+        kind = pa.int64() if table.is_integer(item) else pa.string()
+        data = Contributions(
+            engine, item, weight, blocks, pa.array(domain, kind), public=True, unit=2.0**-20
+        )
+        grid = Grid(np.array([clip]), 30)
+        values = data.sums(grid) * grid.step[0]
+        return dict(zip(data.dictionary.items.to_pylist(), values.tolist(), strict=True))
+
+
+def write_csv(rows: pa.Table, path: Path) -> Path:
+    frame = rows.to_pandas()
+    frame.to_csv(path, index=False)
+    return path
+
+
+def parquet(rows: pa.Table, path: Path, **options: Any) -> Path:
+    pq.write_table(rows, path, **options)
+    return path
+
+
+def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
+    half = ROWS.num_rows // 2
+
+    def halves(write: Callable[[pa.Table, Path], Path], ending: str) -> list[Path]:
+        return [
+            write(ROWS.slice(0, half), folder / f"part0{ending}"),
+            write(ROWS.slice(half), folder / f"part1{ending}"),
+        ]
+
+    def zipped() -> Path:
+        path = folder / "rows.csv.gz"
+        path.write_bytes(gzip.compress(write_csv(ROWS, folder / "raw.csv").read_bytes()))
+        return path
+
+    def tabs() -> Path:
+        ROWS.to_pandas().to_csv(folder / "rows.tsv", index=False, sep="\t")
+        return folder / "rows.tsv"
+
+    return {
+        "parquet": lambda: parquet(ROWS, folder / "it's [1] rows.parquet"),
+        "parquet as text": lambda: str(parquet(ROWS, folder / "rows.parquet")),
+        "parquet glob": lambda: (halves(parquet, ".parquet"), str(folder / "part*.parquet"))[1],
+        "parquet list": lambda: halves(parquet, ".pq"),
+        "csv": lambda: write_csv(ROWS, folder / "rows.csv"),
+        "csv list": lambda: halves(write_csv, ".csv"),
+        "csv.gz": zipped,
+        "tsv": tabs,
+        "arrow": lambda: ROWS,
+        "arrow chunks": lambda: pa.concat_tables([ROWS.slice(0, 3), ROWS.slice(3)]),
+        "arrow reader": lambda: pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()),
+        "arrow dictionary": lambda: ROWS.set_column(
+            1, "word", ROWS.column("word").dictionary_encode()
+        ),
+        "pandas": ROWS.to_pandas,
+        "pandas objects": lambda: ROWS.to_pandas().astype({"who": object, "word": object}),
+        "pandas category": lambda: ROWS.to_pandas().astype({"word": "category"}),
+        "polars": lambda: pl.DataFrame(ROWS.to_pandas()),
+        "polars lazy": lambda: pl.DataFrame(ROWS.to_pandas()).lazy(),
+        "duckdb": lambda: duckdb.from_arrow(ROWS),
+    }
+
+
+@pytest.mark.parametrize("name", list(opened_sources(Path())))
+def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
+    delimiter = "\t" if name == "tsv" else ","
+    table = dg.read(opened_sources(tmp_path)[name](), user="who", delimiter=delimiter)
+    counts = {"yo": 3.0, "bro": 2.0, "日本": 1.0, "absent": 0.0}
+    weighted = {"yo": 3.5, "bro": 4.0, "日本": 8.0, "absent": 0.0}
+    for unit in (dg.User(), dg.Element("word"), dg.Record()):
+        assert sums(table, unit) == counts
+        assert sums(table, unit, weight="n") == weighted
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "domain"),
+    [
+        ([1, 1, 2], [5, 5, -7], [5, -7]),
+        ([-(2**63), 2**63 - 1, 0], [-(2**63), -(2**63), 2**63 - 1], [-(2**63), 2**63 - 1]),
+        ([-(2**63), -(2**63) + 3, -(2**63)], ["a", "a", "b"], ["a", "b"]),
+        ([2**63 - 1, 2**63 - 1, 2**63 - 9], ["a", "a", "b"], ["a", "b"]),
+        (pa.array([0, 0, 2**64 - 1], pa.uint64()), pa.array([7, 7, 2**64 - 1], pa.uint64()),
+         ["7", str(2**64 - 1)]),
+        (pa.array([1, 1, 2], pa.uint8()), pa.array([5, 5, -7], pa.int8()), [5, -7]),
+        ([datetime.date(2026, 1, 1)] * 2 + [datetime.date(2026, 1, 2)],
+         [datetime.date(1999, 1, 2)] * 2 + [datetime.date(2000, 1, 2)],
+         ["1999-01-02", "2000-01-02"]),
+        ([True, True, False], [True, True, False], ["true", "false"]),
+        (["", "", "x"], ["", "", "naïve Ω\u200d😀'\"\n"], ["", "naïve Ω\u200d😀'\"\n"]),
+    ],
+)  # fmt: skip
+def test_users_and_items_of_many_types(users: Any, items: Any, domain: list[Any]) -> None:
+    table = dg.read(pa.table({"who": users, "item": items}), user="who")
+    expected = dict(zip(domain, [2.0, 1.0], strict=True))
+    for unit in (dg.User(), dg.Element("item"), dg.Element("who"), dg.Record()):
+        assert sums(table, unit, item="item", domain=domain) == expected
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["a", "a", None, "b"],
+        [1, 1, None, -5],
+        [datetime.date(2026, 1, 1)] * 2 + [None, datetime.date(2026, 1, 2)],
+        [datetime.datetime(2026, 1, 1, 3)] * 2 + [None, datetime.datetime(2026, 1, 2)],
+        pa.array([1, 1, None, 2**64 - 1], pa.uint64()),
+    ],
+)
+def test_cells_of_many_types(cells: Any) -> None:
+    rows = {"who": [1, 1, 1, 1], "item": ["x"] * 4, "cell": cells}
+    table = dg.read(pa.table(rows), user="who")
+    # Three elements of one coordinate, each clipped to 1.
+    found = sums(table, dg.Element("cell"), item="item", domain=["x"], clip=1.0)
+    assert found == {"x": pytest.approx(3.0, abs=1e-6)}
+    found = sums(table, dg.User(2, by="cell"), item="item", domain=["x"], clip=1.0)
+    assert found == {"x": pytest.approx(2.0, abs=1e-6)}
+
+
+def test_names_of_columns_do_not_matter() -> None:
+    rows = {"item": [1, 1, 2], "user_": ["a", "b", "a"], "cell": [2.0, 3.0, 4.0],
+            "weight": ["x", "x", "z"], 'k "{}" key': ["p", "q", "p"], "source": [1, 1, 1]}  # fmt: skip
+    table = dg.read(pa.table(rows), user="item")
+    unit = dg.Element("weight")
+    assert sums(table, unit, item="user_", domain=["a", "b"], weight="cell") == {"a": 6, "b": 3}
+    awkward = 'k "{}" key'
+    assert sums(table, dg.Element(awkward), item=awkward, domain=["p", "q"]) == {"p": 2, "q": 1}
+    assert "2  users with a record" in table.check(awkward)
+    dg.histogram(table, awkward, unit=dg.Element(awkward), epsilon=1, delta=1e-6)
+    table = dg.read(pa.table({awkward: ["u", "v"], "x": ["a", "a"]}), user=awkward)
+    assert sums(table, item="x", domain=["a"]) == {"a": 2}
+
+
+# -- what is wrong with the schema, a parameter or a file ------------------------------------------
+
+
+def a_file(folder: Path, name: str, content: bytes) -> Path:
+    (folder / name).write_bytes(content)
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "words"),
+    [
+        (ROWS, {"user": "nobody"}, dg.SchemaError, "user 'nobody' is not a column.*who, word, n"),
+        (ROWS, {"user": 3}, dg.ParameterError, "user must be the name of a column, not 3"),
+        (ROWS, {"user": "n"}, dg.SchemaError, "user 'n' has type DOUBLE.*cast it"),
+        (pa.table({"u": [[1]]}), {"user": "u"}, dg.SchemaError, "type BIGINT\\[\\]"),
+        (pa.table({"u": [{"a": 1}]}), {"user": "u"}, dg.SchemaError, "STRUCT"),
+        (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be a whole number of at least 1.*0"),
+        (ROWS, {"n_users": 1.5}, dg.ParameterError, "n_users.*1.5"),
+        (ROWS, {"threads": 0}, dg.ParameterError, "threads.*0"),
+        (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 64MB, not '1MB'"),
+        (ROWS, {"memory": 10}, dg.ParameterError, "memory must be at least 64MB, not 10"),
+        (ROWS, {"memory": "much"}, dg.ParameterError, "memory must be such as '1GB'.*'much'"),
+        (5, {}, dg.ParameterError, "source must be a path.*not int"),
+        ([], {}, dg.ParameterError, "source must be a path.*not list"),
+        (pd.Series([1]), {}, dg.ParameterError, "not a Series"),
+        ("rows.xlsx", {}, dg.ParameterError, "must end in .parquet, .csv"),
+        ("nowhere.parquet", {}, dg.DataError, "'nowhere.parquet' does not exist; check the path"),
+        ("none*.csv", {}, dg.DataError, "does not exist"),
+    ],
+)  # fmt: skip
+def test_wrong_parameters(
+    source: Any, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        dg.read(source, **options)
+    assert_one_sentence(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "words"),
+    [
+        ("a.csv", b"", {}, "is empty; its first line must name the columns"),
+        ("a.csv", b"who,word,word\n1,a,b\n", {}, "names column 'word' twice"),
+        ("a.csv", b"\xff\xfe\x00", {}, "cannot be read; is it UTF-8 text"),
+        ("a.csv", b"who\n1\n", {"types": {"who": "whole"}}, "'who' the type 'whole'; give an SQL"),
+        ("a.csv", b"who\n1\n", {"types": {"x": "INT"}}, "types names column 'x', which"),
+        ("a.csv.gz", b"hello", {}, "cannot be read"),
+        ("a.csv.gz", gzip.compress(b"who,word\n" * 99)[:14], {}, "cannot be read"),
+        ("A.CSV.GZ", gzip.compress(b"who,word\n"), {"user": "what"}, "it has who, word"),
+        ("a.parquet", b"", {}, "cannot be read"),
+        ("a.parquet", b"PAR1 this is no parquet", {}, "cannot be read"),
+    ],
+)
+def test_wrong_files(
+    name: str, content: bytes, options: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    path = a_file(tmp_path, name, content)
+    with pytest.raises(dg.DpgrainError, match=words) as caught:
+        dg.read(path, **options)
+    assert_one_sentence(caught.value)
+
+
+def assert_one_sentence(error: BaseException) -> None:
+    text = str(error)
+    assert text.endswith((".", "?"))
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+def test_files_of_several_kinds_or_headers(tmp_path: Path) -> None:
+    one = a_file(tmp_path, "1.csv", b"a,b\n1,x\n")
+    other = a_file(tmp_path, "2.csv", b"b,a\nx,1\n")
+    with pytest.raises(dg.SchemaError, match="has other columns than"):
+        dg.read([one, other])
+    with pytest.raises(dg.ParameterError, match="mixes Parquet and CSV"):
+        dg.read([one, parquet(ROWS, tmp_path / "3.parquet")])
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    content = "\ufeffwho,word\n1,a\n".encode()
+    for path in (
+        a_file(tmp_path, "a.csv", content),
+        a_file(tmp_path, "a.csv.gz", gzip.compress(content)),
+    ):
+        table = dg.read(path, user="who")
+        assert sums(table, domain=["a"]) == {"a": 1}
+
+
+def big_parquet(path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = {"who": rng.integers(0, 10**9, 200_000), "word": rng.integers(0, 10**9, 200_000)}
+    return parquet(pa.table(rows), path, compression="none", use_dictionary=False)
+
+
+@pytest.mark.parametrize("damage", ["cut in the middle", "zeros in the middle", "deleted"])
+def test_a_broken_file_releases_nothing(damage: str, tmp_path: Path) -> None:
+    path = big_parquet(tmp_path / "rows.parquet")
+    table = dg.read(path, user="who")
+    raw = bytearray(path.read_bytes())
+    middle = len(raw) // 2
+    if damage == "deleted":
+        path.unlink()
+    elif damage == "cut in the middle":
+        path.write_bytes(raw[:middle])
+    else:
+        # Here begins the second column, with the header of its page.
+        raw[middle - 1000 : middle + 1000] = bytes(2000)
+        path.write_bytes(raw)
+    with pytest.raises(dg.DataError, match=r"The file '.*rows.parquet' cannot be read") as caught:
+        dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6, domain=[0, 10**9])
+    assert_one_sentence(caught.value)
+    if damage == "cut in the middle":
+        with pytest.raises(dg.DataError, match="cannot be read"):
+            dg.read(path)
+
+
+@pytest.mark.parametrize(
+    ("item", "weight", "unit", "words"),
+    [
+        ("nothing", None, dg.User(), "item 'nothing' is not a column"),
+        ("n", None, dg.User(), "item 'n' has type DOUBLE"),
+        ("word", "nothing", dg.User(), "weight 'nothing' is not a column"),
+        ("word", "who", dg.User(), "weight 'who' has type VARCHAR; it must hold numbers"),
+        ("word", None, dg.Element("nothing"), "element 'nothing' is not a column"),
+        ("word", None, dg.Element("n"), "element 'n' has type DOUBLE"),
+    ],
+)
+def test_wrong_columns(item: str, weight: str | None, unit: Unit, words: str) -> None:
+    table = dg.read(ROWS, user="who")
+    with pytest.raises(dg.SchemaError, match=words) as caught:
+        dg.histogram(table, item, weight=weight, unit=unit, epsilon=1, delta=1e-6)
+    assert_one_sentence(caught.value)
+
+
+# -- the engine --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test leaves its spill folder empty, whatever fails."""
+    (tmp_path / "spill").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spill"))
+    yield
+    assert not list((tmp_path / "spill").iterdir())
+
+
+def test_safe_settings_are_in_force() -> None:
+    table = dg.read(ROWS, user="who", memory="200MB", threads=3)
+    with Engine(table) as engine:
+        rows = engine._connection.sql("SELECT name, value FROM duckdb_settings()").fetchall()
+        settings = dict(rows)
+        folder = Path(settings["temp_directory"])
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder.parent == Path(tempfile.gettempdir())
+        wanted = {
+            "temp_file_encryption": "true",
+            "enable_progress_bar": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "threads": "3",
+        }
+        assert {name: settings[name] for name in wanted} == wanted
+        assert settings["memory_limit"] == "95.3 MiB"
+    assert not folder.exists()
+
+
+def test_the_spill_folder_is_removed_after_an_error() -> None:
+    table = dg.read(ROWS, user="who")
+    folders = []
+
+    def fail(engine: Engine) -> None:
+        folders.append(Path(engine._folder))
+        (folders[0] / "spilled").write_text("rows")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError), Engine(table) as engine:
+        fail(engine)
+    assert not folders[0].exists()
+
+
+def many_users(rows: int) -> pa.Table:
+    rng = np.random.default_rng(0)
+    users = pa.array(rng.integers(0, 2**62, rows)).cast(pa.string())
+    return pa.table({"who": users, "word": pa.array(np.zeros(rows, dtype=np.int64))})
+
+
+def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    spilled = []
+    leave = Engine.__exit__
+
+    def spy(self: Engine, *arguments: Any) -> None:
+        spilled.append(len(list(Path(self._folder).iterdir())))
+        leave(self, *arguments)
+
+    monkeypatch.setattr(Engine, "__exit__", spy)
+    table = dg.read(many_users(700_000), user="who", memory="64MB", threads=1)
+    assert sums(table, item="word", domain=[0], clip=1.0) == {0: 700_000.0}
+    assert spilled[0] > 0
+
+
+def test_a_full_spill_disk_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dg.read(many_users(700_000), user="who", memory="64MB", threads=1)
+    real: Any = duckdb.connect
+
+    def tiny(*arguments: Any, config: dict[str, Any] | None = None) -> Any:
+        if config is None:
+            return real(*arguments)
+        connection = real(*arguments, config=config)
+        connection.execute("SET max_temp_directory_size = '1MB'")
+        return connection
+
+    monkeypatch.setattr(duckdb, "connect", tiny)
+    words = "needs more memory or spill space than allowed; raise memory= in dg.read, or free disk"
+    with pytest.raises(dg.DataError, match=words) as caught:
+        dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6, domain=[0], clip=1.0)
+    assert_one_sentence(caught.value)
+
+
+def test_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: Any) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    table = dg.read(ROWS, user="who")
+    with pytest.raises(dg.DataError, match="The temporary folder cannot be written; point TMPDIR"):
+        dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6)
+
+
+def test_duckdb_says_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dg.read(ROWS, user="who")
+
+    def full(self: Engine) -> str:
+        raise duckdb.IOException('Could not write file "/x": No space left on device')
+
+    monkeypatch.setattr(Engine, "_attach", full)
+    with pytest.raises(dg.DataError, match=r"spill folder.*cannot be written; free disk space"):
+        dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6)
+
+
+# -- bad values in rows ------------------------------------------------------------------------------
+
+BAD = {
+    "who": [None, 1, 1, 1, 1, 1, 1, 1, 2, 2],
+    "word": ["a", None, "a", "a", "a", "a", "a", "a", "b", "b"],
+    "n": [7.0, 7.0, float("nan"), float("inf"), -float("inf"), -2.0, 1e308, None, 2.0, 3.0],
+}
+
+
+def release_all(table: dg.UserTable, weight: str | None) -> None:
+    units: list[Unit] = [dg.Record(), dg.Element("word"), dg.Element(len), dg.User(), dg.User(2)]
+    for unit in units:
+        for domain in (["a", "b"], None):
+            for clip in ("auto", 1.0):
+                dg.histogram(
+                    table, "word", unit=unit, epsilon=1, delta=1e-6, domain=domain, clip=clip,
+                    weight=weight,
+                )  # fmt: skip
+
+
+def test_bad_values_follow_the_fixed_rules(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = dg.read(pa.table(BAD), user="who")
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG):
+        warnings.simplefilter("error")
+        found = sums(table, weight="n", domain=["a", "b"])
+        assert found == {"a": pytest.approx(1000.0), "b": 5.0}
+        assert sums(table, domain=["a", "b"]) == {"a": 6.0, "b": 2.0}
+        release_all(table, "n")
+        release_all(table, None)
+        release_all(dg.read(pa.table(BAD).slice(0, 0), user="who"), "n")
+    assert caplog.records == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"1,a,2,surplus\n",
+        b"1\n",
+        b"\n",
+        b'1,"a,2\n',
+        b'1,a"b"c,2\n',
+        b"1,\xff\xfe,2\n",
+        b"1,a,two\n",
+        b"1,a,1e999\n",
+        b"1,a,\x00\n",
+        b"," * 50 + b"\n",
+        b"1," + b"x" * 3_000_000 + b",1\n",
+    ],
+    ids=range(11),
+)
+def test_malformed_lines_of_csv_do_not_fail(line: bytes, tmp_path: Path) -> None:
+    good = b"".join(b"%d,b,1\n" % i for i in range(2, 50))
+    path = a_file(tmp_path, "rows.csv", b"who,word,n\n" + good + line + good)
+    table = dg.read(path, user="who")
+    found = sums(table, dg.Record(), weight="n", domain=["a", "b"])
+    # An open quote may swallow what follows it, and nothing else may.
+    assert found["b"] >= 48.0
+    if line != b'1,"a,2\n':
+        assert found["b"] == 96.0
+    dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6)
+
+
+def test_mixed_objects_of_pandas_do_not_decide_the_schema() -> None:
+    clean = pd.DataFrame({"who": ["1", "2"], "word": pd.Series(["a", "b"], dtype=object)})
+    dirty = pd.DataFrame({"who": ["1", "2"], "word": pd.Series(["a", 3], dtype=object)})
+    first, second = dg.read(clean, user="who"), dg.read(dirty, user="who")
+    assert first.schema == second.schema
+    assert sums(second, domain=["a", "3"]) == {"a": 1, "3": 1}
+    with pytest.raises(dg.SchemaError, match="names column 'a' twice"):
+        dg.read(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def test_check_counts_and_says_that_it_is_not_private() -> None:
+    text = dg.read(pa.table(BAD), user="who").check("word", "n")
+    first, *lines = text.splitlines()
+    assert "NOT private" in first
+    assert [line.split(maxsplit=1) for line in lines] == [
+        ["10", "rows"],
+        ["1", "rows without a user (left out)"],
+        ["2", "users with a record"],
+        ["1", "rows without an item (left out)"],
+        ["4", "weights that are null, NaN or infinite (count 0)"],
+        ["1", "negative weights (count 0)"],
+        ["7", "most records of one user"],
+        ["0", "rows that repeat another (they add up)"],
+    ]
+    rows = pa.table({"who": [1, 1, 1, 2], "word": ["a", "a", "a", "a"]})
+    assert "2  rows that repeat another" in dg.read(rows, user="who").check()
+    empty = dg.read(rows.slice(0, 0), user="who").check("word")
+    assert "0  most records of one user" in empty
+    assert "users" not in dg.read(rows).check("word")
+
+
+def test_repr_shows_no_rows() -> None:
+    shown = repr(dg.read(ROWS, user="who", n_users=1000))
+    assert shown == (
+        "UserTable(user='who', n_users=1,000, columns: who: VARCHAR, word: VARCHAR, n: DOUBLE)"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weighted", [False, True])
+def test_one_user_with_ten_million_rows_in_bounded_memory(weighted: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    size = 10**7
+    items = rng.integers(0, 1000, size, dtype=np.int64)
+    rows = {"who": np.ones(size, dtype=np.int64), "item": items, "w": rng.random(size)}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    script = f"""
+        import resource, dpgrain as dg
+        table = dg.read({str(tmp_path / "rows.parquet")!r}, user="who", memory="300MB")
+        dg.histogram(table, "item", unit=dg.User(), epsilon=1, delta=1e-6, clip=100.0,
+                     weight={"w" if weighted else None!r}, domain=range(1000))
+        dg.histogram(table, "item", unit=dg.Element("item"), epsilon=1, delta=1e-6, clip=1.0)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    """
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 1.5e9
+    assert not done.stderr
