@@ -292,6 +292,8 @@ def test_events_are_frozen(event: Event) -> None:
 @each
 @pytest.mark.parametrize("unit", [None, Record(), Element(), User(max_elements=3)], ids=repr)
 def test_more_units_never_cost_less(event: Event, unit: Any) -> None:
+    if unit is None and isinstance(event, Compose) and len({e.level for e in event.events}) > 1:
+        unit = User(max_elements=3)
     for relation in RELATIONS:
         curve = [event.delta(1.0, units=k, relation=relation, unit=unit) for k in range(1, 8)]
         assert curve == sorted(curve)
@@ -299,6 +301,27 @@ def test_more_units_never_cost_less(event: Event, unit: Any) -> None:
         assert event.delta(1.0, units=k, unit=unit) <= event.delta(
             1.0, units=k, relation="replace", unit=unit
         )
+
+
+def test_composing_different_units_needs_a_unit() -> None:
+    """Each event's own unit would protect nobody: a user's cost of both is infinite here."""
+    mixed = Gaussian(3.0, Contribution(block="user")) + Gaussian(3.0)
+    with pytest.raises(ParameterError, match="different units, element, user"):
+        mixed.epsilon(1e-6)
+    assert mixed.epsilon(1e-6, unit=User()) == math.inf
+    assert mixed.epsilon(1e-6, unit=Element()) > Gaussian(3.0, count=2).epsilon(1e-6)
+
+
+@pytest.mark.parametrize("mu", [-1.0, math.nan])
+def test_the_curve_refuses_nonsense(mu: float) -> None:
+    with pytest.raises(ParameterError, match="mu must be at least 0"):
+        gaussian_delta(1.0, mu)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-5, 1e-4, 1e-3])
+@pytest.mark.parametrize("delta", [1e-30, 1e-15, 1e-6, 0.1])
+def test_small_epsilons_round_towards_privacy(epsilon: float, delta: float) -> None:
+    assert calibrate_gaussian(epsilon, delta).epsilon(delta) <= epsilon
 
 
 @pytest.mark.parametrize("make", [Gaussian, Laplace, lambda m: Selection(m, 5 * m, 1)])
@@ -416,7 +439,7 @@ def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
         (lambda: Selection(1.0, 1.0, 0), "max_items must be .* not 0"),
         (lambda: ApproximateDP(-0.5), r"guaranteed_epsilon must be .* not -0\.5"),
         (lambda: ApproximateDP(0.5, 1.0), r"guaranteed_delta must .* not 1\.0"),
-        (lambda: Compose(()), "events must hold at least one"),
+        (lambda: Compose(()), "events must hold events, at least one"),
         (lambda: Gaussian(1.0).epsilon(), "delta must be given"),
         (lambda: Gaussian(1.0).epsilon(1.5), r"delta must .* not 1\.5"),
         (lambda: Gaussian(1.0).epsilon(1e-6, units=0), "units must .* not 0"),

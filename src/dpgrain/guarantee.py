@@ -10,9 +10,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, RELATIONS, Element, Level, Record, Relation, Unit, User
-
-_UNITS: dict[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
+from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit
 
 _PROTECTED = {
     "record": "any one record",
@@ -84,7 +82,7 @@ class Guarantee:
             self.delta if delta is None else delta,
             units=units,
             relation=self.relation if relation is None else relation,
-            unit=_UNITS[self.level] if unit is None else unit,
+            unit=OWN_UNIT[self.level] if unit is None else unit,
         )
 
     def __add__(self, other: Guarantee) -> Guarantee:

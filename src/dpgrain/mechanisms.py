@@ -21,8 +21,14 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
-from dpgrain.noise import RandomState, discrete_laplace, rounded_gaussian, source_of
-from dpgrain.units import Relation
+from dpgrain.noise import (
+    RandomState,
+    discrete_laplace,
+    rounded_gaussian,
+    rounded_up,
+    source_of,
+)
+from dpgrain.units import RELATIONS, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]
 
@@ -121,6 +127,7 @@ def release_mean(
     """
     sensitivity = _validate.positive(sensitivity=sensitivity)
     _validate.one_of(("gaussian", "laplace"), noise=noise)
+    _validate.one_of(RELATIONS, relation=relation)
     _validate.delta(allow_zero=noise == "laplace", delta=delta)
     source = source_of(random_state)
     array = np.asarray(values, dtype=np.float64)
@@ -135,18 +142,19 @@ def release_mean(
     d = rows.shape[1]
     # Truncation moves each coordinate by less than one step.
     moved = sensitivity / step + (d if noise == "laplace" else math.sqrt(d))
-    # In units of `moved` any change of one element is at most 1, under the stated relation; elements
-    # of one person may add up, and nothing is known of other relations.
+    # In units of `moved` a change of one element is at most 1, under the stated relation. Elements
+    # of one person may add up; an exchange is two removals where only those are bounded.
     norm: Norm = "l1" if noise == "laplace" else "l2"
-    contribution = Contribution(layout="shared", coordinates="one", norm=norm)
+    coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"
+    contribution = Contribution(layout="shared", coordinates=coordinates, norm=norm)
     event: Gaussian | Laplace
     if noise == "laplace":
-        event = calibrate_laplace(epsilon, contribution=contribution)
-        drawn = discrete_laplace(event.noise_multiplier * moved, d, source=source)
+        event = calibrate_laplace(epsilon, contribution=contribution, relation=relation)
+        drawn = discrete_laplace(rounded_up(event.noise_multiplier * moved), d, source=source)
         spread = math.sqrt(2.0)
     else:
-        event = calibrate_gaussian(epsilon, delta, contribution=contribution)
-        drawn = rounded_gaussian(event.noise_multiplier * moved, d, source=source)
+        event = calibrate_gaussian(epsilon, delta, contribution=contribution, relation=relation)
+        drawn = rounded_gaussian(rounded_up(event.noise_multiplier * moved), d, source=source)
         spread = 1.0
     n = len(array)
     public = (

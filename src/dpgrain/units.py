@@ -28,7 +28,7 @@ LEVELS: tuple[Level, ...] = ("record", "element", "user")
 
 @dataclass(frozen=True)
 class Record:
-    """One record is protected: one row of the table.
+    """One record is protected: one row of the table. A replaced record keeps its owner.
 
     >>> Record()
     Record()
@@ -90,6 +90,9 @@ class User:
 
 
 Unit: TypeAlias = Record | Element | User
+
+# The unit of each level, where only the level matters.
+OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import Gaussian, Laplace
-from dpgrain.accounting.gaussian import gaussian_delta, gaussian_mu
+from dpgrain.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.units import Relation, Unit
 
@@ -74,10 +74,12 @@ def gaussian_multipliers(
     delta = _validate.delta(allow_zero=False, delta=delta)
     total = sum(_validate.positive(share=share) for share in shares)
     mu = gaussian_mu(epsilon, delta)
-    # Rounding in the squares below must not push the sum above μ².
-    mu *= 1 - 1e-12
-    while gaussian_delta(epsilon, mu) > delta:  # pragma: no cover - the margin above suffices
-        mu *= 1 - 1e-12
+    # Rounding in the squares below must not push the sum above μ², nor that in ε above the target.
+    margin = 1e-12
+    mu *= 1 - margin
+    while gaussian_epsilon(delta, mu) > epsilon:
+        mu *= 1 - margin
+        margin *= 2
     return [
         _finite(contribution.sensitivity(1, relation, unit)) / (mu * math.sqrt(share / total))
         for contribution, share in zip(contributions, shares, strict=True)

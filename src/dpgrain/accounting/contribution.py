@@ -30,6 +30,8 @@ _REPLACE = {
     ("l1", "one"): 1.0,
     ("l1", "nonnegative"): 2.0,
     ("l1", "signed"): 2.0,
+    ("l2", "stated"): 1.0,
+    ("l1", "stated"): 1.0,
 }
 
 
@@ -41,7 +43,8 @@ class Contribution:
         block: whose data one clipped block holds.
         layout: whether blocks of one person lie on disjoint or on shared coordinates.
         coordinates: a block is one non-negative number, several, or signed. ``"one"`` of a record or
-            a user, or in the shared layout, says that the whole sum is one number.
+            a user, or in the shared layout, says that the whole sum is one number. ``"stated"``:
+            nothing is known but that exchanging one block for another moves the sum by at most 1.
         norm: the norm that is clipped.
         max_elements: the number of elements a user keeps, where the release enforces it.
         cells: the public number of cells, which bounds the elements a user can hold.
@@ -59,7 +62,7 @@ class Contribution:
 
     block: Level = "element"
     layout: Literal["disjoint", "shared"] = "disjoint"
-    coordinates: Literal["one", "nonnegative", "signed"] = "nonnegative"
+    coordinates: Literal["one", "nonnegative", "signed", "stated"] = "nonnegative"
     norm: Literal["l2", "l1"] = "l2"
     max_elements: int | None = None
     cells: int | None = None
@@ -68,7 +71,7 @@ class Contribution:
     def __post_init__(self) -> None:
         _validate.one_of(LEVELS, block=self.block)
         _validate.one_of(("disjoint", "shared"), layout=self.layout)
-        _validate.one_of(("one", "nonnegative", "signed"), coordinates=self.coordinates)
+        _validate.one_of(("one", "nonnegative", "signed", "stated"), coordinates=self.coordinates)
         _validate.one_of(("l2", "l1"), norm=self.norm)
         if self.max_elements is not None:
             _validate.integer(minimum=1, max_elements=self.max_elements)
@@ -90,6 +93,8 @@ class Contribution:
     @property
     def _moved(self) -> float:
         """How far the sum moves when one block vanishes and another appears elsewhere."""
+        if self.coordinates == "stated":
+            return 2.0
         if self.layout == "shared":
             return self.replace_factor
         return math.sqrt(2.0) if self.norm == "l2" else 2.0
@@ -101,7 +106,7 @@ class Contribution:
 
         Args:
             units: how many records or elements of one person; whole users for ``User``.
-            relation: ``"zero_out"`` or ``"replace"``.
+            relation: ``"zero_out"`` or ``"replace"``; a replaced record keeps its owner.
             unit: the unit that changes; by default the one whose data is a block.
 
         Raises:

@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.loss import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 
 class Event(ABC):
@@ -30,6 +30,11 @@ class Event(ABC):
 
     def __init_subclass__(cls) -> None:
         Event._kinds[cls.__name__] = cls
+
+    @property
+    @abstractmethod
+    def level(self) -> Level:
+        """The unit that the event protects, and that is asked about where none is named."""
 
     @abstractmethod
     def loss(
@@ -120,12 +125,25 @@ class Event(ABC):
             values["contribution"] = Contribution(**_infinite(parts))
         if "events" in values:
             values["events"] = tuple(Event.from_dict(event) for event in values["events"])
-        return Event._kinds[name](**_infinite(values))
+        try:
+            return Event._kinds[name](**_infinite(values))
+        except TypeError as error:
+            raise ParameterError(
+                f"event {name} is described with wrong fields: {error}."
+            ) from error
 
     @staticmethod
     def from_json(text: str) -> Event:
-        """The event that :meth:`to_json` wrote."""
-        return Event.from_dict(json.loads(text))
+        """The event that :meth:`to_json` wrote.
+
+        Raises:
+            ParameterError: if the text does not describe an event.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ParameterError("the text is not JSON; give what to_json wrote.") from error
+        return Event.from_dict(values)
 
 
 def _infinite(values: dict[str, Any]) -> dict[str, Any]:
@@ -164,6 +182,10 @@ class Gaussian(Event):
         _validate.positive(noise_multiplier=self.noise_multiplier)
         _validate.integer(minimum=1, count=self.count)
 
+    @property
+    def level(self) -> Level:
+        return self.contribution.block
+
     def loss(
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
     ) -> Loss:
@@ -196,6 +218,10 @@ class Laplace(Event):
         _validate.integer(minimum=1, count=self.count)
         if self.contribution.norm != "l1":
             raise ParameterError("contribution must have norm='l1' under Laplace noise.")
+
+    @property
+    def level(self) -> Level:
+        return self.contribution.block
 
     def loss(
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
@@ -233,6 +259,10 @@ class Selection(Event):
         _validate.positive(noise_multiplier=self.noise_multiplier)
         _validate.positive(threshold=self.threshold)
         _validate.integer(minimum=1, max_items=self.max_items)
+
+    @property
+    def level(self) -> Level:
+        return self.contribution.block
 
     def loss(
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
@@ -324,9 +354,11 @@ class ApproximateDP(Event):
         epsilon = self.guaranteed_epsilon
         if self.guaranteed_delta == 0:
             return Loss(pure=self.count * steps * epsilon)
-        grown = (
-            steps if epsilon == 0 else math.expm1(min(steps * epsilon, 700)) / math.expm1(epsilon)
-        )
+        # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.
+        grown = steps
+        if epsilon > 0:
+            last = math.exp(min((steps - 1) * epsilon, 700))
+            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon)
         leak = min(self.count * self.guaranteed_delta * grown, 1.0)
         return Loss(pure=self.count * steps * epsilon, leak=leak)
 
@@ -370,10 +402,21 @@ class Compose(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        if not self.events:
-            raise ParameterError("events must hold at least one event.")
+        if not self.events or not all(isinstance(event, Event) for event in self.events):
+            raise ParameterError(f"events must hold events, at least one, not {self.events!r}.")
+
+    @property
+    def level(self) -> Level:
+        levels = {event.level for event in self.events}
+        if len(levels) > 1:
+            raise ParameterError(
+                f"unit must be given: the events protect different units, {', '.join(sorted(levels))}."
+            )
+        return levels.pop()
 
     def loss(
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
     ) -> Loss:
-        return sum((event.loss(units, relation, unit) for event in self.events), Loss())
+        # Of one unit, the same for all: each event's own would protect nobody.
+        asked = OWN_UNIT[self.level] if unit is None else unit
+        return sum((event.loss(units, relation, asked) for event in self.events), Loss())

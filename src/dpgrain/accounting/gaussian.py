@@ -10,21 +10,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
 
-# Largest exponent whose exp() is finite in double precision.
-_MAX_EXP = 709.0
+from dpgrain.errors import ParameterError
+
+# A bound on the relative rounding of the special functions; what it may amount to is added to δ.
+_ROUNDING = 8 * 2.0**-53
 _SQRT2 = math.sqrt(2.0)
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """The smallest δ for which a μ-GDP Gaussian mechanism is (ε, δ)-DP.
+    """The smallest δ for which a μ-GDP Gaussian mechanism is (ε, δ)-DP, rounded up.
+
+    Args:
+        epsilon: any real number.
+        mu: at least 0; may be infinite.
+
+    Raises:
+        ParameterError: if an argument is out of range.
 
     >>> round(gaussian_delta(1.0, 1 / 3.7306), 7)
     1e-05
     >>> gaussian_delta(1.0, 0.0)
     0.0
     """
+    if not mu >= 0 or math.isnan(epsilon):
+        raise ParameterError(
+            f"mu must be at least 0 and epsilon a number, not {mu!r}, {epsilon!r}."
+        )
     if mu == 0 or epsilon == math.inf:
         return 0.0
     if mu == math.inf:
@@ -34,12 +47,17 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     if a > 0:
         # Φ̄(a) − e^ε Φ̄(b) with the common factor e^{−a²/2}/2 drawn out: no cancellation of
         # huge exponentials, and δ down to the smallest double.
-        return 0.5 * math.exp(-a * a / 2) * max(float(erfcx(a / _SQRT2) - erfcx(b / _SQRT2)), 0.0)
-    second = epsilon + float(log_ndtr(-b))
-    return min(max(math.exp(float(log_ndtr(-a))) - math.exp(min(second, _MAX_EXP)), 0.0), 1.0)
+        first, second = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
+        rounding = _ROUNDING * first
+        delta = 0.5 * math.exp(-a * a / 2) * (max(first - second, 0.0) + rounding)
+        return min(delta * (1 + _ROUNDING * a * a), 1.0)
+    first = float(ndtr(-a))
+    exponent = epsilon + float(log_ndtr(-b))
+    rounding = _ROUNDING * first * (1 + abs(exponent))
+    return min(max(first - math.exp(min(exponent, 0.0)), 0.0) + rounding, 1.0)
 
 
-def _bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
     """Narrow (low, high), where ``holds`` is false at low and true at high, to neighbours."""
     for _ in range(200):
         middle = math.sqrt(low * high) if low > 0 and high / low > 4 else (low + high) / 2
@@ -67,7 +85,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         high *= 2
         if math.isinf(high):
             return math.inf
-    return _bisect(lambda epsilon: gaussian_delta(epsilon, mu) <= delta, 0.0, high)[1]
+    return bisect(lambda epsilon: gaussian_delta(epsilon, mu) <= delta, 0.0, high)[1]
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
@@ -83,4 +101,4 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         high *= 2
         if math.isinf(high):
             return math.inf
-    return _bisect(lambda mu: gaussian_delta(epsilon, mu) > delta, low, high)[0]
+    return bisect(lambda mu: gaussian_delta(epsilon, mu) > delta, low, high)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon
+from dpgrain.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,11 @@ class Loss:
         if self.delta(0.0) <= delta:
             return 0.0
         if self.mu > 0:
-            return self.pure + gaussian_epsilon(rest, self.mu) if rest > 0 else math.inf
+            if rest == 0:
+                return math.inf
+            if self.delta(self.pure) <= delta:
+                return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, self.pure)[1]
+            return self.pure + gaussian_epsilon(rest, self.mu)
         # δ = (e^p − e^ε)/(1 + e^p) solved for ε, in logarithms where e^p would overflow.
         if self.pure > 700:
             return min(self.pure + math.log1p(-rest), self.pure) if rest < 1 else 0.0

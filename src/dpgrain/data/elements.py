@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -61,14 +63,15 @@ class Elements:
             ParameterError: if the mapping is empty or gives an item two cells.
             DataError: if the file cannot be read.
 
-        >>> Elements.from_mapping({"tea": "drinks", "rice": "food"})
-        Elements('a mapping of 2 items to 2 cells')
+        >>> Elements.from_mapping({"tea": "drinks", "rice": "food"}, name="aisles")
+        Elements('aisles')
         """
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
         cells = len(set(_names(list(mapping.values()), public=True)) - {None})
-        name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells"
+        mark = _mark(f"{mapping!r}")
+        name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells, {mark}"
         return Elements(name, mapping=mapping, missing=missing)
 
     @staticmethod
@@ -84,7 +87,8 @@ class Elements:
             raise ParameterError(f"function must be callable, not {function!r}.")
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
-        return Elements(name or f"{given} of the item", function=function, missing=missing)
+        mark = _mark(_code(function))
+        return Elements(name or f"{given} of the item, {mark}", function=function, missing=missing)
 
     @staticmethod
     def kmeans(
@@ -108,8 +112,9 @@ class Elements:
         Raises:
             ParameterError: if k is out of range, or items and vectors differ in number.
 
-        >>> Elements.kmeans({"a": [0, 0], "b": [0, 1], "z": [9, 9]}, k=2, random_state=0)
-        Elements('2 clusters of public vectors (k-means)')
+        >>> two = Elements.kmeans({"a": [0, 0], "b": [0, 1], "z": [9, 9]}, k=2, random_state=0)
+        >>> two.cell("a") == two.cell("b"), two.cell("a") == two.cell("z")
+        (True, False)
         """
         k = _validate.integer(minimum=1, k=k)
         if isinstance(vectors, Mapping):
@@ -128,9 +133,9 @@ class Elements:
         labels = KMeans(k, n_init=1, init="k-means++", random_state=random_state).fit_predict(rows)
         keys = [name.item() if isinstance(name, np.generic) else name for name in names]
         mapping = {key: int(label) for key, label in zip(keys, labels, strict=True)}
-        return Elements(
-            f"{k:,} clusters of public vectors (k-means)", mapping=mapping, missing=missing
-        )
+        mark = _mark(f"{mapping!r}")
+        name = f"{k:,} clusters of public vectors (k-means), {mark}"
+        return Elements(name, mapping=mapping, missing=missing)
 
     def cell(self, item: Any) -> Hashable | None:
         """The cell of an item, or None where it has none."""
@@ -140,6 +145,23 @@ class Elements:
 
     def __repr__(self) -> str:
         return f"Elements({self.name!r})"
+
+
+def _mark(content: str) -> str:
+    """A short fingerprint: guarantees for different partitions must not pass for the same one."""
+    return "#" + hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:8]
+
+
+def _code(function: Callable[[Any], Hashable]) -> str:
+    """What a function does, as far as Python tells: its code, constants and captured values."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    captured = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    defaults = getattr(function, "__defaults__", None)
+    known = repr((code.co_code, code.co_consts, code.co_names, captured, defaults))
+    # Addresses differ from run to run.
+    return re.sub(r"0x[0-9a-f]+", "", known)
 
 
 def as_elements(by: Any) -> Elements:

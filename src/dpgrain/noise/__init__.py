@@ -1,6 +1,6 @@
 """Exact integer noise from a cryptographic source."""
 
-from dpgrain.noise.laws import MAX_SCALE, discrete_laplace, rounded_gaussian
+from dpgrain.noise.laws import MAX_SCALE, discrete_laplace, rounded_gaussian, rounded_up
 from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSource, source_of
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "SystemSource",
     "discrete_laplace",
     "rounded_gaussian",
+    "rounded_up",
     "source_of",
 ]

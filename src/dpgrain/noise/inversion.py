@@ -77,18 +77,39 @@ def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
 def _decide(law: Law, bits: int, position: float, scale: float, source: Source) -> int:
     """M for the U that begins with these 63 bits, by exact comparison with the tail."""
     known = 64
-    k = max(round(position), 0)
+    near = max(round(position), 0)
     with mpmath.workprec(_PRECISION):
         while True:
             low = mpmath.ldexp(mpmath.mpf(bits), -known)
             high = mpmath.ldexp(mpmath.mpf(bits + 1), -known)
-            while k > 0 and law.tail(k, scale) < low:
-                k -= 1
-            while law.tail(k + 1, scale) >= high:
-                k += 1
-            # Now tail(k) ≥ low (or k = 0) and tail(k+1) < high: settled unless one lies between.
-            if (k == 0 or law.tail(k, scale) >= high) and law.tail(k + 1, scale) < low:
-                return k
+            if low > 0:
+                # U lies in [low, high): settled if no jump of the law does.
+                k = _largest(law, scale, high, near)
+                if _largest(law, scale, low, k) == k:
+                    return k
             bits = (bits << 64) | int(source.words(1)[0])
             known += 64
             mpmath.mp.prec += 64
+
+
+def _largest(law: Law, scale: float, level: Any, near: int) -> int:
+    """The largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, by doubling steps and halving from ``near``."""
+
+    def holds(k: int) -> bool:
+        return k <= 0 or bool(law.tail(k, scale) >= level)
+
+    step = 1
+    if holds(near):
+        low = near
+        while holds(low + step):
+            low, step = low + step, 2 * step
+        high = low + step
+    else:
+        high = near
+        while not holds(high - step):
+            high, step = high - step, 2 * step
+        low = max(high - step, 0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import FloatArray, IntArray, sample
 from dpgrain.noise.sources import Source, SystemSource
 
-MAX_SCALE = 2.0**40
+MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
 
 
 class _RoundedGaussian:
@@ -50,12 +51,12 @@ def rounded_gaussian(
     """Draw round(Z), Z normal with mean 0 and the given standard deviation, exactly.
 
     Args:
-        scale: standard deviation in grid steps, one number or one per sample, in (0, 2^40].
+        scale: standard deviation in grid steps, one number or one per sample, in [2^-30, 2^40].
         size: number of samples; by default one per scale.
         source: random bits; by default the operating system's.
 
     Raises:
-        ParameterError: if a scale is not in (0, 2^40].
+        ParameterError: if a scale is not in [2^-30, 2^40].
 
     Formal guarantee: f + round(Z) = round(f + Z) for an integer vector f, so releasing it is
     post-processing of the continuous Gaussian mechanism, whose exact curve applies in any dimension.
@@ -81,12 +82,29 @@ def discrete_laplace(
     return sample(_DiscreteLaplace(), _scales(scale, size), source or SystemSource())
 
 
+def rounded_up(scale: FloatArray | float) -> FloatArray:
+    """A scale that was computed with one rounding, raised above what it should be: more noise.
+
+    >>> bool(rounded_up(3.0) > 3.0)
+    True
+    """
+    return np.asarray(scale * (1 + 2.0**-51), dtype=np.float64)
+
+
 def _scales(scale: ArrayLike, size: int | None) -> FloatArray:
-    scales = np.atleast_1d(np.asarray(scale, dtype=np.float64))
-    bad = ~((scales > 0) & (scales <= MAX_SCALE))
+    given = np.asarray(scale)
+    if given.ndim > 1 or given.dtype.kind not in "fiu":
+        raise ParameterError(f"scale must be a number or a list of numbers, not {scale!r}.")
+    scales = np.atleast_1d(given).astype(np.float64)
+    bad = ~((scales >= MIN_SCALE) & (scales <= MAX_SCALE))
     if bad.any():
         raise ParameterError(
-            f"scale must lie in (0, 2^40] grid steps, not {float(scales[bad][0])!r}; "
-            "use a coarser grid."
+            f"scale must lie in [2^-30, 2^40] grid steps, not {float(scales[bad][0])!r}; "
+            "use another grid."
         )
-    return scales if size is None else np.broadcast_to(scales, (size,))
+    if size is None:
+        return scales
+    size = _validate.integer(minimum=0, size=size)
+    if scales.size not in (1, size):
+        raise ParameterError(f"size must be the number of scales, {scales.size}, not {size}.")
+    return np.broadcast_to(scales, (size,))

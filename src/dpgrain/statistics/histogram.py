@@ -20,7 +20,14 @@ from dpgrain.data.kernel import FloatArray, Grid, IntArray
 from dpgrain.data.table import UserTable
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.guarantee import Guarantee
-from dpgrain.noise import RandomState, Source, discrete_laplace, rounded_gaussian, source_of
+from dpgrain.noise import (
+    RandomState,
+    Source,
+    discrete_laplace,
+    rounded_gaussian,
+    rounded_up,
+    source_of,
+)
 from dpgrain.progress import Progress
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.plan import HistogramPlan, checked, grid_bits, make_plan, noise_sd
@@ -183,7 +190,7 @@ def _choose(data: Contributions, plan: HistogramPlan, rule: AutoClip, source: So
 
 def _noise(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
     sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
-    return sample(scale, source=source)
+    return sample(rounded_up(scale), source=source)
 
 
 def _warn_of_delta(plan: HistogramPlan, n_users: int | None, *, stacklevel: int) -> None:

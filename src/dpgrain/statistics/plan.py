@@ -18,7 +18,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.units import Element, Level, Record, Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², and this share of δ for names below the threshold:
 # small, since k elements of one person cost k times it.
@@ -27,7 +27,6 @@ SELECTION_DELTA = 0.01
 # The grid: see `grid_bits`.
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 _Sums = TypeVar("_Sums", Gaussian, Laplace)
-_OWN: dict[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def make_plan(
         items: the public number of items, if known.
         record_value: what every record counts, if they all count the same.
     """
-    unit = _OWN[level]
+    unit = OWN_UNIT[level]
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
@@ -155,9 +154,9 @@ def make_plan(
     shares = {"select": SELECTION_SHARE if select_items else 0.0}
     shares["bounds"] = (1 - shares["select"]) * share
     shares["sums"] = 1 - shares["select"] - shares["bounds"]
-    # A record is one item too, but a replaced one may change its item.
-    one = select_items == 1 and contribution.block == "element"
-    indicator = replace(binned, coordinates="one" if one else "nonnegative")
+    # A block that keeps one item may still keep another after a change: "one" only where the sums'
+    # blocks are one coordinate each.
+    indicator = replace(binned, coordinates=contribution.coordinates)
     parts = {"select": indicator, "bounds": binned, "sums": contribution}
     named = [name for name, share in shares.items() if share > 0]
     leak = SELECTION_DELTA * delta if select_items else 0.0
@@ -195,8 +194,9 @@ def make_plan(
 def grid_bits(noise_multiplier: float) -> int:
     """How many bits of a clipping bound the grid keeps, for noise of about 2^32 grid steps.
 
-    Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.02% of the
-    noise; coarse enough that exact sampling stays fast.
+    Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
+    noise where that is at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
+    enough that exact sampling stays fast.
 
     Raises:
         ParameterError: if the noise is too large for any grid.
@@ -297,7 +297,8 @@ def plan_histogram(
         raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
     bound = checked(epsilon, delta, relation, clip, noise)
     bounded = isinstance(unit, User) and unit.max_elements is not None
-    single = items is not None and items in (cells, 1)
+    by_item = cell_of_item and (unit.level == "element" or bounded)
+    single = items is not None and (items == 1 or (by_item and items == cells))
     contribution = Contribution(
         block="element" if bounded else unit.level,
         layout="disjoint" if cell_of_item else "shared",
