@@ -174,6 +174,8 @@ def make_plan(
             strict=True,
         )
     )
+    for name in multipliers.keys() - {"bounds"}:
+        grid_bits(multipliers[name])
     select = None
     if select_items:
         select = _selection(multipliers["select"], leak, select_items, indicator, relation, unit)
