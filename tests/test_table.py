@@ -179,7 +179,7 @@ def test_names_of_columns_do_not_matter() -> None:
     assert sums(table, item="x", domain=["a"]) == {"a": 2}
 
 
-# -- what is wrong with the schema, a parameter or a file ------------------------------------------
+# -- what is wrong with the schema, a parameter or a file ---
 
 
 def a_file(folder: Path, name: str, content: bytes) -> Path:

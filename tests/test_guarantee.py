@@ -1,0 +1,161 @@
+"""The promise in one sentence and as a curve."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
+from dpgrain.guarantee import Guarantee, _shown
+from dpgrain.units import Level, Relation, Unit
+
+
+def promise(
+    level: Level = "element", relation: Relation = "zero_out", event: Event | None = None
+) -> Guarantee:
+    event = event or Gaussian(5.0, Contribution(block=level))
+    elements = "the column 'topic'" if level == "element" else ""
+    return Guarantee(level, elements, relation, 1e-6, event, ("the list of 9 items",))
+
+
+@pytest.mark.parametrize(
+    ("level", "relation", "words"),
+    [
+        ("record", "zero_out", "Record-level.*whether any one record were removed\\."),
+        ("record", "replace", "whether any one record were exchanged for others\\."),
+        (
+            "element",
+            "zero_out",
+            "whether all records of any one user in one cell of the column 'topic' were removed "
+            "\\(the user stays enrolled\\)\\.",
+        ),
+        (
+            "element",
+            "replace",
+            "in one cell of the column 'topic' were exchanged for others of the same cell\\.",
+        ),
+        (
+            "user",
+            "zero_out",
+            "whether all records of any one user were removed \\(the user stays enrolled\\)",
+        ),
+        ("user", "replace", "whether all records of any one user were exchanged for others\\."),
+    ],
+)  # fmt: skip
+def test_sentence(level: Level, relation: Relation, words: str) -> None:
+    text = str(promise(level, relation))
+    assert re.search(words, text), text
+    assert f"δ = {1e-06:g}: nobody can tell" in text
+    assert text.endswith("Public, fixed beforehand: the list of 9 items.")
+    assert "NOT PRIVATE" not in text
+
+
+def test_the_sentence_of_a_seeded_release_begins_with_a_warning() -> None:
+    seeded = Guarantee("user", "", "zero_out", 1e-6, Gaussian(5.0), private=False)
+    assert str(seeded).startswith("NOT PRIVATE (made with a seeded random source): User-level")
+    assert not (seeded + promise("user", event=Gaussian(1.0))).private
+
+
+@given(st.floats(1e-12, 1e12))
+def test_printed_epsilon_is_never_below_the_true_one(epsilon: float) -> None:
+    shown = Decimal(_shown(epsilon))
+    assert shown >= Decimal(epsilon) * (1 - Decimal("1e-15"))
+    assert shown <= Decimal(epsilon) * (1 + Decimal("1.1e-5"))
+
+
+def test_printed_epsilon_of_whole_and_odd_values() -> None:
+    assert [_shown(e) for e in (0, 1.0, 0.5, 2.0, 10.0, 100.0, math.inf)] == [
+        "0", "1", "0.5", "2", "10", "100", "inf",
+    ]  # fmt: skip
+    assert _shown(1.0000001) == "1.00001"
+    assert _shown(0.83370001) == "0.833701"
+
+
+def test_composition() -> None:
+    both = promise() + promise()
+    assert both.delta == 2e-6
+    assert both.public == ("the list of 9 items",)
+    mu = math.sqrt(2) / 5.0
+    assert both.epsilon() == pytest.approx(Gaussian(1 / mu).epsilon(2e-6), rel=1e-9)
+    three = both + promise()
+    assert three.epsilon(1e-6) == pytest.approx(Gaussian(5.0, count=3).epsilon(1e-6), rel=1e-9)
+    assert promise().epsilon(1e-6) < both.epsilon(1e-6) < three.epsilon(1e-6)
+
+
+def test_what_does_not_compose() -> None:
+    mine = promise()
+    others = [
+        promise("user"),
+        promise("element", "replace"),
+        Guarantee("element", "another partition", "zero_out", 1e-6, mine.event),
+    ]
+    for other in others:
+        with pytest.raises(dg.ParameterError, match="do not compose; release both for one unit"):
+            mine + other
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Gaussian(5.0, Contribution(max_elements=3, cells=9, record_size=0.25)),
+        Laplace(2.0),
+        Gaussian(5.0) + Gaussian(2.0, Contribution(layout="shared")) + PureDP(0.1, level="element"),
+    ],
+)
+def test_json_round_trip(event: Event) -> None:
+    before = promise(event=event)
+    text = before.to_json()
+    assert json.loads(text)["elements"] == "the column 'topic'"
+    after = Guarantee.from_json(text)
+    assert after == before
+    assert str(after) == str(before)
+
+
+def test_the_curve_by_granularity() -> None:
+    disjoint = promise(event=Gaussian(5.0))
+    shared = promise(event=Gaussian(5.0, Contribution(layout="shared")))
+    for k in (1, 2, 4, 9):
+        assert disjoint.epsilon(units=k) == pytest.approx(
+            Gaussian(5.0 / math.sqrt(k)).epsilon(1e-6), rel=1e-12
+        )
+        assert shared.epsilon(units=k) == pytest.approx(Gaussian(5.0 / k).epsilon(1e-6), rel=1e-12)
+        assert disjoint.epsilon(unit=dg.User(k)) == disjoint.epsilon(units=k)
+    pure = Guarantee("element", "cells", "zero_out", 0.0, Laplace(2.0))
+    assert [pure.epsilon(units=k) for k in (1, 2, 3)] == [0.5, 1.0, 1.5]
+    assert disjoint.epsilon(relation="replace") > disjoint.epsilon()
+
+
+@pytest.mark.parametrize(
+    ("level", "unit"),
+    [
+        ("element", dg.User()),
+        ("record", dg.User()),
+        ("record", dg.Element()),
+        ("record", dg.User(3)),
+    ],
+)
+def test_nothing_is_promised_where_nothing_bounds_it(level: Level, unit: Unit) -> None:
+    assert promise(level).epsilon(unit=unit) == math.inf
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(dg.ParameterError, match="level must be one of"):
+        Guarantee("group", "", "zero_out", 1e-6, Gaussian(1.0))  # type: ignore[arg-type]
+    with pytest.raises(dg.ParameterError, match="relation must be one of"):
+        promise(relation="add")  # type: ignore[arg-type]
+    with pytest.raises(dg.ParameterError, match="delta must lie in"):
+        Guarantee("user", "", "zero_out", 1.0, Gaussian(1.0))
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(dg.ParameterError, match="units must be a whole number"):
+            promise().epsilon(units=wrong)  # type: ignore[arg-type]
+    with pytest.raises(dg.ParameterError, match="delta"):
+        promise().epsilon(2.0)
+    with pytest.raises(dg.ParameterError, match="unit must be"):
+        promise().epsilon(unit="user")  # type: ignore[arg-type]

@@ -1,0 +1,978 @@
+"""Histograms end to end: right answers, a true price, and attacks that find it when it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import itertools
+import json
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import beta
+
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
+from dpgrain.data import engine as engine_module
+from dpgrain.data import feed as feed_module
+from dpgrain.data import kernel
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.engine import Dictionary, Engine
+from dpgrain.data.feed import Chunk, Feed
+from dpgrain.data.kernel import SATURATION, FloatArray, Grid, IntArray, Layout
+from dpgrain.noise import SystemSource
+from dpgrain.statistics.histogram import _select
+from dpgrain.statistics.plan import grid_bits, plan_histogram
+from dpgrain.units import RELATIONS, Relation, Unit
+
+# The module, which the package hides behind the function of that name.
+histogram_module: Any = importlib.import_module("dpgrain.statistics.histogram")
+
+Norm: TypeAlias = Literal["l2", "l1"]
+Row: TypeAlias = tuple[int, str, str | None, float]  # user, item, cell, weight
+
+ITEMS = ["a", "b", "c", "d"]
+MAPPING = {"a": "x", "b": "x", "c": "y", "d": "z"}
+UNITS: dict[str, Unit] = {
+    "record": dg.Record(),
+    "own": dg.Element("item"),
+    "mapping": dg.Element(MAPPING),
+    "function": dg.Element(MAPPING.__getitem__),
+    "column": dg.Element("cell"),
+    "user": dg.User(),
+    "capped": dg.User(2),
+    "capped mapping": dg.User(2, by=MAPPING),
+    "capped column": dg.User(2, by="cell"),
+}
+OWN: dict[str, Unit] = {"record": dg.Record(), "element": dg.Element(), "user": dg.User()}
+
+
+def table_of(rows: list[Row], **options: Any) -> dg.UserTable:
+    user, item, cell, weight = zip(*rows, strict=True) if rows else ([], [], [], [])
+    columns = {
+        "who": pa.array(user, pa.int64()),
+        "item": pa.array(item, pa.string()),
+        "cell": pa.array(cell, pa.string()),
+        "w": pa.array(weight, pa.float64()),
+    }
+    return dg.read(pa.table(columns), user="who", **options)
+
+
+# -- a. end to end -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def rows_of_300_users() -> tuple[Row, ...]:
+    rng = np.random.default_rng(11)
+    rows: list[Row] = []
+    for user in range(300):
+        items = rng.permutation(ITEMS)[:2].tolist()
+        for item in items:
+            for _ in range(rng.integers(1, 6)):
+                rows.append((user, item, MAPPING[item], float(rng.integers(1, 9)) / 2))
+    return tuple(rows)
+
+
+def exact_sums(
+    rows: tuple[Row, ...], unit: str, bound: dict[str, float], norm: Norm, *, weighted: bool
+) -> dict[str, float]:
+    """The clipped sums, by the definition, in floating point."""
+    blocks: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for i, (user, item, cell, weight) in enumerate(rows):
+        part: Any = {
+            "record": i, "own": item, "mapping": MAPPING[item], "function": MAPPING[item],
+            "column": cell, "user": 0, "capped": item, "capped mapping": MAPPING[item],
+            "capped column": cell,
+        }[unit]  # fmt: skip
+        blocks[user, part][item] += weight if weighted else 1.0
+    sums = dict.fromkeys(ITEMS, 0.0)
+    for block in blocks.values():
+        size = sum(block.values()) if norm == "l1" else math.hypot(*block.values())
+        for item, total in block.items():
+            sums[item] += total * min(1.0, bound[item] / size)
+    return sums
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("clip", ["auto", 3.0])
+@pytest.mark.parametrize(
+    ("noise", "known"), [("gaussian", True), ("gaussian", False), ("laplace", True)]
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_end_to_end(
+    unit: str, clip: Any, noise: Any, known: bool, weighted: bool, tmp_path: Path
+) -> None:
+    rows = rows_of_300_users()
+    relation: Relation = "zero_out" if weighted else "replace"
+    release = dg.histogram(
+        table_of(list(rows)),
+        "item",
+        unit=UNITS[unit],
+        epsilon=20.0,
+        delta=1e-6,
+        relation=relation,
+        clip=clip,
+        noise=noise,
+        domain=ITEMS if known else None,
+        weight="w" if weighted else None,
+    )
+    names = release.items.to_pylist()
+    assert sorted(names) == ITEMS
+    bound = dict(zip(names, release.clip.tolist(), strict=True))
+    norm: Norm = "l1" if noise == "laplace" else "l2"
+    exact = exact_sums(rows, unit, bound, norm, weighted=weighted)
+    far = 12 if noise == "laplace" else 6
+    for name, estimate, error in zip(names, release.estimate, release.std_error, strict=True):
+        assert abs(estimate - exact[name]) <= far * error + 1e-3
+    promise = release.guarantee
+    assert promise.private
+    assert promise.delta == (0.0 if noise == "laplace" else 1e-6)
+    asked = 20.0
+    assert 0.99 * asked <= promise.epsilon() <= asked
+    assert dg.Guarantee.from_json(promise.to_json()) == promise
+    loaded = dg.Histogram.load(release.save(tmp_path / "release.parquet"))
+    assert loaded.to_arrow().equals(release.to_arrow())
+    assert loaded.guarantee == release.guarantee
+    assert (loaded.asked, loaded.noise, loaded.nonnegative) == (
+        release.asked,
+        release.noise,
+        release.nonnegative,
+    )
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
+    domain = list(range(4000))
+    table = dg.read(pa.table({"who": [1], "item": [0]}), user="who")
+    release = dg.histogram(
+        table, "item", unit=dg.Element("item"), epsilon=1, delta=1e-6, clip=2.0, domain=domain,
+        noise=noise,
+    )  # fmt: skip
+    (claimed,) = set(release.std_error.tolist())
+    kurtosis = 6.0 if noise == "laplace" else 3.0
+    tolerance = 6 * math.sqrt((kurtosis - 1) / 4 / len(domain))
+    assert release.estimate.std() == pytest.approx(claimed, rel=tolerance)
+    inside = np.mean((release.low <= 0) & (release.high >= 0))
+    assert inside == pytest.approx(0.95, abs=6 * math.sqrt(0.95 * 0.05 / 4000))
+    assert abs(release.estimate.mean()) < 6 * claimed / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
+@pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
+def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
+    table = dg.read(pa.table({"who": [1, 2], "item": items}), user="who")
+    release = dg.histogram(
+        table, "item", unit=dg.User(), epsilon=1, delta=1e-6, clip=1.0, domain=items
+    )
+    path = release.write(tmp_path / f"out{ending}")
+    if ending == ".parquet":
+        found = pq.read_table(path)
+    elif ending == ".csv":
+        found = pyarrow.csv.read_csv(path)
+    else:
+        found = pa.Table.from_pylist(json.loads(path.read_text()))
+    assert found.to_pydict() == release.to_arrow().to_pydict()
+    assert [*tmp_path.iterdir()] == [path]
+    with pytest.raises(dg.ParameterError, match=r"must end in \.parquet, \.csv, \.json"):
+        release.write(tmp_path / "out.xlsx")
+    with pytest.raises(dg.DataError, match="cannot be written"):
+        release.write(tmp_path / "nowhere" / f"out{ending}")
+    with pytest.raises(dg.DataError, match="not a saved release"):
+        dg.Histogram.load(path)
+
+
+def test_nonnegative_and_largest() -> None:
+    table = dg.read(pa.table({"who": [1], "item": [0]}), user="who")
+    release = dg.histogram(
+        table, "item", unit=dg.Record(), epsilon=1, delta=1e-6, domain=range(200), nonnegative=True
+    )
+    assert (release.estimate >= 0).all()
+    assert (release.estimate == 0).any()
+    assert (release.low >= 0).all()
+    assert release.nonnegative
+    top = release.largest(5)["estimate"].to_pylist()
+    assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
+    assert repr(release).startswith("Histogram of 200 items. Record-level")
+    assert len(release.to_pandas()) == 200
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("clip", ["auto", 2.0])
+def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
+    rows: list[Row] = [(1, "a", "x", 2.0), (2, "b", None, 3.0)]
+    for weight, some in itertools.product([None, "w"], [rows, []]):
+        release = dg.histogram(
+            table_of(some), "item", unit=UNITS[unit] if "mapping" not in unit else dg.Element(len),
+            epsilon=0.5, delta=1e-9, clip=clip, weight=weight,
+        )  # fmt: skip
+        assert len(release) == 0
+        assert len(dg.Histogram.load(release.save(tmp_path / "r.parquet"))) == 0
+
+
+# -- b. the same integers however they are read ---
+
+
+def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
+    blocks = Blocks.of(unit, table, "item")
+    with Engine(table) as engine:
+        data = Contributions(
+            engine, "item", "w" if weighted else None, blocks, pa.array(ITEMS), public=True,
+            unit=2.0**-20,
+        )  # fmt: skip
+        counts = data.norm_counts(np.array([1.0, 4, 16]), "l2")
+        grid = Grid(np.array([clip]), 28)
+        return np.concatenate([data.sums(grid), counts.reshape(-1)])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_same_integers_for_any_batches_threads_and_order(
+    unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = list(rows_of_300_users())
+    expected = {w: true_sums(table_of(rows), UNITS[unit], weighted=w) for w in (False, True)}
+    rng = np.random.default_rng(5)
+
+    def small(scan: Any, shift: int, capacity: int, threads: int) -> Feed:
+        return Feed(scan, shift, 64, threads)
+
+    for threads, batch, call, short in [(1, 2048, 1 << 18, False), (3, 4096, 7, True)]:
+        monkeypatch.setattr(engine_module, "_ROWS", batch)
+        monkeypatch.setattr(feed_module, "_CALL", call)
+        if short:
+            monkeypatch.setattr(engine_module, "Feed", small)
+        shuffled = [rows[i] for i in rng.permutation(len(rows))]
+        # Users' names do not matter either, be they far apart, negative or text.
+        renamed = [(2**61 * (u % 3 - 1) + u, i, c, w) for u, i, c, w in shuffled]
+        for weighted in (False, True):
+            found = true_sums(table_of(renamed, threads=threads), UNITS[unit], weighted=weighted)
+            np.testing.assert_array_equal(found, expected[weighted])
+
+
+# -- c. the search for neighbours that move the sums farther than billed ---
+
+
+class MemoryEngine:
+    """Rows in memory behind the engine's interface: thousands of neighbours in seconds."""
+
+    def __init__(self, rows: list[Row], dictionary: Dictionary) -> None:
+        self._rows, self._dictionary = rows, dictionary
+
+    def dictionary(self, *_: Any, **__: Any) -> Dictionary:
+        return self._dictionary
+
+    def _chunk(self, key: Callable[[Row, int], int], weight: str | None, unit: float) -> Chunk:
+        code = {item: i for i, item in enumerate(self._dictionary.items.to_pylist())}
+        rows = [row for row in self._rows if weight is None or 0 < row[3] < math.inf]
+        keys = np.array([key(row, code[row[1]]) for row in rows], dtype=np.int64)
+        if weight is None:
+            return keys, None
+        totals = [math.floor(min(row[3] / unit, SATURATION)) for row in rows]
+        return keys, np.array(totals, dtype=np.float64)
+
+    def feed(
+        self, item: str, layout: Layout, *, weight: str | None, unit: float, cell_column: str | None
+    ) -> Feed:
+        def key(row: Row, code: int) -> int:
+            cell = 0 if cell_column is None else CELLS.index(row[2]) << layout.item_bits
+            return (row[0] << layout.user_shift) | cell | code
+
+        chunk = self._chunk(key, weight, unit)
+        return Feed(lambda: iter([chunk]), layout.user_shift, 10_000, 1)
+
+    def records(self, item: str, *, weight: str | None, unit: float) -> Iterator[Chunk]:
+        return iter([self._chunk(lambda _, code: code, weight, unit)])
+
+
+CELLS = [None, "p", "q", "r"]
+
+
+class Sold(NamedTuple):
+    """A release and what is billed for it."""
+
+    name: str
+    sums: Gaussian | Laplace
+    bins: Gaussian | Laplace
+    clip: float
+    weighted: bool
+
+    @property
+    def norm(self) -> Norm:
+        return self.sums.contribution.norm
+
+
+@functools.cache
+def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.0) -> Sold:
+    """The events that a real release of this kind bills."""
+    options: dict[str, Any] = {
+        "unit": UNITS[name], "epsilon": epsilon, "delta": 1e-6, "domain": ITEMS,
+        "noise": "laplace" if norm == "l1" else "gaussian", "weight": "w" if weighted else None,
+    }  # fmt: skip
+    table = table_of([(1, "a", "p", 1.0)])
+    fixed = dg.histogram(table, "item", clip=clip, **options).guarantee.event
+    assert isinstance(fixed, Gaussian | Laplace)
+    # A record that counts 1 has nothing to choose.
+    options["weight"] = "w" if name == "record" else options["weight"]
+    chosen = dg.histogram(table, "item", clip="auto", **options).guarantee.event
+    bins = chosen.events[0]  # type: ignore[attr-defined]
+    return Sold(name, fixed, bins, clip, weighted)
+
+
+@functools.cache
+def dictionary_of(name: str) -> tuple[Blocks, Dictionary]:
+    table = table_of([(1, "a", cell, 1.0) for cell in CELLS])
+    blocks = Blocks.of(UNITS[name], table, "item")
+    with Engine(table) as engine:
+        return blocks, engine.dictionary(
+            pa.array(ITEMS), blocks.elements, public=True, cell_column=blocks.column,
+            one_cell=blocks.block != "element",
+        )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntArray]:
+    """The integer sums and bin counts of a release, before noise."""
+    blocks, dictionary = dictionary_of(what.name)
+    weight = "w" if what.weighted else None
+    data = Contributions(
+        MemoryEngine(list(rows), dictionary), "item", weight, blocks,  # type: ignore[arg-type]
+        pa.array(ITEMS), public=True, unit=2.0**-30,
+    )  # fmt: skip
+    grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
+    return data.sums(grid), data.norm_counts(np.array([1.0, 2, 4, 8, 16]), what.norm)
+
+
+class Asked(NamedTuple):
+    """What changes between neighbours."""
+
+    unit: str  # record, element, user
+    relation: Relation
+    units: int
+
+
+def cell_of(name: str) -> Callable[[Row], Any]:
+    if name.endswith("column"):
+        return lambda row: row[2]
+    if name in ("own", "capped"):
+        return lambda row: row[1]
+    return lambda row: MAPPING[row[1]]
+
+
+Pair: TypeAlias = tuple[list[Row], list[Row]]
+WEIGHTS = [1.0, 1.0, 0.25, 3.0, 1000.0, 1e300, -5.0, math.nan, math.inf, 0.0]
+
+
+def random_rows(rng: np.random.Generator, user: int) -> list[Row]:
+    """Some rows of one user; heavy, repeated, of bad weights."""
+    rows: list[Row] = []
+    for _ in range(int(rng.integers(0, 7))):
+        row = (user, str(rng.choice(ITEMS)), CELLS[rng.integers(0, 4)], float(rng.choice(WEIGHTS)))
+        rows += [row] * int(rng.choice([1, 1, 2, 7, 60]))
+    return rows
+
+
+def random_pair(rng: np.random.Generator, name: str, asked: Asked) -> Pair:
+    others = random_rows(rng, 100)
+    cell = cell_of(name)
+    if asked.unit == "user":
+        rows = [row for user in range(asked.units) for row in random_rows(rng, user)]
+        new = [row for user in range(asked.units) for row in random_rows(rng, user)]
+        return others + rows, others + (new if asked.relation == "replace" else [])
+    rows = random_rows(rng, 0)
+    if asked.unit == "record":
+        rows = rows or [(0, "a", None, 1.0)]
+        changed = set(rng.permutation(len(rows))[: asked.units].tolist())
+        kept = [row for i, row in enumerate(rows) if i not in changed]
+        new = [(random_rows(rng, 0) or rows)[0] for _ in changed]
+    else:
+        cells = {"a", "b", "c", "d", "x", "y", "z", *CELLS}
+        cells = {cell(row) for row in rows} or cells
+        changed_cells = set(sorted(cells, key=str)[i] for i in rng.permutation(len(cells))[: asked.units])  # noqa: C401, E501  # fmt: skip
+        kept = [row for row in rows if cell(row) not in changed_cells]
+        new = [row for row in random_rows(rng, 0) if cell(row) in changed_cells]
+    return others + rows, others + kept + (new if asked.relation == "replace" else [])
+
+
+def heavy(user: int, *places: tuple[str, str | None], times: int = 50) -> list[Row]:
+    return [(user, item, cell, 1.0) for item, cell in places for _ in range(times)]
+
+
+def crafted_pairs(name: str, asked: Asked) -> Iterator[Pair]:
+    """The worst cases of the proofs."""
+    places = [("a", "p"), ("a", "q"), ("a", "r"), ("b", "p"), ("b", "q"), ("c", "r"), ("d", None)]
+    cell = cell_of(name)
+    if asked.unit == "user":
+        for first, second in itertools.permutations([places[:1], places[3:4], places[3:], []], 2):
+            users = range(asked.units)
+            left = [row for user in users for row in heavy(user, *first)]
+            right = [row for user in users for row in heavy(user, *second)]
+            yield left, right if asked.relation == "replace" else []
+        return
+    for size in (1, 2, 3, 7):
+        for chosen in itertools.islice(itertools.combinations(places, size), 8):
+            rows = heavy(0, *chosen)
+            if asked.unit == "record":
+                single = heavy(0, *chosen[: asked.units], times=1)
+                rest = heavy(0, *chosen[asked.units :])
+                moved = heavy(0, *chosen[-1:] * len(single), times=1)
+                yield rest + single, rest + (moved if asked.relation == "replace" else [])
+                continue
+            cells = sorted({cell(row) for row in rows}, key=str)
+            for emptied in itertools.islice(itertools.combinations(cells, asked.units), 4):
+                kept = [row for row in rows if cell(row) not in emptied]
+                yield rows, kept
+                if asked.relation == "replace":
+                    inside = [p for p in places if cell((0, *p, 1.0)) in emptied]
+                    for place in inside:
+                        yield rows, kept + heavy(0, place)
+
+
+def ratio(
+    pair: Pair, what: Sold, asked: Asked, contributions: tuple[Contribution, Contribution]
+) -> float:
+    """How far the integers of neighbours lie apart, over what is billed; at most 1."""
+    unit = OWN[asked.unit]
+    left, right = (released_integers(tuple(rows), what) for rows in pair)
+    grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
+    worst = 0.0
+    for a, b, contribution, one in zip(
+        left, right, contributions, (Fraction(float(grid.radius[0])), Fraction(1)), strict=True
+    ):
+        billed = contribution.sensitivity(asked.units, asked.relation, unit)
+        if math.isinf(billed):
+            continue
+        moved = [abs(int(x)) for x in (a - b).reshape(-1)]
+        if what.norm == "l1":
+            found = float(sum(moved) / one)
+        else:
+            found = math.sqrt(Fraction(sum(x * x for x in moved)) / one**2)
+        worst = max(worst, found / billed)
+    return worst
+
+
+def worst_ratio(
+    what: Sold,
+    asked: Asked,
+    seed: int,
+    change: Callable[[Contribution], Contribution] | None = None,
+) -> float:
+    """The largest violation among the crafted pairs and some random ones."""
+    rng = np.random.default_rng(seed)
+    events = (what.sums.contribution, what.bins.contribution)
+    billed = events if change is None else (change(events[0]), change(events[1]))
+    pairs = itertools.chain(
+        crafted_pairs(what.name, asked) if seed == 0 and not what.weighted else (),
+        (random_pair(rng, what.name, asked) for _ in range(8)),
+    )
+    return max(ratio(pair, what, asked, billed) for pair in pairs)
+
+
+SEARCHED = [
+    (name, unit)
+    for name in UNITS
+    for unit in ("record", "element", "user")
+    if not (name == "record" and unit != "record")
+]
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize(("name", "unit"), SEARCHED)
+def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
+    for relation, count, weighted in itertools.product(RELATIONS, (1, 2, 3), (False, True)):
+        what = sold(name, norm, 5.0, weighted)
+        assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    place=st.sampled_from(SEARCHED),
+    norm=st.sampled_from(["l2", "l1"]),
+    relation=st.sampled_from(RELATIONS),
+    count=st.integers(1, 3),
+    clip=st.sampled_from([0.3, 1.0, math.sqrt(3), 5.0, math.sqrt(101), 900.0]),
+    weighted=st.booleans(),
+    seed=st.integers(1, 2**32),
+)
+def test_random_neighbours(
+    place: tuple[str, str], norm: Norm, relation: Relation, count: int, clip: float,
+    weighted: bool, seed: int,
+) -> None:  # fmt: skip
+    what = sold(place[0], norm, clip, weighted)
+    assert worst_ratio(what, Asked(place[1], relation, count), seed) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("clip", [math.sqrt(100_000_001), math.sqrt(3), math.sqrt(2), 5.0, 9.7])
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@pytest.mark.parametrize("epsilon", [1.0, 1e-6])
+def test_a_record_at_the_edge_of_its_clipped_element(
+    clip: float, norm: Norm, epsilon: float
+) -> None:
+    # With little epsilon the grid is coarse, and truncation a part of what a record moves.
+    what = sold("mapping", norm, clip, False, epsilon)
+    events = (what.sums.contribution, what.bins.contribution)
+    asked = Asked("record", "zero_out", 1)
+    for many, few in [(10_000, 1), *itertools.product(range(1, 15), range(1, 5))]:
+        rows = heavy(0, ("a", "p"), times=many) + heavy(0, ("b", "p"), times=few)
+        for pair in [(rows, rows[1:]), (rows, rows[:-1])]:
+            assert ratio(pair, what, asked, events) <= 1
+
+
+def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
+    row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
+    return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))
+
+
+def test_the_search_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel._Blocks, "clip", unclipped)
+    released_integers.cache_clear()
+    for name in ("own", "mapping", "column", "user", "capped"):
+        unit = "user" if name in ("user", "capped") else "element"
+        assert worst_ratio(sold(name, "l2", 5.0, False), Asked(unit, "zero_out", 1), 0) > 1.5
+    released_integers.cache_clear()
+
+
+def test_the_search_finds_a_missing_root_two_of_replace(monkeypatch: pytest.MonkeyPatch) -> None:
+    what = [sold("mapping", "l2", 5.0, False), sold("user", "l2", 5.0, False)]
+    monkeypatch.setattr(Contribution, "replace_factor", 1.0)
+    assert worst_ratio(what[0], Asked("element", "replace", 1), 0) > 1.4
+    assert worst_ratio(what[1], Asked("user", "replace", 1), 0) > 1.4
+
+
+def test_the_search_finds_column_cells_billed_as_disjoint() -> None:
+    found = worst_ratio(
+        sold("column", "l2", 5.0, False),
+        Asked("element", "zero_out", 2),
+        0,
+        lambda c: dataclasses.replace(c, layout="disjoint"),
+    )
+    assert found > 1.4
+
+
+@pytest.mark.parametrize("name", ["capped", "capped mapping"])
+def test_the_search_finds_a_cap_billed_without_admissions(name: str) -> None:
+    found = worst_ratio(
+        sold(name, "l2", 5.0, False),
+        Asked("element", "zero_out", 1),
+        0,
+        lambda c: dataclasses.replace(c, max_elements=None),
+    )
+    assert found > 1.4
+
+
+def test_the_search_finds_a_record_size_without_the_stretch_of_l1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    what = sold("mapping", "l1", 50.0, False)
+    asked = Asked("record", "zero_out", 1)
+    rows = heavy(0, ("a", "p")) + heavy(0, ("b", "p"), times=1)
+    events = (what.sums.contribution, what.bins.contribution)
+    assert ratio((rows, rows[:-1]), what, asked, events) <= 1
+    monkeypatch.setattr(Contribution, "_stretch", 1.0)
+    assert ratio((rows, rows[:-1]), what, asked, events) > 1.5
+
+
+def test_a_replaced_record_changes_two_indicators() -> None:
+    plan = plan_histogram(unit=dg.Record(), epsilon=1, delta=1e-6, clip=1.0, relation="replace")
+    assert plan.select is not None
+    assert plan.select.contribution.sensitivity(1, "replace") == math.sqrt(2)
+    rows = table_of([(1, "a", "p", 1.0)])
+    release = dg.histogram(
+        rows, "item", unit=dg.Record(), epsilon=1, delta=1e-6, clip=1.0, relation="replace"
+    )
+    select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
+    assert isinstance(select, Selection)
+    assert select.contribution.sensitivity(1, "replace") == math.sqrt(2)
+
+
+# -- d. a statistical audit ---
+
+# Each assertion fails by chance with probability below this.
+CHANCE = 1e-7
+Values: TypeAlias = NDArray[np.float64]
+
+
+def rates(present: Values, absent: Values, threshold: float) -> tuple[float, float]:
+    """A lower bound on P(statistic ≥ threshold | unit present), an upper one if it is absent."""
+    hits, false = int((present >= threshold).sum()), int((absent >= threshold).sum())
+    low = beta.ppf(CHANCE / 2, hits, present.size - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - CHANCE / 2, false + 1, absent.size - false) if false < absent.size else 1.0
+    return float(low), float(high)
+
+
+def mu_below(present: Values, absent: Values) -> float:
+    """A lower confidence bound on μ, the distance of the two outcomes in standard deviations."""
+    middle = float(np.median(np.concatenate([present, absent])))
+    low, high = rates(present, absent, middle)
+    return float(ndtri(low) - ndtri(high))
+
+
+def epsilon_below(present: Values, absent: Values, threshold: float) -> float:
+    low, high = rates(present, absent, threshold)
+    return math.log(low / high) if low > 0 else 0.0
+
+
+TESTS = 20_000
+
+
+def audited(unit: Unit, rows: dict[str, Any], domain: Any, **options: Any) -> dg.Histogram:
+    table = dg.read(pa.table(rows), user="who")
+    options = {"epsilon": 3.0, "delta": 1e-6, "clip": 5.0, **options}
+    return dg.histogram(table, "item", unit=unit, domain=domain, **options)
+
+
+def by_item(release: dg.Histogram) -> Values:
+    """The estimates in the order of the items."""
+    order = np.argsort(release.items.to_numpy(), kind="stable")
+    return np.asarray(release.estimate[order])
+
+
+def nobody() -> dict[str, Any]:
+    return {"who": pa.array([], pa.int64()), "item": pa.array([], pa.int64())}
+
+
+def one_each(times: int = 20) -> dict[str, Any]:
+    """User i holds item i, many times."""
+    return {"who": np.repeat(np.arange(TESTS), times), "item": np.repeat(np.arange(TESTS), times)}
+
+
+def zeroed(unit: Unit, **options: Any) -> tuple[float, dg.Guarantee]:
+    times = 1 if isinstance(unit, dg.Record) else 20
+    domain = np.arange(TESTS)
+    present = audited(unit, one_each(times), domain, **options)
+    absent = audited(unit, nobody(), domain, **options)
+    return mu_below(by_item(present), by_item(absent)), present.guarantee
+
+
+def mu_of(
+    promise: dg.Guarantee, relation: Relation = "zero_out", unit: Unit | None = None
+) -> float:
+    return promise.event.loss(1, relation, unit or OWN[promise.level]).mu
+
+
+@pytest.mark.parametrize(
+    ("unit", "clip"),
+    [(dg.Record(), 1.0), (dg.Element("item"), 5.0), (dg.User(), 5.0), (dg.User(1), 5.0)],
+)
+def test_audit_zero_out(unit: Unit, clip: float) -> None:
+    found, promise = zeroed(unit, clip=clip)
+    claimed = mu_of(promise)
+    assert 0.7 * claimed < found <= claimed
+
+
+def paired(unit: Unit, relation: Relation) -> tuple[float, dg.Guarantee]:
+    """User i moves all that it holds from item 2i to item 2i + 1 of one cell."""
+    domain = np.arange(2 * TESTS)
+    rows = one_each()
+    releases = [
+        audited(
+            unit, {"who": rows["who"], "item": 2 * rows["item"] + side}, domain, relation=relation
+        )
+        for side in (0, 1)
+    ]
+    apart = [by_item(release).reshape(-1, 2) @ [1.0, -1.0] for release in releases]
+    return mu_below(apart[0], apart[1]), releases[0].guarantee
+
+
+@pytest.mark.parametrize("unit", [dg.User(), dg.Element(lambda item: item // 2)])
+def test_audit_replace(unit: Unit) -> None:
+    found, promise = paired(unit, "replace")
+    claimed = mu_of(promise, "replace")
+    assert 0.7 * claimed < found <= claimed
+    # The price of zero_out would be a false claim.
+    assert found > mu_of(promise, "zero_out")
+
+
+def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = histogram_module._noise
+    monkeypatch.setattr(histogram_module, "_noise", lambda e, scale, s: real(e, scale / 2, s))
+    found, promise = zeroed(dg.Element("item"))
+    assert found > mu_of(promise)
+
+
+def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel._Blocks, "clip", unclipped)
+    found, promise = zeroed(dg.User())
+    assert found > mu_of(promise)
+
+
+def test_audit_finds_the_wrong_unit() -> None:
+    # User i holds four items: noise for one element does not protect the user.
+    unit, domain = dg.Element("item"), np.arange(4 * TESTS)
+    rows = {"who": np.repeat(np.arange(4 * TESTS) // 4, 9), "item": np.repeat(domain, 9)}
+    present = audited(unit, rows, domain)
+    absent = audited(unit, nobody(), domain)
+    sums = [by_item(release).reshape(-1, 4).sum(axis=1) for release in (present, absent)]
+    found, promise = mu_below(sums[0], sums[1]), present.guarantee
+    assert found > mu_of(promise)
+    assert found <= mu_of(promise, unit=dg.User(4))
+    assert promise.epsilon(unit=dg.User(4)) == promise.epsilon(units=4)
+
+
+def captured_bins(
+    rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[FloatArray, dg.Guarantee]:
+    seen: list[FloatArray] = []
+    real: Callable[..., FloatArray] = histogram_module.choose_bounds
+
+    def spy(counts: FloatArray, *rest: Any) -> FloatArray:
+        seen.append(counts)
+        return real(counts, *rest)
+
+    monkeypatch.setattr(histogram_module, "choose_bounds", spy)
+    release = audited(dg.Element("item"), rows, np.arange(TESTS), clip=dg.AutoClip(share=0.5))
+    monkeypatch.setattr(histogram_module, "choose_bounds", real)
+    return seen[0], release.guarantee
+
+
+def test_audit_of_the_chosen_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    present, promise = captured_bins(one_each(), monkeypatch)
+    absent, _ = captured_bins(nobody(), monkeypatch)
+    bins, _sums = promise.event.events  # type: ignore[attr-defined]
+    column = int(present.sum(axis=0).argmax())
+    found = mu_below(present[:, column], absent[:, column])
+    assert 0.6 * bins.loss().mu < found <= bins.loss().mu
+
+
+def test_audit_of_auto_clip_as_a_whole() -> None:
+    found, promise = zeroed(dg.Element("item"), clip="auto")
+    assert found <= mu_of(promise)
+
+
+def test_audit_of_laplace() -> None:
+    domain = np.arange(TESTS)
+    options: dict[str, Any] = {"noise": "laplace", "epsilon": 1.0, "delta": 0.0}
+    present = audited(dg.Element("item"), one_each(), domain, **options)
+    absent = audited(dg.Element("item"), nobody(), domain, **options)
+    claimed = present.guarantee.epsilon()
+    found = epsilon_below(by_item(present), by_item(absent), 5.0)
+    assert 0.8 * claimed < found <= claimed
+    # Twice the claim is told from half the noise.
+    half = epsilon_below(by_item(present) * 2 - 5.0, by_item(absent) * 2 - 5.0, 5.0)
+    assert half <= claimed
+    stronger = audited(dg.Element("item"), one_each(), domain, **{**options, "epsilon": 2.0})
+    weaker = audited(dg.Element("item"), nobody(), domain, **{**options, "epsilon": 2.0})
+    assert epsilon_below(by_item(stronger), by_item(weaker), 5.0) > claimed
+
+
+def share_named(unit: Unit) -> tuple[float, float]:
+    """A lower bound on the share of lone items that are named, and the leak that is claimed."""
+    release = audited(unit, one_each(1), None, epsilon=1.0, delta=0.05, max_items=1)
+    select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
+    named = len(release)
+    low = float(beta.ppf(CHANCE, named, TESTS - named + 1)) if named else 0.0
+    return low, select.loss().leak
+
+
+@pytest.mark.parametrize("unit", [dg.Element("item"), dg.Record(), dg.User()])
+def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, claimed = share_named(unit)
+    assert found <= claimed <= 0.005
+    real = histogram_module._select
+
+    def careless(data: Contributions, event: Selection, source: Any) -> pa.Array:
+        return real(data, dataclasses.replace(event, threshold=0.8 * event.threshold), source)
+
+    # A name published below the threshold.
+    monkeypatch.setattr(histogram_module, "_select", careless)
+    found, claimed = share_named(unit)
+    assert found > claimed
+
+
+def test_selection_of_one_user_with_any_number_of_items() -> None:
+    # The leak is that of max_items names; those beyond them must not pass by luck.
+    size = 100_000
+    table = dg.read(pa.table({"who": np.ones(size), "item": np.arange(size)}).cast(
+        pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
+    event = Selection(1.0, 3.0, 10, Contribution(block="user"))
+    blocks = Blocks.of(dg.User(), table, "item")
+    with Engine(table) as engine:
+        held = engine.distinct("item", "item")
+        data = Contributions(engine, "item", None, blocks, held, public=False)
+        assert len(_select(data, event, SystemSource())) <= 10
+    rows = pa.table({"who": np.ones(size, dtype=np.int64), "item": np.arange(size),
+                     "w": np.full(size, 1e-9)})  # fmt: skip
+    light = dg.read(rows, user="who")
+    options: dict[str, Any] = {"weight": "w", "epsilon": 1, "delta": 1e-6, "max_items": 10}
+    assert len(dg.histogram(light, "item", unit=dg.User(), clip=1.0, **options)) == 0
+
+
+# -- e. plans, warnings, seeds, parameters ---
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("clip", [2.0, "auto"])
+@pytest.mark.parametrize("name", ["mapping", "column", "user", "capped mapping", "capped column"])
+def test_a_plan_is_what_is_done(name: str, clip: Any, noise: Any, relation: Relation) -> None:
+    options: dict[str, Any] = {
+        "unit": UNITS[name], "epsilon": 1.0, "delta": 0.0 if noise == "laplace" else 1e-6,
+        "relation": relation, "clip": clip, "noise": noise,
+    }  # fmt: skip
+    by_column = name.endswith("column")
+    cells = None if by_column or name == "user" else 3
+    plan = plan_histogram(**options, items=4, cells=cells, cell_of_item=not by_column)
+    table = table_of([(1, "a", "p", 1.0)])
+    release = dg.histogram(table, "item", domain=ITEMS, weight="w", **options)
+    assert release.guarantee.event == plan.event
+    np.testing.assert_allclose(release.std_error / release.clip * (plan.clip or 1), plan.std_error)
+    if noise == "gaussian":
+        unknown = plan_histogram(**options, cell_of_item=not by_column)
+        if "mapping" not in name:
+            done = dg.histogram(table, "item", weight="w", **options)
+            assert done.guarantee.event == unknown.event
+        assert "an item is named once" in str(unknown)
+    assert f"{relation}, ε = 1" in str(plan)
+
+
+def test_delta_warning() -> None:
+    rows: list[Row] = [(1, "a", "p", 1.0)]
+    options: dict[str, Any] = {"epsilon": 1.0, "clip": 1.0, "domain": ITEMS}
+    table = table_of(rows, n_users=1000)
+    with pytest.warns(dg.DeltaWarning, match="delta = 0.001 is large for 1,000 users") as caught:
+        dg.histogram(table, "item", unit=dg.User(), delta=1e-3, **options)
+    assert caught[0].filename == __file__
+    with pytest.warns(dg.DeltaWarning, match="1,000 users and 4 cells: choose at most 2.5e-05"):
+        dg.histogram(table, "item", unit=dg.Element("item"), delta=1e-4, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dg.histogram(table, "item", unit=dg.Element("item"), delta=2.4e-5, **options)
+        dg.histogram(table, "item", unit=dg.User(), delta=1e-4, **options)
+        dg.histogram(table, "item", unit=dg.Record(), delta=0.1, **options)
+        dg.histogram(table_of(rows), "item", unit=dg.User(), delta=0.1, **options)
+
+
+def test_a_seed_is_reproducible_and_not_private() -> None:
+    table = table_of(list(rows_of_300_users()))
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+    cases: list[tuple[Any, Any]] = [("auto", None), ("auto", ITEMS), (1.0, None), (1.0, ITEMS)]
+    for clip, domain in cases:
+        one, two = (
+            dg.histogram(table, "item", clip=clip, domain=domain, random_state=7, **options)
+            for _ in range(2)
+        )
+        assert one.to_arrow().equals(two.to_arrow())
+        assert not one.guarantee.private
+        assert str(one.guarantee).startswith("NOT PRIVATE (made with a seeded random source)")
+        true = dg.histogram(table, "item", clip=clip, domain=domain, **options)
+        assert "NOT PRIVATE" not in str(true.guarantee)
+        assert not true.to_arrow().equals(one.to_arrow())
+
+
+@pytest.fixture
+def _no_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Engine) -> str:
+        raise AssertionError("rows were read")
+
+    monkeypatch.setattr(Engine, "_attach", refuse)
+
+
+GOOD: dict[str, Any] = {"unit": dg.Element("item"), "epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
+
+
+@pytest.mark.usefixtures("_no_rows_are_read")
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"epsilon": 0}, "epsilon must be finite and above 0, not 0"),
+        ({"epsilon": -1.0}, "epsilon.*-1"),
+        ({"epsilon": math.inf}, "epsilon.*inf"),
+        ({"epsilon": math.nan}, "epsilon.*nan"),
+        ({"epsilon": "1"}, "epsilon must be a number, not '1'"),
+        ({"epsilon": True}, "epsilon must be a number, not True"),
+        ({"epsilon": 1e-9, "delta": 1e-12}, "choose a larger epsilon"),
+        ({"delta": 0}, "needs pure differential privacy: choose noise='laplace'"),
+        ({"delta": 1.0}, r"delta must lie in \[0, 1\), not 1.0"),
+        ({"delta": -1e-9}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"clip": 0}, "clip must be finite and above 0"),
+        ({"clip": -3}, "clip.*-3"),
+        ({"clip": math.nan}, "clip.*nan"),
+        ({"clip": math.inf}, "clip.*inf"),
+        ({"clip": 1e-320}, "clip must lie between 1e-100 and 1e100"),
+        ({"clip": "foo"}, "clip must be 'auto'.*'foo'"),
+        ({"unit": "user"}, "unit must be Record"),
+        ({"unit": dg.User}, "unit must be Record"),
+        ({"unit": dg.Element()}, r"Element\(\) needs a partition"),
+        ({"unit": dg.User(by="cell")}, "give max_elements as well"),
+        ({"unit": dg.Element(5)}, "the partition must be a column name.*not int"),
+        ({"unit": dg.Element("nothing")}, "element 'nothing' is not a column"),
+        ({"unit": dg.Element({})}, "mapping from items to cells is empty"),
+        ({"unit": dg.Element(dg.Elements.from_function(len, missing="error"))}, "public domain"),
+        (
+            {"unit": dg.Element(dg.Elements.from_mapping({"q": 1}, missing="error")), "domain": ["a"]},
+            "1 items of the domain have no cell",
+        ),
+        (
+            {"unit": dg.Element(dg.Elements.from_mapping({"q": 1}, missing="drop")), "domain": ["a"]},
+            "domain has no item with a cell",
+        ),
+        ({"relation": "add"}, "relation must be one of 'zero_out', 'replace'"),
+        ({"noise": "uniform"}, "noise must be one of"),
+        ({"noise": "laplace"}, "domain must be given under Laplace noise"),
+        ({"noise": "laplace", "clip": "auto"}, "domain must be given under Laplace noise"),
+        ({"weight": "item"}, "weight 'item' has type VARCHAR"),
+        ({"weight": "nothing"}, "weight 'nothing' is not a column"),
+        ({"domain": []}, "domain is empty"),
+        ({"domain": ["a", "b", "a"]}, "domain names item 'a' twice"),
+        ({"domain": ["a", 1]}, "domain holds 1, but the item column 'item' holds text"),
+        ({"domain": ["a", None]}, "domain holds None"),
+        ({"domain": "abc"}, "domain must be a list of items, not the text"),
+        ({"domain": 5}, "domain must be a list of items, not 5"),
+        ({"domain": ["\ud800"]}, "not valid text"),
+        ({"max_items": 0}, "max_items must be a whole number"),
+        ({"random_state": -1}, "random_state must be at least 0"),
+        ({"random_state": "x"}, "random_state must be None"),
+    ],
+)  # fmt: skip
+def test_parameter_errors_come_before_any_row(wrong: dict[str, Any], words: str) -> None:
+    table = table_of([(1, "a", "p", 1.0)])
+    with pytest.raises((dg.ParameterError, dg.SchemaError), match=words) as caught:
+        dg.histogram(table, "item", **{**GOOD, **wrong})
+    text = str(caught.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+@pytest.mark.usefixtures("_no_rows_are_read")
+def test_other_parameter_errors() -> None:
+    with pytest.raises(dg.ParameterError, match=r"table must come from dg\.read, not dict"):
+        dg.histogram({}, "item", **GOOD)  # type: ignore[arg-type]
+    users = dg.read(pa.table({"item": [1, 2]}))
+    with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read, or use Record"):
+        dg.histogram(users, "item", **GOOD)
+    with pytest.raises(dg.ParameterError, match="64-bit integers"):
+        dg.histogram(users, "item", **{**GOOD, "unit": dg.Record(), "domain": [2**63]})
+    with pytest.raises(dg.ParameterError, match=r"holds 'a', but.*integers"):
+        dg.histogram(users, "item", **{**GOOD, "unit": dg.Record(), "domain": ["a"]})
+    with pytest.raises(dg.ParameterError, match="items must be public under Laplace noise"):
+        plan_histogram(unit=dg.User(), epsilon=1, noise="laplace")
+    with pytest.raises(dg.ParameterError, match="unit must be Record"):
+        plan_histogram(unit="user", epsilon=1, delta=1e-6)  # type: ignore[arg-type]
+    for max_elements in (0, -1, 2.5, "3", True):
+        with pytest.raises(dg.ParameterError, match="max_elements must be a whole number"):
+            dg.User(max_elements)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "domain", [[7, 9], (7, 9), {7, 9}, {7: "x", 9: "y"}, np.array([7, 9]), [np.int64(7), np.int32(9)],
+               pa.array([7, 9]), pa.chunked_array([[7], [9]]), iter([7, 9])]
+)  # fmt: skip
+def test_forms_of_a_domain(domain: Any) -> None:
+    table = dg.read(pa.table({"who": [1], "item": [7]}), user="who")
+    release = dg.histogram(table, "item", **{**GOOD, "domain": domain})
+    assert sorted(release.items.to_pylist()) == [7, 9]

@@ -1,0 +1,131 @@
+"""What `import dpgrain` offers, and what it costs."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import dpgrain as dg
+
+PUBLIC = [
+    "AutoClip",
+    "DataError",
+    "DeltaWarning",
+    "DpgrainError",
+    "Element",
+    "Elements",
+    "Guarantee",
+    "Histogram",
+    "HistogramPlan",
+    "ParameterError",
+    "Record",
+    "SchemaError",
+    "User",
+    "UserTable",
+    "__version__",
+    "accounting",
+    "d_element",
+    "d_user",
+    "histogram",
+    "noise",
+    "plan_histogram",
+    "read",
+]
+
+# Public names whose docstring has no doctest, and why.
+EXEMPT = {
+    "DataError": "an exception",
+    "DeltaWarning": "a warning",
+    "DpgrainError": "an exception",
+    "ParameterError": "an exception",
+    "SchemaError": "an exception",
+    "Elements": "made by its constructors, whose doctests show it",
+    "Histogram": "made by dpgrain.histogram, whose doctest shows it",
+    "HistogramPlan": "made by plan_histogram, whose doctest shows it",
+    "UserTable": "made by dpgrain.read, whose doctest shows it",
+}
+
+HEAVY = (
+    "torch",
+    "pyspark",
+    "pandas",
+    "polars",
+    "duckdb",
+    "sklearn",
+    "matplotlib",
+    "scipy",
+    "pyarrow",
+)
+
+
+def run(code: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(PUBLIC) == PUBLIC
+    assert list(dg.__all__) == PUBLIC
+    assert dir(dg) == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there_and_described(name: str) -> None:
+    value: Any = getattr(dg, name)
+    if name == "__version__":
+        assert value
+        return
+    text = inspect.getdoc(value)
+    assert text
+    if inspect.ismodule(value):
+        return
+    assert (">>>" in text) != (name in EXEMPT), name
+
+
+@pytest.mark.parametrize("package", [dg.accounting, dg.noise])
+def test_every_name_of_a_public_package_is_described(package: Any) -> None:
+    assert sorted(package.__all__) == list(package.__all__)
+    for name in package.__all__:
+        value = getattr(package, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), name
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(AttributeError, match="module 'dpgrain' has no attribute 'nothing'"):
+        dg.nothing  # noqa: B018
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = f"import sys, dpgrain; print([m for m in {HEAVY!r} if m in sys.modules])"
+    assert run(code).strip() == "[]"
+
+
+def test_import_is_quick() -> None:
+    code = "import time; t = time.perf_counter(); import dpgrain; print(time.perf_counter() - t)"
+    run(code)
+    best = min(float(run(code)) for _ in range(3))
+    assert best < 0.5
+
+
+def test_names_arrive_when_asked_for() -> None:
+    started = time.perf_counter()
+    code = """
+import sys, dpgrain
+dpgrain.User(3)
+assert "duckdb" not in sys.modules
+dpgrain.read
+assert "duckdb" in sys.modules
+for heavy in ("torch", "pyspark", "sklearn", "matplotlib"):
+    assert heavy not in sys.modules, heavy
+dpgrain.histogram, dpgrain.Elements, dpgrain.accounting.Gaussian
+for heavy in ("torch", "pyspark", "sklearn", "matplotlib"):
+    assert heavy not in sys.modules, heavy
+"""
+    run(code)
+    assert time.perf_counter() - started < 20
