@@ -61,7 +61,7 @@ def test_mapping_from_any_source(kind: str, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pandas(rows), tmp_path / "m.parquet")
     elements = Elements.from_mapping(SOURCES[kind](tmp_path))
     assert re.fullmatch(
-        r"Elements\('a mapping of 3 items to 2 cells, #[0-9a-f]{8}'\)", repr(elements)
+        r"Elements\('a mapping of 3 items to 2 cells \(#[0-9a-f]{8}\)'\)", repr(elements)
     )
     assert [elements.cell(i) for i in "abcd"] == ["x", "x", "y", None]
     assert partition(dictionary(elements, ["a", "b", "c"])) == {frozenset("ab"), frozenset("c")}
@@ -113,9 +113,9 @@ def test_function_or_mapping_but_not_both_or_none() -> None:
         Elements("none")
     with pytest.raises(dg.ParameterError, match="callable"):
         Elements.from_function("len")  # type: ignore[arg-type]
-    assert repr(Elements.from_function(len)).startswith("Elements('the function len of the item, #")
+    assert repr(Elements.from_function(len)).startswith("Elements('the function len of the item (#")
     assert repr(Elements.from_function(lambda x: x)).startswith(
-        "Elements('a function of the item, #"
+        "Elements('a function of the item (#"
     )
 
 

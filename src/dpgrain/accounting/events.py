@@ -36,6 +36,11 @@ class Event(ABC):
     def level(self) -> Level:
         """The unit that the event protects, and that is asked about where none is named."""
 
+    @property
+    def parts(self) -> tuple[Event, ...]:
+        """The events that it is made of: itself, unless it is composed."""
+        return (self,)
+
     @abstractmethod
     def loss(
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
@@ -87,10 +92,7 @@ class Event(ABC):
         return self.loss(_validate.integer(minimum=1, units=units), relation, unit)
 
     def __add__(self, other: Event) -> Compose:
-        parts: list[Event] = []
-        for event in (self, other):
-            parts.extend(event.events if isinstance(event, Compose) else [event])
-        return Compose(tuple(parts))
+        return Compose(self.parts + other.parts)
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain JSON values."""
@@ -404,6 +406,10 @@ class Compose(Event):
     def __post_init__(self) -> None:
         if not self.events or not all(isinstance(event, Event) for event in self.events):
             raise ParameterError(f"events must hold events, at least one, not {self.events!r}.")
+
+    @property
+    def parts(self) -> tuple[Event, ...]:
+        return self.events
 
     @property
     def level(self) -> Level:

@@ -71,7 +71,7 @@ class Elements:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
         cells = len(set(_names(list(mapping.values()), public=True)) - {None})
         mark = _mark(f"{mapping!r}")
-        name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells, {mark}"
+        name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells ({mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
     @staticmethod
@@ -88,7 +88,7 @@ class Elements:
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
         mark = _mark(_code(function))
-        return Elements(name or f"{given} of the item, {mark}", function=function, missing=missing)
+        return Elements(name or f"{given} of the item ({mark})", function=function, missing=missing)
 
     @staticmethod
     def kmeans(
@@ -134,7 +134,7 @@ class Elements:
         keys = [name.item() if isinstance(name, np.generic) else name for name in names]
         mapping = {key: int(label) for key, label in zip(keys, labels, strict=True)}
         mark = _mark(f"{mapping!r}")
-        name = f"{k:,} clusters of public vectors (k-means), {mark}"
+        name = f"{k:,} clusters of public vectors (k-means, {mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
     def cell(self, item: Any) -> Hashable | None:

@@ -34,11 +34,13 @@ class Dictionary:
         items: (V,) the items.
         layout: how their keys are packed and which cell each lies in.
         cell_sizes: (K,) number of items in each cell; (1,) where the cell is another column.
+        given: (V,) where each item stood in the list that was given.
     """
 
     items: pa.Array
     layout: Layout
     cell_sizes: IntArray
+    given: IntArray
 
     def cell_rows(self, rows: int) -> IntArray:
         """(V,) where each item's cell stands in an array of one row per cell, or one for all."""
@@ -129,28 +131,34 @@ class Engine:
             labels, codes = cell_codes(elements, names, public=public)
         kept = codes >= 0
         given = pa.table(
-            {"item": items, "cell": codes, "label": pa.array(labels, pa.string())}
+            {
+                "item": items,
+                "cell": codes,
+                "label": pa.array(labels, pa.string()),
+                "given": np.arange(len(names)),
+            }
         ).filter(pa.array(kept))
         self._connection.register("given_items", given)
         # A public function of each item alone orders items and cells: what is kept when a bound is
         # enforced may not depend on what else is there.
         self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE items AS SELECT item, cell, row_number() OVER "
+            "CREATE OR REPLACE TEMP TABLE items AS SELECT item, cell, given, row_number() OVER "
             "(ORDER BY md5(label), label, cell, md5(item::VARCHAR), item) - 1 AS code FROM given_items"
         )
         ordered = self._connection.sql(
-            "SELECT item, cell FROM items ORDER BY code"
+            "SELECT item, cell, given FROM items ORDER BY code"
         ).to_arrow_table()
         ordered_items = _one_array(ordered.column("item"))
+        place = ordered.column("given").to_numpy()
         if cell_column is not None:
             cells = self._encode_cells(cell_column)
             layout = Layout(len(ordered_items), cells, None)
-            return Dictionary(ordered_items, layout, np.array([len(ordered_items)]))
+            return Dictionary(ordered_items, layout, np.array([len(ordered_items)]), place)
         cell = ordered.column("cell").to_numpy()
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
         sizes = np.bincount(cell_of)
         layout = Layout(len(ordered_items), sizes.size, cell_of)
-        return Dictionary(ordered_items, layout, sizes)
+        return Dictionary(ordered_items, layout, sizes, place)
 
     def _encode_cells(self, column: str) -> int:
         """Number the cells of a column in a public order; null is a cell too. Returns how many."""

@@ -161,7 +161,6 @@ def norm_histogram(
         unit: see there.
         max_elements: see there.
     """
-    rows, bins = out.shape
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
     rows, bins = out.shape
     norms = blocks.norms(sums, norm) * unit

@@ -35,6 +35,10 @@ class Source(Protocol):
         """What messages and reports call it."""
 
     @property
+    def title(self) -> str:
+        """What reports call it: without its folder, which is nobody's business."""
+
+    @property
     def untyped(self) -> bool:
         """Whether text columns may hold numbers, as in CSV."""
 
@@ -92,6 +96,12 @@ class FileSource:
         return f"The file {self.paths[0]!r}{more}"
 
     @property
+    def title(self) -> str:
+        """The file's name, or the first of several."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"{Path(self.paths[0]).name}{more}"
+
+    @property
     def untyped(self) -> bool:
         """True for CSV."""
         return self.paths[0].lower().endswith(_CSV)
@@ -141,6 +151,7 @@ class ArrowSource:
 
     table: pa.Table
     name: str = "The table"
+    title: str = "a table in memory"
     untyped: bool = False
 
     def columns(self) -> dict[str, str]:
@@ -159,6 +170,7 @@ class RelationSource:
 
     relation: duckdb.DuckDBPyRelation
     name: str = "The relation"
+    title: str = "a DuckDB relation"
     untyped: bool = False
 
     def columns(self) -> dict[str, str]:

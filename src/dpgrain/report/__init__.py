@@ -49,11 +49,15 @@ _WIDTHS = {"wide": 816, "narrow": 344}
 _ASKED = {
     "table": "Table",
     "item": "Column of items",
+    "domain": "Items",
     "weight": "What each record counts",
     "user": "Column of users",
+    "n_users": "Users enrolled",
     "unit": "Privacy unit",
     "elements": "Partition into elements",
     "relation": "Neighbouring relation",
+    "epsilon": "ε",
+    "delta": "δ",
     "clip": "Clipping bound",
     "noise": "Noise",
 }
@@ -207,7 +211,7 @@ def _text(value: object, letters: int = _TEXT_LETTERS) -> str:
 
 def _parts(guarantee: Guarantee) -> list[object]:
     event = guarantee.event
-    return list(getattr(event, "events", (event,)))
+    return list(event.parts)
 
 
 def _events(guarantee: Guarantee) -> list[dict[str, Any]]:

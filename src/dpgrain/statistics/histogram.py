@@ -125,11 +125,10 @@ def histogram(
         )
         plan = plan or asked.plan(data.dictionary)
         _warn_of_delta(plan, table.n_users, stacklevel=2)
-        if isinstance(rule, AutoClip):
+        bounds = np.array([plan.clip], dtype=np.float64)
+        if isinstance(rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
-            bounds = _choose(data, plan, rule, source)
-        else:
-            bounds = np.array([rule])
+            bounds = _choose(data, plan.bounds, rule, noise_sd(plan.sums), source)
         shown.stage("Adding up")
         grid = Grid(bounds, grid_bits(plan.sums.noise_multiplier), plan.sums.contribution.norm)
         sums = data.sums(grid)
@@ -137,9 +136,13 @@ def histogram(
         row = data.dictionary.cell_rows(bounds.size)
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums += _noise(plan.sums, plan.sums.noise_multiplier * grid.radius[row], source)
+    known = data.dictionary if public else None
+    # In the order of the public domain, or of the names that were selected.
+    order = np.argsort(data.dictionary.given)
+    row = row[order]
     release = Histogram(
-        data.dictionary.items,
-        sums * grid.step[row],
+        data.dictionary.items.take(pa.array(order)),
+        sums[order] * grid.step[row],
         noise_sd(plan.sums) * bounds[row],
         bounds[row],
         Guarantee(
@@ -148,10 +151,10 @@ def histogram(
             relation,
             delta,
             plan.event,
-            asked.public(table, plan, data.dictionary if public else None),
+            asked.public(table, plan, known),
             source.private,
         ),
-        asked.in_words(table),
+        asked.in_words(table, plan, known),
         noise,
     )
     return release.without_negatives() if nonnegative else release
@@ -172,11 +175,14 @@ def _select(data: Contributions, event: Selection, source: Source) -> pa.Array:
     return selected.take(pa.compute.sort_indices(selected))
 
 
-def _choose(data: Contributions, plan: HistogramPlan, rule: AutoClip, source: Source) -> FloatArray:
+def _choose(
+    data: Contributions,
+    event: Gaussian | Laplace,
+    rule: AutoClip,
+    sums_sd: float,
+    source: Source,
+) -> FloatArray:
     """Choose the clipping bound of each cell from noisy counts of block norms."""
-    event = plan.bounds
-    if event is None:
-        raise ParameterError("clip must be given.")
     counts = data.norm_counts(rule.edges[1:], event.contribution.norm)
     noise = _noise(event, np.full(counts.size, event.noise_multiplier), source)
     return choose_bounds(
@@ -184,7 +190,7 @@ def _choose(data: Contributions, plan: HistogramPlan, rule: AutoClip, source: So
         rule.edges,
         noise_sd(event),
         data.dictionary.cell_sizes,
-        noise_sd(plan.sums),
+        sums_sd,
     )
 
 
@@ -267,38 +273,48 @@ class _Asked:
         facts = []
         if domain is not None:
             facts.append(f"the list of {len(domain.items):,} items")
-        else:
-            facts.append("no list of items (they were selected with noise)")
+        elif plan.select is not None and plan.select.max_items > 1:
+            facts.append(
+                f"at most {plan.select.max_items:,} items of one {plan.sums.level} take part in "
+                "selecting, the first in a public order"
+            )
         if self.blocks.named:
             facts.append(f"the partition into elements ({self.blocks.named})")
         if self.blocks.max_elements is not None:
             facts.append(
                 f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
-                "fixed order"
+                "public order"
             )
         if isinstance(self.rule, AutoClip):
             share = self.rule.share_of(one_bound=plan.one_bound)
             facts.append(
-                f"clipping bounds between {self.rule.low:g} and {self.rule.high:g}, chosen with "
-                f"{share:.0%} of the budget"
+                f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
+                f"with {share:.0%} of the budget"
             )
         else:
-            facts.append(f"the clipping bound {self.rule:g}")
+            facts.append(f"the clipping bound {self.rule:,.6g}")
         if table.n_users is not None:
             facts.append(f"a roster of {table.n_users:,} users")
         return tuple(facts)
 
-    def in_words(self, table: UserTable) -> dict[str, str]:
+    def in_words(
+        self, table: UserTable, plan: HistogramPlan, domain: Dictionary | None
+    ) -> dict[str, str]:
         """What was asked for, for the report."""
-        auto = isinstance(self.rule, AutoClip)
+        clip = f"{self.rule:,.6g}" if not isinstance(self.rule, AutoClip) else ""
+        bounds = "one bound for all items" if plan.one_bound else "one bound per cell"
         return {
-            "table": table.source.name.removeprefix("The file "),
+            "table": table.source.title,
             "item": self.item,
+            "domain": f"{len(domain.items):,} public items" if domain else "selected privately",
             "weight": self.weight or "1 for each record",
             "user": table.user or "none",
+            "n_users": "not given" if table.n_users is None else f"{table.n_users:,}",
             "unit": self.unit.level,
             "elements": self.blocks.named or "none",
             "relation": self.relation,
-            "clip": "auto (one bound per cell, chosen privately)" if auto else f"{self.rule:g}",
+            "epsilon": f"{self.epsilon:g}",
+            "delta": f"{self.delta:g}",
+            "clip": clip or f"auto ({bounds}, chosen privately)",
             "noise": self.noise,
         }

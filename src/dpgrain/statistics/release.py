@@ -32,7 +32,7 @@ class Histogram:
     """A private histogram: made by :func:`dpgrain.histogram`.
 
     Args:
-        items: (V,) the items, in a public order.
+        items: (V,) the items, in the order of the public domain; selected ones by name.
         estimate: (V,) noisy sums of clipped contributions; unbiased for those unless non-negative.
         std_error: (V,) standard error of the noise.
         clip: (V,) the clipping bound of the item's cell.
