@@ -49,7 +49,7 @@ def test_histogram_prints_estimates_and_the_promise(visits: Path, tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Largest 3 of 8 estimates" in done.stdout
-    assert "ε = 1 and δ = 1e-06" in done.stdout
+    assert "ε = 1 and δ = 10⁻⁶" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
     assert rows.column_names == ["item", "estimate", "std_error", "low", "high"]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
-from dpgrain.guarantee import Guarantee, _shown
+from dpgrain.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit
+from dpgrain.wording import rounded_up
 
 
 def promise(
@@ -28,54 +29,56 @@ def promise(
 @pytest.mark.parametrize(
     ("level", "relation", "words"),
     [
-        ("record", "zero_out", "Record-level.*whether any one record were removed\\."),
-        ("record", "replace", "whether any one record were exchanged for others\\."),
+        ("record", "zero_out", "Record-level.*whether the data of any one record were removed by"),
+        ("record", "replace", "whether the data of any one record were exchanged for others by"),
         (
             "element",
             "zero_out",
-            "whether all records of any one user in one cell of the column 'topic' were removed "
-            "\\(the user stays enrolled\\)\\.",
+            "whether all records of any one user in one cell of the partition by the column "
+            "'topic' were removed \\(the user stays enrolled\\) by more than",
         ),
         (
             "element",
             "replace",
-            "in one cell of the column 'topic' were exchanged for others of the same cell\\.",
+            "cell of the partition by the column 'topic' were exchanged for others of the same cell",
         ),
         (
             "user",
             "zero_out",
             "whether all records of any one user were removed \\(the user stays enrolled\\)",
         ),
-        ("user", "replace", "whether all records of any one user were exchanged for others\\."),
+        ("user", "replace", "whether all records of any one user were exchanged for others by"),
     ],
 )  # fmt: skip
 def test_sentence(level: Level, relation: Relation, words: str) -> None:
     text = str(promise(level, relation))
     assert re.search(words, text), text
-    assert f"δ = {1e-06:g}: nobody can tell" in text
+    assert "δ = 10⁻⁶: what is published moves nobody's odds" in text
+    factor = "2.31" if relation == "zero_out" else "3.37"
+    assert f"by more than a factor e^ε = {factor}, except with probability δ." in text
     assert text.endswith("Public, fixed beforehand: the list of 9 items.")
     assert "NOT PRIVATE" not in text
 
 
 def test_the_sentence_of_a_seeded_release_begins_with_a_warning() -> None:
     seeded = Guarantee("user", "", "zero_out", 1e-6, Gaussian(5.0), private=False)
-    assert str(seeded).startswith("NOT PRIVATE (made with a seeded random source): User-level")
+    assert str(seeded).startswith("NOT PRIVATE (made with a seeded random source); from a")
     assert not (seeded + promise("user", event=Gaussian(1.0))).private
 
 
 @given(st.floats(1e-12, 1e12))
 def test_printed_epsilon_is_never_below_the_true_one(epsilon: float) -> None:
-    shown = Decimal(_shown(epsilon))
+    shown = Decimal(rounded_up(epsilon, 6).replace(",", ""))
     assert shown >= Decimal(epsilon) * (1 - Decimal("1e-15"))
     assert shown <= Decimal(epsilon) * (1 + Decimal("1.1e-5"))
 
 
 def test_printed_epsilon_of_whole_and_odd_values() -> None:
-    assert [_shown(e) for e in (0, 1.0, 0.5, 2.0, 10.0, 100.0, math.inf)] == [
-        "0", "1", "0.5", "2", "10", "100", "inf",
+    assert [rounded_up(e, 6) for e in (0, 1.0, 0.5, 2.0, 10.0, 100.0, math.inf)] == [
+        "0", "1", "0.5", "2", "10", "100", "∞",
     ]  # fmt: skip
-    assert _shown(1.0000001) == "1.00001"
-    assert _shown(0.83370001) == "0.833701"
+    assert rounded_up(1.0000001, 6) == "1.00001"
+    assert rounded_up(0.83370001, 6) == "0.833701"
 
 
 def test_composition() -> None:

@@ -29,11 +29,10 @@ from dpgrain.report.plots import (
     plot_bounds,
     plot_curve,
     plot_estimates,
-    powers,
     printed,
-    rounded_up,
     shorten,
 )
+from dpgrain.wording import powers, rounded_up
 
 NASTY = [
     "<script>alert(1)</script>",

@@ -11,6 +11,7 @@ import typer
 
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
+from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from dpgrain.guarantee import Guarantee
@@ -280,7 +281,7 @@ def _plain(text: str) -> str:
 def _print_curve(promise: Guarantee, delta: float) -> None:
     from rich.table import Table
 
-    table = Table(title=f"ε at δ = {delta:g}")
+    table = Table(title=f"ε at δ = {powers(delta)}")
     table.add_column("of one person", justify="right")
     relations: tuple[Relation, ...] = ("zero_out", "replace")
     for relation in relations:
@@ -293,7 +294,7 @@ def _print_curve(promise: Guarantee, delta: float) -> None:
 
 
 def _shown(epsilon: float) -> str:
-    return "no promise" if math.isinf(epsilon) else f"{epsilon:.4g}"
+    return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
 
 
 if __name__ == "__main__":

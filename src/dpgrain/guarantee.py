@@ -11,16 +11,18 @@ from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit
+from dpgrain.wording import powers, rounded_up
 
 _PROTECTED = {
-    "record": "any one record",
-    "element": "all records of any one user in one cell of {elements}",
+    "record": "the data of any one record",
+    "element": "all records of any one user in one cell of the partition by {elements}",
     "user": "all records of any one user",
 }
 _CHANGED = {
     "zero_out": "{what} were removed",
     "replace": "{what} were exchanged for others",
 }
+_SEEDED = "NOT PRIVATE (made with a seeded random source); from a secret source it would be:"
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,16 @@ class Guarantee:
     ) -> float:
         """The smallest ε promised: the granularity curve.
 
+        A smaller unit may cost more than the promised one: removing one record can move a clipped
+        block farther than removing the block does.
+
         Args:
             delta: by default the release's own.
             units: how many units of one person (for ``User``: so many users).
             relation: by default the release's own.
             unit: by default the release's own; another asks what the same release promises, say, to a
-                ``User(max_elements=40)`` or to a ``Record()``. Infinite where nothing bounds it.
+                ``User(max_elements=40)`` or to a ``Record()``; elements are the release's, whatever
+                its ``by`` says. Infinite where nothing bounds it.
 
         Raises:
             ParameterError: if an argument is out of range.
@@ -109,18 +115,21 @@ class Guarantee:
         )
 
     def __str__(self) -> str:
-        what = _PROTECTED[self.level].format(elements=self.elements or "a partition")
+        what = _PROTECTED[self.level].format(elements=self.elements or "elements")
         changed = _CHANGED[self.relation].format(what=what)
         if self.relation == "replace" and self.level == "element":
             changed += " of the same cell"
         elif self.relation == "zero_out" and self.level != "record":
             changed += " (the user stays enrolled)"
+        epsilon = self.epsilon()
+        factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
+        exception = ", except with probability δ" if self.delta else ""
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
-        warning = "" if self.private else "NOT PRIVATE (made with a seeded random source): "
+        warning = "" if self.private else f"{_SEEDED} "
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
-            f"ε = {_shown(self.epsilon())} and δ = {self.delta:g}: nobody can tell from what is "
-            f"published, beyond these odds, whether {changed}.{rest}"
+            f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
+            f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}.{rest}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,11 +162,3 @@ class Guarantee:
 
 def _named(level: str, elements: str, relation: str) -> str:
     return f"{level} ({elements or 'no partition'}, {relation})"
-
-
-def _shown(epsilon: float) -> str:
-    """ε with six digits, rounded up: a printed ε is never below the true one."""
-    if epsilon == 0 or math.isinf(epsilon):
-        return f"{epsilon:g}"
-    digits = 6 - math.ceil(math.log10(epsilon))
-    return f"{math.ceil(epsilon * 10**digits) / 10**digits:g}"

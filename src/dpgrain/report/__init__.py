@@ -27,13 +27,12 @@ from dpgrain.report.plots import (
     plot_bounds,
     plot_curve,
     plot_estimates,
-    powers,
     printed,
-    rounded_up,
     shorten,
 )
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import RELATIONS, Element, Level, Record, Unit, User
+from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterator
-from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dpgrain import _validate
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.guarantee import Guarantee
 from dpgrain.units import RELATIONS, Relation
+from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,6 @@ _NARROW = 5.5
 # Joiners that change how the letters beside them are written; not printable, but harmless.
 _JOINERS = "\u200c\u200d"
 _MANY_BOUNDS = 24
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def plot_estimates(release: Histogram, ax: Axes | None = None, *, top: int = 30) -> Axes:
@@ -203,29 +202,6 @@ def shorten(text: str, letters: int) -> str:
         if used > letters:
             return text[: max(place - 1, 0)].rstrip() + "…"
     return text
-
-
-def rounded_up(value: float, digits: int = 4) -> str:
-    """A number with so many significant digits, never below the true one; ∞ for infinity."""
-    if math.isinf(value):
-        return "∞"
-    # The shortest decimal that is this number, so that 0.07 stays 0.07.
-    exact = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
-    return (
-        f"{exact.normalize():,f}"
-        if value == 0 or 1e-4 <= value < 1e7
-        else f"{exact:.{digits - 1}e}"
-    )
-
-
-def powers(value: float) -> str:
-    """A small number as people write it, such as 2·10⁻⁶."""
-    if value == 0 or value >= 1e-3:
-        return f"{value:g}"
-    mantissa, exponent = f"{value:.5e}".split("e")
-    mantissa = mantissa.rstrip("0").rstrip(".")
-    power = "10" + str(int(exponent)).translate(_RAISED)
-    return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
 def _axes(width: float, height: float) -> Axes:

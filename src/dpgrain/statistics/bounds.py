@@ -50,9 +50,10 @@ class AutoClip:
         if self.share is not None:
             _validate.fraction(share=self.share)
         low, high = _validate.positive(low=self.low), _validate.positive(high=self.high)
-        if not low < high <= low * 2.0**48:
+        if not (1e-100 <= low < high <= 1e100 and high <= low * 2.0**48):
             raise ParameterError(
-                f"high must lie above low = {low:g}, by at most 2^48 times, not {high!r}."
+                f"low and high must lie between 1e-100 and 1e100, high above low by at most 2^48 "
+                f"times, not {low:g} and {high:g}."
             )
         if not 1 < _validate.positive(ratio=self.ratio) <= high / low:
             raise ParameterError(f"ratio must lie above 1 and within high/low, not {self.ratio!r}.")

@@ -33,6 +33,7 @@ from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.plan import HistogramPlan, checked, grid_bits, make_plan, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import Relation, Unit
+from dpgrain.wording import powers
 
 
 def histogram(
@@ -314,7 +315,7 @@ class _Asked:
             "elements": self.blocks.named or "none",
             "relation": self.relation,
             "epsilon": f"{self.epsilon:g}",
-            "delta": f"{self.delta:g}",
+            "delta": powers(self.delta),
             "clip": clip or f"auto ({bounds}, chosen privately)",
             "noise": self.noise,
         }

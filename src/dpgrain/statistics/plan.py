@@ -273,6 +273,8 @@ def plan_histogram(
     cells: int | None = None,
     max_items: int = 1000,
     cell_of_item: bool = True,
+    own_items: bool = False,
+    weighted: bool = False,
 ) -> HistogramPlan:
     """The noise and the error to expect of :func:`dpgrain.histogram`, from public numbers alone.
 
@@ -287,6 +289,8 @@ def plan_histogram(
         cells: the public number of cells, if the cell is a function of the item.
         max_items: as for :func:`dpgrain.histogram`.
         cell_of_item: whether the cell is a public function of the item.
+        own_items: whether each item is an element by itself, as in ``Element(item)``.
+        weighted: whether records carry weights.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -298,9 +302,13 @@ def plan_histogram(
     if not isinstance(unit, Record | Element | User):
         raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
     bound = checked(epsilon, delta, relation, clip, noise)
+    if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
+        bound = 1.0
     bounded = isinstance(unit, User) and unit.max_elements is not None
     by_item = cell_of_item and (unit.level == "element" or bounded)
     single = items is not None and (items == 1 or (by_item and items == cells))
+    if own_items or unit.level == "record":
+        max_items, single = 1, single or by_item
     contribution = Contribution(
         block="element" if bounded else unit.level,
         layout="disjoint" if cell_of_item else "shared",
@@ -315,7 +323,7 @@ def plan_histogram(
         contribution,
         level=unit.level,
         epsilon=epsilon,
-        delta=delta,
+        delta=0.0 if noise == "laplace" else delta,
         relation=relation,
         noise=noise,
         clip=bound,

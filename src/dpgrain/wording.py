@@ -1,0 +1,40 @@
+"""Numbers as people read them, rounded so that a promise never reads stronger than it is."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A number with so many significant digits, never below the true one; ∞ for infinity.
+
+    >>> rounded_up(1.00001), rounded_up(0.25), rounded_up(1234.5)
+    ('1.001', '0.25', '1,235')
+    """
+    if math.isinf(value):
+        return "∞"
+    # The shortest decimal that is this number, so that 0.07 stays 0.07.
+    exact = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    return (
+        f"{exact.normalize():,f}"
+        if value == 0 or 1e-4 <= value < 1e7
+        else f"{exact:.{digits - 1}e}"
+    )
+
+
+def powers(value: float) -> str:
+    """A small number as people write it, such as 2·10⁻⁶, never below the true one.
+
+    >>> powers(2e-6), powers(0.01), powers(0)
+    ('2·10⁻⁶', '0.01', '0')
+    """
+    exact = Context(prec=6, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    if value == 0 or value >= 1e-3:
+        return f"{exact.normalize():f}"
+    mantissa, exponent = f"{exact:.5e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    power = "10" + str(int(exponent)).translate(_RAISED)
+    return power if mantissa == "1" else f"{mantissa}·{power}"
