@@ -67,27 +67,31 @@ class Engine:
             raise DataError(
                 "The temporary folder cannot be written; point TMPDIR to a disk with room."
             ) from error
-        with reading("The spill folder"):
-            self._connection = duckdb.connect(
-                ":memory:",
-                config={
-                    "threads": self.table.threads,
-                    # The other half is for sorting and summing.
-                    "memory_limit": f"{self.table.memory // 2_000_000}MB",
-                    "temp_directory": self._folder,
-                    "temp_file_encryption": True,
-                    "autoinstall_known_extensions": False,
-                    "autoload_known_extensions": False,
-                    "allow_community_extensions": False,
-                    "preserve_insertion_order": False,
-                },
-            )
+        try:
+            with reading("The spill folder"):
+                self._connection = duckdb.connect(":memory:", config=self._settings())
+        except DataError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         # It would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
         # Without it, versions whose own cryptography only reads cannot spill at all; others lack it.
         with suppress(duckdb.Error):
             self._connection.execute("SET force_mbedtls_unsafe = true")
         return self
+
+    def _settings(self) -> dict[str, str | bool | int | float | list[str]]:
+        return {
+            "threads": self.table.threads,
+            # The other half is for sorting and summing.
+            "memory_limit": f"{self.table.memory // 2_000_000}MB",
+            "temp_directory": self._folder,
+            "temp_file_encryption": True,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "preserve_insertion_order": False,
+        }
 
     def __exit__(
         self,
