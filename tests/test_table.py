@@ -342,7 +342,7 @@ def test_safe_settings_are_in_force() -> None:
             "threads": "3",
         }
         assert {name: settings[name] for name in wanted} == wanted
-        assert settings["memory_limit"] == "95.3 MiB"
+        assert settings["memory_limit"] == "76.2 MiB"  # 40% of 200 MB
     assert not folder.exists()
 
 

@@ -22,6 +22,8 @@ from dpgrain.data.table import UserTable
 from dpgrain.errors import DataError, ParameterError
 
 _ROWS = 1 << 20
+# The shares of the memory that DuckDB and the sorted keys get; the rest is for merging and summing.
+_DUCKDB, _KEYS = 0.4, 0.35
 # Packed keys are non-negative int64.
 _KEY_BITS = 62
 
@@ -83,8 +85,7 @@ class Engine:
     def _settings(self) -> dict[str, str | bool | int | float | list[str]]:
         return {
             "threads": self.table.threads,
-            # The other half is for sorting and summing.
-            "memory_limit": f"{self.table.memory // 2_000_000}MB",
+            "memory_limit": f"{int(_DUCKDB * self.table.memory) // 1_000_000}MB",
             "temp_directory": self._folder,
             "temp_file_encryption": True,
             "autoinstall_known_extensions": False,
@@ -203,8 +204,8 @@ class Engine:
         else:
             cell = "NULL"
         scan = self._scan(f"CAST({code} AS BIGINT)", item, weight, unit, cell, join)
-        # Eight bytes a key, in the half that is not DuckDB's; sorting works in place.
-        return Feed(scan, layout.user_shift, self.table.memory // 2 // 8, self.table.threads)
+        capacity = int(_KEYS * self.table.memory) // 8
+        return Feed(scan, layout.user_shift, capacity, self.table.threads)
 
     def records(
         self, item: str, *, weight: str | None = None, unit: float = 1.0

@@ -3,11 +3,11 @@
 An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
 so that each user's records lie together, within a stated number of keys in memory:
 
-1. A full buffer is merged: equal keys become one key with a total. One user with ten million
-   records of a thousand items is a thousand pairs.
-2. If it is still half full, half of the users (by a hash of their code) are put off to a later pass
-   over the source. No row is ever written to disk here, and the cost stays linear in rows until
-   one pass no longer suffices.
+1. A full buffer is merged if that makes it small: equal keys become one key with a total. One user
+   with ten million records of a thousand items is a thousand pairs.
+2. Otherwise half of the users (by a hash of their code) are put off to a later pass over the source.
+   No row is ever written to disk here, and the cost stays linear in rows until one pass no longer
+   suffices.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 Scan: TypeAlias = Callable[[], Iterator[Chunk]]
 # Keys that one kernel call handles: its work space stays near the cache.
 _CALL = 1 << 18
+# Keys that are looked at together where the whole buffer is gone through.
+_PART = 1 << 20
 # Sums up to this size get one accumulator per thread.
 _SMALL = 1 << 22
+# Users are divided so often; what then still does not fit is one user.
+_MOST_PARTS = 1 << 20
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -38,7 +42,7 @@ class Feed:
     Args:
         scan: streams (keys, totals) from the engine; totals are None where each key counts 1.
         user_shift: bits of a key below the user code.
-        capacity: keys held in memory at a time (half of that with totals).
+        capacity: keys held in memory at a time (a quarter of that with totals).
         threads: threads that run the kernel.
     """
 
@@ -57,8 +61,8 @@ class Feed:
             buffer = _Buffer(self._capacity, self._shift, share)
             for keys, totals in self._scan():
                 buffer.add(keys, totals)
-            todo.extend(buffer.put_off)
             batch = buffer.sorted()
+            todo.extend(buffer.put_off)
             if share.parts == 1 and not todo:
                 # Everything fits: a second pass needs no second scan.
                 self._kept = batch
@@ -125,58 +129,92 @@ class _Buffer:
         self.put_off: list[_Share] = []
 
     def add(self, keys: IntArray, totals: FloatArray | None) -> None:
-        if self._share.parts > 1:
-            held = self._share.holds(keys >> self._shift)
-            keys, totals = keys[held], totals if totals is None else totals[held]
         if totals is not None and self._totals is None:
-            self._capacity //= 2
-            self._totals = np.empty(self._capacity)
+            # With a total and what sorting them takes, a key needs four times the memory.
+            self._capacity = max(self._capacity // 4, 1)
+            self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
+        keys, totals = self._mine(keys, totals)
         while keys.size:
-            room = max(self._capacity - self._filled - 2 * self._pairs.size, 0)
-            part = slice(self._filled, self._filled + min(room, keys.size))
-            taken = part.stop - part.start
-            self._keys[part] = keys[:taken]
+            room = min(self._capacity - self._filled, keys.size)
+            part = slice(self._filled, self._filled + room)
+            self._keys[part] = keys[:room]
             if totals is not None and self._totals is not None:
-                self._totals[part] = totals[:taken]
-                totals = totals[taken:]
-            keys = keys[taken:]
-            self._filled += taken
+                self._totals[part] = totals[:room]
+            self._filled += room
+            keys, totals = keys[room:], totals if totals is None else totals[room:]
             if keys.size:
-                self._make_room()
-                if self._share.parts > 1:
-                    held = self._share.holds(keys >> self._shift)
-                    keys, totals = keys[held], totals if totals is None else totals[held]
+                self._settle(at_most=self._capacity // 2)
+                keys, totals = self._mine(keys, totals)
 
-    def _make_room(self) -> None:
-        self._merge()
-        while 4 * self._pairs.size > self._capacity:
-            mine, other = self._share.halves()
-            held = mine.holds(self._pairs >> self._shift)
-            if mine.parts > 1 << 20:
+    def sorted(self) -> Chunk:
+        if self._pairs.size:
+            self._settle(at_most=0)
+            return self._pairs, self._sums
+        self._sort()
+        totals = self._totals
+        return self._keys[: self._filled], None if totals is None else totals[: self._filled]
+
+    def _mine(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
+        """Those of the users in this share."""
+        if self._share.parts == 1:
+            return keys, totals
+        held = self._share.holds(keys >> self._shift)
+        return keys[held], None if totals is None else totals[held]
+
+    def _settle(self, at_most: int) -> None:
+        """Leave at most so many raw keys: merge them if pairs are few, else put users off."""
+        self._sort()
+        while self._filled > at_most:
+            if self._share.parts > _MOST_PARTS:
                 # One user holds it all: the buffer grows to the pairs of that user.
+                self._merge()
                 self._grow()
-                return
-            self._share = mine
-            self.put_off.append(other)
-            self._pairs, self._sums = self._pairs[held], self._sums[held]
+            elif 4 * (self._distinct() + self._pairs.size) <= self._capacity:
+                self._merge()
+            else:
+                self._halve()
 
-    def _grow(self) -> None:
-        self._capacity = 8 * self._pairs.size
-        if self._keys.size < self._capacity:
-            self._keys = np.empty(self._capacity, dtype=np.int64)
-            self._totals = None if self._totals is None else np.empty(self._capacity)
-
-    def _raw(self) -> Chunk:
-        """The raw part, sorted in place."""
+    def _sort(self) -> None:
         keys = self._keys[: self._filled]
         if self._totals is None:
             keys.sort()
-            return keys, None
-        order = np.argsort(keys)
-        return keys[order], self._totals[: self._filled][order]
+            return
+        totals, order = self._totals[: self._filled], np.argsort(keys)
+        keys[:] = keys[order]
+        totals[:] = totals[order]
+
+    def _distinct(self) -> int:
+        """How many different keys the raw part has, which is sorted."""
+        keys, count = self._keys[: self._filled], 1
+        for start in range(0, self._filled, _PART):
+            part = keys[start : start + _PART + 1]
+            count += int(np.count_nonzero(part[1:] != part[:-1]))
+        return count
+
+    def _halve(self) -> None:
+        """Put off half of the users to a later pass."""
+        self._share, other = self._share.halves()
+        self.put_off.append(other)
+        filled, self._filled = self._filled, 0
+        # In place and in parts: what is kept never passes what is read.
+        for start in range(0, filled, _PART):
+            part = slice(start, min(start + _PART, filled))
+            held = self._share.holds(self._keys[part] >> self._shift)
+            kept = self._keys[part][held]
+            into = slice(self._filled, self._filled + kept.size)
+            if self._totals is not None:
+                self._totals[into] = self._totals[part][held]
+            self._keys[into] = kept
+            self._filled += kept.size
+        pairs, sums = self._mine(self._pairs, self._sums)
+        self._pairs, self._sums = pairs, sums if sums is not None else self._sums
 
     def _merge(self) -> None:
-        pairs, sums = pair_totals(*self._raw())
+        """Merge the raw part, which is sorted, into the pairs."""
+        totals = self._totals
+        pairs, sums = pair_totals(
+            self._keys[: self._filled], None if totals is None else totals[: self._filled]
+        )
         self._filled = 0
         if self._pairs.size:
             pairs = np.concatenate([self._pairs, pairs])
@@ -185,11 +223,11 @@ class _Buffer:
             pairs, sums = pair_totals(pairs[order], sums[order])
         self._pairs, self._sums = pairs, sums
 
-    def sorted(self) -> Chunk:
-        if not self._pairs.size:
-            return self._raw()
-        self._merge()
-        return self._pairs, self._sums
+    def _grow(self) -> None:
+        self._capacity = max(self._capacity, 4 * self._pairs.size)
+        if self._keys.size < self._capacity:
+            self._keys = np.empty(self._capacity, dtype=np.int64)
+            self._totals = None if self._totals is None else np.empty(self._capacity)
 
 
 def _whole_users(batch: Chunk, shift: int) -> Iterator[Chunk]:
