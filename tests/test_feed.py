@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpgrain.data import feed as feed_module
-from dpgrain.data.feed import Chunk, Feed
+from dpgrain.data.feed import Chunk, Feed, Share
 from dpgrain.data.kernel import FloatArray, Grid, IntArray, Layout, clipped_sum, pair_totals
 
 SHIFT = 4
@@ -22,15 +22,17 @@ GRID = Grid(np.array([2.0, 3.5, 100.0]), 24)
 class FakeScan:
     """Rows in memory, handed out in chunks, in another order each time."""
 
-    def __init__(self, keys: IntArray, totals: FloatArray | None, size: int, seed: int = 0) -> None:
+    def __init__(
+        self, keys: IntArray, totals: FloatArray | None, size: int, shift: int = SHIFT
+    ) -> None:
         self.keys, self.totals, self.size = keys, totals, size
-        self.passes = 0
-        self._rng = np.random.default_rng(seed)
+        self.passes, self.shift = 0, shift
+        self._rng = np.random.default_rng(0)
 
-    def __call__(self) -> Iterator[Chunk]:
+    def __call__(self, share: Share) -> Iterator[Chunk]:
         self.passes += 1
-        order = self._rng.permutation(self.keys.size)
-        for start in range(0, self.keys.size, self.size):
+        order = self._rng.permutation(np.flatnonzero(share.holds(self.keys >> self.shift)))
+        for start in range(0, order.size, self.size):
             part = order[start : start + self.size]
             yield self.keys[part], None if self.totals is None else self.totals[part]
 
@@ -129,7 +131,7 @@ def test_one_user_with_more_pairs_than_the_capacity(weighted: bool) -> None:
     def count(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
         clipped_sum(keys, totals, layout, grid, out)
 
-    scan = FakeScan(keys, totals, 37)
+    scan = FakeScan(keys, totals, 37, shift)
     found = Feed(scan, shift, 64, 2).accumulate(count, (items,))
     once = 4 if weighted else 2
     assert (found[:3] * grid.step[0]).tolist() == [once] * 3
@@ -153,7 +155,7 @@ def test_no_rows() -> None:
 
 
 def test_an_error_of_the_source_or_kernel_is_not_swallowed() -> None:
-    def broken() -> Iterator[Chunk]:
+    def broken(share: Share) -> Iterator[Chunk]:
         yield np.zeros(3, dtype=np.int64), None
         raise OSError("cut")
 
@@ -169,7 +171,7 @@ def test_an_error_of_the_source_or_kernel_is_not_swallowed() -> None:
 
 
 def test_shares_split_users_evenly() -> None:
-    share = feed_module._Share(1, 0)
+    share = Share()
     users = np.arange(1 << 14)
     sizes = [int(s.holds(users).sum()) for half in share.halves() for s in half.halves()]
     assert sum(sizes) == users.size

@@ -293,7 +293,7 @@ class MemoryEngine:
             return (row[0] << layout.user_shift) | cell | code
 
         chunk = self._chunk(key, weight, unit)
-        return Feed(lambda: iter([chunk]), layout.user_shift, 10_000, 1)
+        return Feed(lambda share: iter([chunk]), layout.user_shift, 10_000, 1)
 
     def records(self, item: str, *, weight: str | None, unit: float) -> Iterator[Chunk]:
         return iter([self._chunk(lambda _, code: code, weight, unit)])

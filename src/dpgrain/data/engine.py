@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpgrain.data.elements import Elements, cell_codes
-from dpgrain.data.feed import Chunk, Feed, Scan
+from dpgrain.data.feed import MIXING, Chunk, Feed, Scan, Share
 from dpgrain.data.kernel import SATURATION, IntArray, Layout
 from dpgrain.data.sources import quoted, reading
 from dpgrain.data.table import UserTable
@@ -203,7 +203,7 @@ class Engine:
             join += " LEFT JOIN cells ON rows_.cell = cells.cell"
         else:
             cell = "NULL"
-        scan = self._scan(f"CAST({code} AS BIGINT)", item, weight, unit, cell, join)
+        scan = self._scan(f"CAST({code} AS BIGINT)", item, weight, unit, cell, join, user)
         capacity = int(_KEYS * self.table.memory) // 8
         return Feed(scan, layout.user_shift, capacity, self.table.threads)
 
@@ -211,8 +211,8 @@ class Engine:
         self, item: str, *, weight: str | None = None, unit: float = 1.0
     ) -> Iterator[Chunk]:
         """Item codes of single records, and their values in multiples of ``unit``."""
-        scan = self._scan("CAST(items.code AS BIGINT)", item, weight, unit, "NULL", "")
-        return scan()
+        scan = self._scan("CAST(items.code AS BIGINT)", item, weight, unit, "NULL", "", "0")
+        return scan(Share())
 
     def _user_codes(self, shift: int) -> tuple[str, str]:
         """The SQL of a user's code, and the join it needs."""
@@ -239,7 +239,7 @@ class Engine:
         return "users.code", " JOIN users ON rows_.user_ = users.user_"
 
     def _scan(
-        self, key: str, item: str, weight: str | None, unit: float, cell: str, join: str
+        self, key: str, item: str, weight: str | None, unit: float, cell: str, join: str, user: str
     ) -> Scan:
         columns = [f"{self.table.key(item, 'item')} AS item", f"{cell} AS cell"]
         held = [self._held(self.table.key(item, "item"))]
@@ -253,10 +253,10 @@ class Engine:
             held.append(f"isfinite({number}) AND {number} > 0")
             value = ", weight AS value"
 
-        def scan() -> Iterator[Chunk]:
+        def scan(share: Share) -> Iterator[Chunk]:
             query = (
                 f"SELECT {key} AS key{value} FROM (SELECT {', '.join(columns)} FROM {self._attach()} "
-                f"WHERE {' AND '.join(held)}) rows_ JOIN items ON rows_.item = items.item{join}"
+                f"WHERE {' AND '.join(held)}) rows_ JOIN items ON rows_.item = items.item{join}{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
                 for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
@@ -278,6 +278,16 @@ class Engine:
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach()}) {query}"
             return self._connection.sql(query).to_arrow_table()
+
+
+def _in_share(user: str, share: Share) -> str:
+    """The SQL condition that a user code belongs to a share: :meth:`Share.holds`."""
+    if share.parts == 1:
+        return ""
+    mixed = user
+    for shift in MIXING:
+        mixed = f"xor({mixed}, {user} >> {shift})"
+    return f" WHERE {mixed} & {share.parts - 1} = {share.part}"
 
 
 def _multiples(batch: pa.RecordBatch, unit: float) -> NDArray[np.float64]:

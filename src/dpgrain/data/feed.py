@@ -16,7 +16,7 @@ import queue
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from dpgrain.data.kernel import BoolArray, FloatArray, IntArray, pair_totals
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
-Scan: TypeAlias = Callable[[], Iterator[Chunk]]
 # Keys that one kernel call handles: its work space stays near the cache.
 _CALL = 1 << 18
 # Keys that are looked at together where the whole buffer is gone through.
@@ -33,14 +32,42 @@ _PART = 1 << 20
 _SMALL = 1 << 22
 # Users are divided so often; what then still does not fit is one user.
 _MOST_PARTS = 1 << 20
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# Codes are mixed with themselves, shifted so, before their low bits divide the users.
+MIXING = (7, 15, 25)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of the users: those whose mixed code is ``part`` modulo ``parts``, a power of two."""
+
+    parts: int = 1
+    part: int = 0
+
+    def holds(self, users: IntArray) -> BoolArray:
+        """(n,) whether each user code belongs to it."""
+        mixed = users.copy()
+        for shift in MIXING:
+            mixed ^= users >> shift
+        mixed &= self.parts - 1
+        return np.asarray(mixed == self.part)
+
+    def halves(self) -> tuple[Share, Share]:
+        """Two shares that make it up."""
+        return Share(2 * self.parts, self.part), Share(2 * self.parts, self.part + self.parts)
+
+
+class Scan(Protocol):
+    """An engine's stream of keys, as often as asked."""
+
+    def __call__(self, share: Share) -> Iterator[Chunk]:
+        """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
 
 
 class Feed:
     """Sorted keys of whole users, batch by batch; may be run through several times.
 
     Args:
-        scan: streams (keys, totals) from the engine; totals are None where each key counts 1.
+        scan: streams keys from the engine.
         user_shift: bits of a key below the user code.
         capacity: keys held in memory at a time (a quarter of that with totals).
         threads: threads that run the kernel.
@@ -55,11 +82,11 @@ class Feed:
         if self._kept is not None:
             yield self._kept
             return
-        todo = [_Share(1, 0)]
+        todo = [Share()]
         while todo:
             share = todo.pop()
             buffer = _Buffer(self._capacity, self._shift, share)
-            for keys, totals in self._scan():
+            for keys, totals in self._scan(share):
                 buffer.add(keys, totals)
             batch = buffer.sorted()
             todo.extend(buffer.put_off)
@@ -100,33 +127,19 @@ class Feed:
         return total
 
 
-@dataclass(frozen=True)
-class _Share:
-    """The users whose hash is ``part`` modulo ``parts`` (a power of two)."""
-
-    parts: int
-    part: int
-
-    def holds(self, users: IntArray) -> BoolArray:
-        hashed = (users.astype(np.uint64) * _GOLDEN) >> np.uint64(40)
-        return np.asarray(hashed & np.uint64(self.parts - 1) == np.uint64(self.part))
-
-    def halves(self) -> tuple[_Share, _Share]:
-        return _Share(2 * self.parts, self.part), _Share(2 * self.parts, self.part + self.parts)
-
-
 class _Buffer:
     """Keys of one share of the users: a raw part, and a merged part of pairs with totals."""
 
-    def __init__(self, capacity: int, shift: int, share: _Share) -> None:
-        self._capacity, self._shift, self._share = capacity, shift, share
+    def __init__(self, capacity: int, shift: int, share: Share) -> None:
+        self._capacity, self._shift = capacity, shift
+        self._scanned = self._share = share
         # Untouched pages of a new array take no memory.
         self._keys = np.empty(capacity, dtype=np.int64)
         self._totals: FloatArray | None = None
         self._filled = 0
         self._pairs: IntArray = np.zeros(0, dtype=np.int64)
         self._sums: FloatArray = np.zeros(0)
-        self.put_off: list[_Share] = []
+        self.put_off: list[Share] = []
 
     def add(self, keys: IntArray, totals: FloatArray | None) -> None:
         if totals is not None and self._totals is None:
@@ -155,8 +168,8 @@ class _Buffer:
         return self._keys[: self._filled], None if totals is None else totals[: self._filled]
 
     def _mine(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
-        """Those of the users in this share."""
-        if self._share.parts == 1:
+        """Those of the users in this share, of what the scan brings."""
+        if self._share == self._scanned:
             return keys, totals
         held = self._share.holds(keys >> self._shift)
         return keys[held], None if totals is None else totals[held]
