@@ -70,7 +70,7 @@ def test_same_integers_however_it_is_read(
     seed: int, users: int, rows: int, weighted: bool, capacity: int, size: int, threads: int
 ) -> None:
     keys, totals = rows_of(seed, users, rows, weighted)
-    scan = FakeScan(keys, totals, size, seed)
+    scan = FakeScan(keys, totals, size)
     found = Feed(scan, SHIFT, capacity, threads).accumulate(add, (LAYOUT.items,))
     np.testing.assert_array_equal(found, direct(keys, totals))
 

@@ -256,7 +256,8 @@ class Engine:
         def scan(share: Share) -> Iterator[Chunk]:
             query = (
                 f"SELECT {key} AS key{value} FROM (SELECT {', '.join(columns)} FROM {self._attach()} "
-                f"WHERE {' AND '.join(held)}) rows_ JOIN items ON rows_.item = items.item{join}{_in_share(user, share)}"
+                f"WHERE {' AND '.join(held)}) rows_ JOIN items ON rows_.item = items.item{join}"
+                f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
                 for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
