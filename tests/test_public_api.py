@@ -32,6 +32,7 @@ PUBLIC = [
     "d_element",
     "d_user",
     "histogram",
+    "mechanisms",
     "noise",
     "plan_histogram",
     "read",

@@ -15,7 +15,7 @@ from dpgrain.errors import DataError, DeltaWarning, DpgrainError, ParameterError
 from dpgrain.units import Element, Record, User, d_element, d_user
 
 if TYPE_CHECKING:
-    from dpgrain import accounting, noise
+    from dpgrain import accounting, mechanisms, noise
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
@@ -41,7 +41,7 @@ _LAZY = {
     "plan_histogram": "dpgrain.statistics.plan",
     "read": "dpgrain.data.table",
 }
-_LAZY_MODULES = ("accounting", "noise")
+_LAZY_MODULES = ("accounting", "mechanisms", "noise")
 
 __all__ = [
     "AutoClip",
@@ -63,6 +63,7 @@ __all__ = [
     "d_element",
     "d_user",
     "histogram",
+    "mechanisms",
     "noise",
     "plan_histogram",
     "read",

@@ -60,7 +60,7 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
             f"or a {name} such as 1e-6."
         )
     if not 0 <= number < 1:
-        raise ParameterError(f"{name} must lie in [0, 1), not {value!r}; 1e-6 is usual.")
+        raise ParameterError(f"{name} must lie in [0, 1), not {value!r}.")
     return number
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import signal
 import sys
+import warnings
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -34,13 +37,26 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    # What a terminal cannot show must not lose a release; a terminated run still cleans up.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         app()
+    except KeyboardInterrupt:
+        _errors().print("Interrupted; nothing was released.", highlight=False)
+        raise SystemExit(130) from None
     except DpgrainError as error:
         if debug:
             raise
         _errors().print(f"Error: {error}", style="bold red", markup=False, highlight=False)
         raise SystemExit(2 if isinstance(error, ValueError) else 1) from None
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    _errors().print(f"Warning: {message}", style="yellow", markup=False, highlight=False)
 
 
 def _errors() -> Any:
@@ -49,12 +65,23 @@ def _errors() -> Any:
     return Console(stderr=True, soft_wrap=True)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        import dpgrain
+
+        _console().print(f"dpgrain {dpgrain.__version__}", highlight=False)
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
-    # Read by `main` wherever it stands; declared here so that --help shows it.
-    del debug
+    # --debug is read by `main` wherever it stands; declared here so that --help shows it.
+    del debug, version
 
 
 @app.command(
@@ -95,7 +122,11 @@ def histogram(
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="Set negative estimates to 0.")
     ] = False,
-    top: Annotated[int, typer.Option(help="Estimates to print.")] = 20,
+    max_items: Annotated[
+        int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
+    ] = 1000,
+    delimiter: Annotated[str, typer.Option(help="Delimiter of a CSV file.")] = ",",
+    top: Annotated[int, typer.Option(help="Estimates to print.", min=1)] = 20,
     output: Annotated[
         Path | None, typer.Option(help="Write all estimates: .parquet, .csv or .json.")
     ] = None,
@@ -111,18 +142,18 @@ def histogram(
 ) -> None:
     """Publish how much of each item the users hold, with a true promise."""
     from dpgrain.data.table import read
-    from dpgrain.files import check_writable
     from dpgrain.statistics.histogram import histogram as publish
+    from dpgrain.statistics.release import check_format
 
-    table = read(source, user=user, n_users=n_users, memory=memory)
+    table = read(source, user=user, n_users=n_users, memory=memory, delimiter=delimiter)
     if check:
         _console().print(table.check(item, weight), markup=False, highlight=False)
         return
     if epsilon is None:
         raise ParameterError("Give --epsilon, such as --epsilon 1.")
-    for path in (output, report, save):
-        if path is not None:
-            check_writable(path)
+    if output is not None:
+        check_format(output)
+    _check_outputs([output, report, save], [source, domain, element])
     release = publish(
         table,
         item,
@@ -135,14 +166,15 @@ def histogram(
         weight=weight,
         noise=noise,
         nonnegative=nonnegative,
+        max_items=max_items,
     )
-    _print_estimates(release, top)
     if output is not None:
         release.write(output)
     if report is not None:
         release.report(report)
     if save is not None:
         release.save(save)
+    _print_estimates(release, top)
     for path in (output, report, save):
         if path is not None:
             _console().print(f"Written: {path}", markup=False, highlight=False)
@@ -161,7 +193,7 @@ def guarantee(
     ] = None,
     delta: Annotated[float | None, typer.Option(help="The δ at which to answer.")] = None,
     unit: Annotated[Level, typer.Option(help="Whose data are clipped.")] = "element",
-    releases: Annotated[int, typer.Option(help="How many such releases.")] = 1,
+    releases: Annotated[int, typer.Option(help="How many such releases.", min=1)] = 1,
     shared: Annotated[
         bool,
         typer.Option("--shared", help="Elements of a user may fall on the same items."),
@@ -173,6 +205,8 @@ def guarantee(
     from dpgrain.statistics.release import Histogram
 
     if release is not None:
+        if noise_multiplier is not None:
+            raise ParameterError("Give either a saved release or --noise-multiplier.")
         promise = Histogram.load(release).guarantee
         _console().print(str(promise), markup=False, highlight=False)
     elif noise_multiplier is None or delta is None:
@@ -195,6 +229,22 @@ def demo(
     result = run(folder, say=lambda text: console.print(text, markup=False, highlight=False))
     _print_estimates(result.release, 15)
     console.print(f"Report: {result.report}", markup=False, highlight=False)
+
+
+def _check_outputs(outputs: list[Path | None], inputs: list[str | Path | None]) -> None:
+    """Refuse what could not be written, or would overwrite an input or another output."""
+    from dpgrain.files import check_writable
+
+    taken = {Path(path).resolve() for path in inputs if path is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise ParameterError(
+                f"{str(path)!r} is already used in this command; name another file."
+            )
+        taken.add(path.resolve())
+        check_writable(path)
 
 
 def _console() -> Any:
@@ -282,7 +332,8 @@ def _print_curve(promise: Guarantee, delta: float) -> None:
     from rich.table import Table
 
     table = Table(title=f"ε at δ = {powers(delta)}")
-    table.add_column("of one person", justify="right")
+    person = "how many users" if promise.level == "user" else "of one person"
+    table.add_column(person, justify="right")
     relations: tuple[Relation, ...] = ("zero_out", "replace")
     for relation in relations:
         table.add_column(relation, justify="right")
@@ -291,6 +342,12 @@ def _print_curve(promise: Guarantee, delta: float) -> None:
         plural = "s" if k > 1 else ""
         table.add_row(f"{k} {promise.level}{plural}", *(_shown(value) for value in row))
     _console().print(table)
+    if math.isinf(promise.epsilon(delta, units=100)):
+        _console().print(
+            "No promise: nothing bounds it, or more than δ was spent on selecting unknown items; "
+            "ask at a larger --delta.",
+            highlight=False,
+        )
 
 
 def _shown(epsilon: float) -> str:

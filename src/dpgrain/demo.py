@@ -16,11 +16,17 @@ from dpgrain.data.elements import Elements
 from dpgrain.data.sources import text
 from dpgrain.data.table import UserTable, read
 from dpgrain.errors import DataError
+from dpgrain.files import check_writable
 from dpgrain.statistics.histogram import histogram
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import Element
 
 _EPSILON, _DELTA, _CLUSTERS = 1.0, 1e-8, 1000
+_FILES = (
+    "congress_word_counts.parquet",
+    "congress_vocab.parquet",
+    "glove_twitter_25d_12k.npz",
+)
 _DEFAULT_FOLDER = Path("../shared/data")
 
 
@@ -51,12 +57,14 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"The folder {str(folder)!r} cannot be made; choose another.") from error
+    report = folder / "report.html"
+    check_writable(report)
     data = Path(os.environ.get("DPGRAIN_DATA", _DEFAULT_FOLDER))
-    if (data / "congress_word_counts.parquet").is_file():
+    if all((data / name).is_file() for name in _FILES):
         say(f"Data: words of members of the US House, 2001-2021, from {data}.")
         table, words = _congress(data)
     else:
-        say("Data: a generated table (set DPGRAIN_DATA to a folder with the congress word counts).")
+        say(f"Data: a generated table; {str(data)!r} has no congress word counts (DPGRAIN_DATA).")
         table, words = generated()
     say(f"One element is all that one person said in one of {_CLUSTERS:,} clusters of words.")
     release = histogram(
@@ -67,7 +75,7 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
         epsilon=_EPSILON,
         delta=_DELTA,
     )
-    return DemoResult(release, release.report(folder / "report.html"))
+    return DemoResult(release, release.report(report))
 
 
 def _congress(data: Path) -> tuple[UserTable, Elements]:

@@ -97,6 +97,8 @@ class Guarantee:
         Raises:
             ParameterError: if the two protect different units or use different relations.
         """
+        if not isinstance(other, Guarantee):
+            return NotImplemented
         mine = (self.level, self.elements, self.relation)
         theirs = (other.level, other.elements, other.relation)
         if mine != theirs:
@@ -156,8 +158,15 @@ class Guarantee:
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
-        """The guarantee that :meth:`to_json` wrote."""
-        return Guarantee.from_dict(json.loads(text))
+        """The guarantee that :meth:`to_json` wrote.
+
+        Raises:
+            ParameterError: if the text does not describe a guarantee.
+        """
+        try:
+            return Guarantee.from_dict(json.loads(text))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ParameterError("the text is not a guarantee; give what to_json wrote.") from error
 
 
 def _named(level: str, elements: str, relation: str) -> str:

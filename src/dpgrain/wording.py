@@ -38,3 +38,12 @@ def powers(value: float) -> str:
     mantissa = mantissa.rstrip("0").rstrip(".")
     power = "10" + str(int(exponent)).translate(_RAISED)
     return power if mantissa == "1" else f"{mantissa}·{power}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, in the singular where it is one.
+
+    >>> counted(1, "item"), counted(1200, "item")
+    ('1 item', '1,200 items')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.wording import counted
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 _MISSING = ("own", "drop", "error")
@@ -64,14 +65,15 @@ class Elements:
             DataError: if the file cannot be read.
 
         >>> Elements.from_mapping({"tea": "drinks", "rice": "food"}, name="aisles")
-        Elements('aisles')
+        Elements('aisles (#226804ef)')
         """
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
         cells = len(set(_names(list(mapping.values()), public=True)) - {None})
         mark = _mark(f"{mapping!r}")
-        name = name or f"a mapping of {len(mapping):,} items to {cells:,} cells ({mark})"
+        given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
+        name = f"{given} ({mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
     @staticmethod
@@ -80,15 +82,16 @@ class Elements:
     ) -> Elements:
         """A partition from a function of the item; an item for which it returns None has no cell.
 
-        >>> Elements.from_function(lambda url: url.split("/")[0], name="the site of the page")
-        Elements('the site of the page')
+        >>> Elements.from_function(lambda url: url.split("/")[0], name="the site").cell("a.org/b")
+        'a.org'
         """
         if not callable(function):
             raise ParameterError(f"function must be callable, not {function!r}.")
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
         mark = _mark(_code(function))
-        return Elements(name or f"{given} of the item ({mark})", function=function, missing=missing)
+        name = f"{name or f'{given} of the item'} ({mark})"
+        return Elements(name, function=function, missing=missing)
 
     @staticmethod
     def kmeans(

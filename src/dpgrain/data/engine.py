@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -64,7 +65,8 @@ class Engine:
 
     def __enter__(self) -> Engine:
         try:
-            self._folder = tempfile.mkdtemp(prefix="dpgrain-")
+            # A TMPDIR that cannot be used would be passed over for another disk without a word.
+            self._folder = tempfile.mkdtemp(prefix="dpgrain-", dir=os.environ.get("TMPDIR") or None)
         except OSError as error:
             raise DataError(
                 "The temporary folder cannot be written; point TMPDIR to a disk with room."

@@ -70,6 +70,10 @@ def reading(name: str) -> Iterator[None]:
         ) from error
     except DpgrainError:
         raise
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if "interrupt" in str(error).lower():
+            raise KeyboardInterrupt from None
+        raise
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # A stream of batches raises Arrow's exceptions, or OSError.
         raise DataError(

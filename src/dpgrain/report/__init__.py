@@ -50,6 +50,7 @@ _ASKED = {
     "item": "Column of items",
     "domain": "Items",
     "weight": "What each record counts",
+    "bad values": "Bad values",
     "user": "Column of users",
     "n_users": "Users enrolled",
     "unit": "Privacy unit",
@@ -157,7 +158,8 @@ def _page(release: Histogram) -> str:
     return _template().render(
         release=release,
         guarantee=guarantee,
-        sentence=_text(guarantee),
+        # Names in it come from the caller; the promise itself is never cut.
+        sentence=_text(guarantee, 20_000),
         asked=[(_ASKED.get(key, key), _text(value)) for key, value in release.asked.items()],
         asked_item=_text(release.asked.get("item", "items"), 60),
         elements=_text(guarantee.elements or "a public partition"),

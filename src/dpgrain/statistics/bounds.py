@@ -16,8 +16,6 @@ from dpgrain.errors import ParameterError
 _FALSE_BIN = 1e-6
 # The expected share of false ones among the cells found in a bin.
 _FALSE_SHARE = 0.01
-# A cell where nothing is found is published as zeros, with next to no noise.
-_INVISIBLE = 1e-3
 # Cells minimised at once.
 _CHUNK = 1 << 14
 
@@ -95,7 +93,7 @@ def choose_bounds(
       noisy count in a far bin cannot move the bound, however wide the range;
     - the next bin up counts with what exceeds two standard deviations, at most the top bin's
       count: the tail rarely ends where it stops being visible;
-    - where nothing is found, the bound is a thousandth of the lowest edge.
+    - where nothing is found, the bound is the lowest edge: no interval may look surer than that.
 
     T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so F is
     convex, with its minimiser at max_j min(e_j, A_j S_j/(S_j² + m·noise_multiplier²)).
@@ -105,7 +103,7 @@ def choose_bounds(
     array([13.5])
     """
     cells, bins = noisy_counts.shape
-    bounds = np.full(cells, edges[0] * _INVISIBLE)
+    bounds = np.full(cells, edges[0])
     top = _top_bin(noisy_counts / count_sd)
     found = np.flatnonzero(top >= 0)
     # A bin's mass is spread evenly in log scale, over points about √2 apart.
@@ -125,7 +123,7 @@ def choose_bounds(
         noise = (coordinates[rows] * noise_multiplier**2)[:, None]
         best = total * number / np.maximum(number**2 + noise, np.finfo(np.float64).tiny)
         bounds[rows] = np.minimum(points, best).max(axis=1)
-    return np.asarray(np.maximum(bounds, edges[0] * _INVISIBLE))
+    return np.asarray(np.maximum(bounds, edges[0]))
 
 
 def _top_bin(scores: FloatArray) -> IntArray:

@@ -33,7 +33,7 @@ from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.plan import HistogramPlan, checked, grid_bits, make_plan, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import Relation, Unit
-from dpgrain.wording import powers
+from dpgrain.wording import counted, powers
 
 
 def histogram(
@@ -273,14 +273,14 @@ class _Asked:
         """What was taken as public and fixed beforehand, in words."""
         facts = []
         if domain is not None:
-            facts.append(f"the list of {len(domain.items):,} items")
+            facts.append(f"the list of {counted(len(domain.items), 'item')}")
         elif plan.select is not None and plan.select.max_items > 1:
             facts.append(
                 f"at most {plan.select.max_items:,} items of one {plan.sums.level} take part in "
                 "selecting, the first in a public order"
             )
         if self.blocks.named:
-            facts.append(f"the partition into elements ({self.blocks.named})")
+            facts.append("the partition into elements")
         if self.blocks.max_elements is not None:
             facts.append(
                 f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
@@ -295,7 +295,7 @@ class _Asked:
         else:
             facts.append(f"the clipping bound {self.rule:,.6g}")
         if table.n_users is not None:
-            facts.append(f"a roster of {table.n_users:,} users")
+            facts.append(f"a roster of {counted(table.n_users, 'user')}")
         return tuple(facts)
 
     def in_words(
@@ -307,8 +307,10 @@ class _Asked:
         return {
             "table": table.source.title,
             "item": self.item,
-            "domain": f"{len(domain.items):,} public items" if domain else "selected privately",
+            "domain": counted(len(domain.items), "public item") if domain else "selected privately",
             "weight": self.weight or "1 for each record",
+            "bad values": "rows without a user or item are left out"
+            + ("; weights that are not above 0 count 0" if self.weight else ""),
             "user": table.user or "none",
             "n_users": "not given" if table.n_users is None else f"{table.n_users:,}",
             "unit": self.unit.level,

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain.data.kernel import FloatArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.files import whole_file
 from dpgrain.guarantee import Guarantee
+from dpgrain.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +29,7 @@ _FORMATS = (".parquet", ".csv", ".json")
 _METADATA = b"dpgrain"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Histogram:
     """A private histogram: made by :func:`dpgrain.histogram`.
 
@@ -85,7 +87,12 @@ class Histogram:
         return frame
 
     def largest(self, count: int = 20) -> pa.Table:
-        """The items with the largest estimates, largest first."""
+        """The items with the largest estimates, largest first.
+
+        Raises:
+            ParameterError: if ``count`` is not a whole number of at least 1.
+        """
+        count = _validate.integer(minimum=1, count=count)
         order = np.argsort(-self.estimate, kind="stable")[:count]
         return self.to_arrow().take(pa.array(order))
 
@@ -117,9 +124,7 @@ class Histogram:
             ParameterError: if the path ends in none of these.
             DataError: if the file cannot be written.
         """
-        path = Path(path)
-        if path.suffix not in _FORMATS:
-            raise ParameterError(f"output {str(path)!r} must end in {', '.join(_FORMATS)}.")
+        path = check_format(path)
         table = self.to_arrow()
         with whole_file(path) as part:
             if path.suffix == ".parquet":
@@ -183,7 +188,15 @@ class Histogram:
         return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True)
 
     def __repr__(self) -> str:
-        return f"Histogram of {len(self):,} items. {self.guarantee}"
+        return f"Histogram of {counted(len(self), 'item')}. {self.guarantee}"
+
+
+def check_format(path: str | Path) -> Path:
+    """The path, or raise unless its ending names a format that :meth:`Histogram.write` knows."""
+    path = Path(path)
+    if path.suffix not in _FORMATS:
+        raise ParameterError(f"output {str(path)!r} must end in {', '.join(_FORMATS)}.")
+    return path
 
 
 def _write_parquet(table: pa.Table, path: Path) -> None:
