@@ -119,11 +119,47 @@ def test_function_or_mapping_but_not_both_or_none() -> None:
     )
 
 
+@pytest.mark.parametrize("integers", [True, False])
+def test_a_partition_of_another_type_is_refused(integers: bool) -> None:
+    """It would leave every item its own cell, under the name of a partition that it is not."""
+    items = [1, 2, 3] if integers else ["1", "2", "3"]
+    table = dg.read(pa.table({"who": [1, 1, 2], "word": items}), user="who")
+    keys = {"x": "food", "y": "food"} if integers else {1: "food", 2: "food"}
+    with pytest.raises(dg.ParameterError, match="the partition names item"):
+        dg.histogram(table, "word", unit=dg.Element(keys), domain=items, epsilon=1, delta=1e-6)
+
+
+@pytest.mark.parametrize("integers", [True, False])
+def test_a_partition_in_a_csv_file_fits_integers_and_text(tmp_path: Path, integers: bool) -> None:
+    path = tmp_path / "map.csv"
+    path.write_text("word,cell\n1,food\n2,food\n")
+    items = [1, 2, 3] if integers else ["1", "2", "3"]
+    table = dg.read(pa.table({"who": [1, 1, 2], "word": items}), user="who")
+    release = dg.histogram(
+        table, "word", unit=dg.Element(path), domain=items, epsilon=1, delta=1e-6, clip=1.0
+    )
+    assert release.guarantee.event.parts[-1].contribution.cells == 2  # type: ignore[attr-defined]
+    assert release.guarantee.event.parts[-1].contribution.coordinates == "nonnegative"  # type: ignore[attr-defined]
+
+
+def test_equal_cells_have_one_name_however_written() -> None:
+    from dpgrain.data.elements import _names
+
+    pairs: list[list[Any]] = [[Decimal("38.1"), Decimal("38.10")], [1, 1.0], [True, 1]]
+    for cells in pairs:
+        assert len(set(_names(cells, public=True))) == 1
+        assert _names(cells, public=True)[0] == _names(cells[::-1], public=True)[0]
+
+
 def test_different_partitions_have_different_names() -> None:
     """Guarantees compose only for one partition, which they know by its name."""
-    first, second, again = (lambda x: x[0]), (lambda x: x[1]), (lambda x: x[0])
-    names = [Elements.from_function(f).name for f in (first, second, again)]
+    first, second = (lambda x: x[0]), (lambda x: x[1])
+    names = [Elements.from_function(f).name for f in (first, second, first)]
     assert names[0] == names[2] != names[1]
+    assert (
+        Elements.from_mapping({"a": 1}, name="n").name
+        != Elements.from_mapping({"a": 2}, name="n").name
+    )
     assert Elements.from_mapping({"a": 1}).name != Elements.from_mapping({"a": 2}).name
 
 

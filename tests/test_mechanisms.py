@@ -28,6 +28,13 @@ def test_element_sensitivity_is_below_the_global_one() -> None:
     assert element_sensitivity(lambda x: max(x) * 3, blocks) == 3.0
 
 
+def test_what_is_not_finite_counts_zero_in_the_sensitivity_too() -> None:
+    def odd(user: tuple[object, ...]) -> float:
+        return math.nan if user[0] is None else float(str(user[0]))
+
+    assert element_sensitivity(odd, [[None, 100, 101]]) == 101.0
+
+
 @pytest.mark.parametrize("blocks", [[], [[1], []]])
 def test_element_sensitivity_needs_values(blocks: list[list[int]]) -> None:
     with pytest.raises(ParameterError, match="at least one cell"):

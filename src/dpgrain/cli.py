@@ -46,7 +46,7 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        _errors().print("Interrupted; nothing was released.", highlight=False)
+        _errors().print("Interrupted.", highlight=False)
         raise SystemExit(130) from None
     except DpgrainError as error:
         if debug:

@@ -59,6 +59,8 @@ class Guarantee:
         _validate.one_of(LEVELS, level=self.level)
         _validate.one_of(RELATIONS, relation=self.relation)
         _validate.delta(allow_zero=True, delta=self.delta)
+        if not isinstance(self.private, bool):
+            raise ParameterError(f"private must be True or False, not {self.private!r}.")
 
     def epsilon(
         self,

@@ -24,8 +24,8 @@ from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
     RandomState,
     discrete_laplace,
+    raised,
     rounded_gaussian,
-    rounded_up,
     source_of,
 )
 from dpgrain.units import RELATIONS, Relation
@@ -66,13 +66,19 @@ def element_sensitivity(
     order = 1 if norm == "l1" else 2
     largest = 0.0
     for user in itertools.product(*blocks):
-        here = np.atleast_1d(np.asarray(function(user), dtype=np.float64))
+        here = _finite(function(user))
         for cell, values in enumerate(blocks):
             for value in values:
                 other = (*user[:cell], value, *user[cell + 1 :])
-                there = np.atleast_1d(np.asarray(function(other), dtype=np.float64))
-                largest = max(largest, float(np.linalg.norm(here - there, order)))
+                difference = here - _finite(function(other))
+                largest = max(largest, float(np.linalg.norm(difference, order)))
     return largest
+
+
+def _finite(value: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A value as the mean counts it: what is not finite counts 0."""
+    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,10 @@ def release_mean(
     (True, 1.0)
     """
     sensitivity = _validate.positive(sensitivity=sensitivity)
+    if not 1e-100 <= sensitivity <= 1e100:
+        raise ParameterError(
+            f"sensitivity must lie between 1e-100 and 1e100, not {sensitivity!r}; rescale f."
+        )
     _validate.one_of(("gaussian", "laplace"), noise=noise)
     _validate.one_of(RELATIONS, relation=relation)
     _validate.delta(allow_zero=noise == "laplace", delta=delta)
@@ -135,7 +145,7 @@ def release_mean(
         raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
     rows = array.reshape(len(array), -1)
     step = 2.0 ** math.floor(math.log2(sensitivity / _STEPS))
-    finite = np.nan_to_num(rows, posinf=0.0, neginf=0.0)
+    finite = _finite(rows)
     # Saturate before dividing: an overflow warning would tell of somebody's value.
     saturated = np.clip(finite, -_LARGEST * step, _LARGEST * step)
     total = (saturated / step).astype(np.int64).sum(axis=0)
@@ -150,11 +160,11 @@ def release_mean(
     event: Gaussian | Laplace
     if noise == "laplace":
         event = calibrate_laplace(epsilon, contribution=contribution, relation=relation)
-        drawn = discrete_laplace(rounded_up(event.noise_multiplier * moved), d, source=source)
+        drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
         spread = math.sqrt(2.0)
     else:
         event = calibrate_gaussian(epsilon, delta, contribution=contribution, relation=relation)
-        drawn = rounded_gaussian(rounded_up(event.noise_multiplier * moved), d, source=source)
+        drawn = rounded_gaussian(raised(event.noise_multiplier * moved), d, source=source)
         spread = 1.0
     n = len(array)
     public = (

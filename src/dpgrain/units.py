@@ -86,7 +86,8 @@ class User:
 
     def __post_init__(self) -> None:
         if self.max_elements is not None:
-            _validate.integer(minimum=1, max_elements=self.max_elements)
+            bound = _validate.integer(minimum=1, max_elements=self.max_elements)
+            object.__setattr__(self, "max_elements", bound)
 
 
 Unit: TypeAlias = Record | Element | User
@@ -95,6 +96,13 @@ Unit: TypeAlias = Record | Element | User
 OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The cell of an item that a mapping lacks: like no cell that a mapping names."""
+
+    item: Any
 
 
 def _itself(item: Any) -> Hashable:
@@ -111,7 +119,7 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
         names = cell
 
         def cell_of(item: Any) -> Hashable:
-            return names.get(item, ("own", item))
+            return names.get(item, _Own(item))
 
     else:
         cell_of = cell

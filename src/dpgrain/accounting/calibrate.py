@@ -76,14 +76,17 @@ def gaussian_multipliers(
     mu = gaussian_mu(epsilon, delta)
     # Rounding in the squares below must not push the sum above μ², nor that in ε above the target.
     margin = 1e-12
-    mu *= 1 - margin
-    while gaussian_epsilon(delta, mu) > epsilon:
+    moved = [_finite(contribution.sensitivity(1, relation, unit)) for contribution in contributions]
+    while True:
         mu *= 1 - margin
+        multipliers = [
+            one / (mu * math.sqrt(share / total)) for one, share in zip(moved, shares, strict=True)
+        ]
+        # As the accountant will ask.
+        spent = math.hypot(*(one / noise for one, noise in zip(moved, multipliers, strict=True)))
+        if all(gaussian_epsilon(delta, asked) <= epsilon for asked in (mu, spent)):
+            return multipliers
         margin *= 2
-    return [
-        _finite(contribution.sensitivity(1, relation, unit)) / (mu * math.sqrt(share / total))
-        for contribution, share in zip(contributions, shares, strict=True)
-    ]
 
 
 def calibrate_laplace(

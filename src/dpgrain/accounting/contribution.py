@@ -76,7 +76,7 @@ class Contribution:
         if self.max_elements is not None:
             _validate.integer(minimum=1, max_elements=self.max_elements)
         if self.cells is not None:
-            _validate.integer(minimum=0, cells=self.cells)
+            _validate.integer(minimum=1, cells=self.cells)
         if self.record_size != math.inf:
             _validate.non_negative(record_size=self.record_size)
 

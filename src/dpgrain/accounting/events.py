@@ -124,7 +124,10 @@ class Event(ABC):
             raise ParameterError(f"event {name!r} is not known; this version knows {known}.")
         if isinstance(values.get("contribution"), dict):
             parts: dict[str, Any] = values["contribution"]
-            values["contribution"] = Contribution(**_infinite(parts))
+            try:
+                values["contribution"] = Contribution(**_infinite(parts))
+            except TypeError as error:
+                raise ParameterError(f"contribution has wrong fields: {error}.") from error
         if "events" in values:
             values["events"] = tuple(Event.from_dict(event) for event in values["events"])
         try:

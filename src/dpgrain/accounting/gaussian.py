@@ -15,7 +15,9 @@ from scipy.special import erfcx, log_ndtr, ndtr
 from dpgrain.errors import ParameterError
 
 # A bound on the relative rounding of the special functions; what it may amount to is added to δ.
-_ROUNDING = 8 * 2.0**-53
+_ROUNDING = 64 * 2.0**-53
+# Beyond this, squares overflow and e^{−x²/2} is 0.
+_HUGE = 1e100
 _SQRT2 = math.sqrt(2.0)
 
 
@@ -40,8 +42,10 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         )
     if mu == 0 or epsilon == math.inf:
         return 0.0
-    if mu == math.inf:
-        return 1.0
+    if mu > _HUGE:
+        return 0.0 if epsilon > mu * mu else 1.0
+    if epsilon / mu > _HUGE:
+        return 0.0
     a = epsilon / mu - mu / 2
     b = epsilon / mu + mu / 2
     if a > 0:

@@ -61,7 +61,8 @@ class Loss:
             if self.delta(self.pure) <= delta:
                 return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, self.pure)[1]
             return self.pure + gaussian_epsilon(rest, self.mu)
-        # δ = (e^p − e^ε)/(1 + e^p) solved for ε, in logarithms where e^p would overflow.
-        if self.pure > 700:
-            return min(self.pure + math.log1p(-rest), self.pure) if rest < 1 else 0.0
-        return max(math.log(math.exp(self.pure) - rest * (1 + math.exp(self.pure))), 0.0)
+        # δ = (e^p − e^ε)/(1 + e^p) solved for ε, rounded up; δ(0) > rest makes the logarithm finite.
+        if rest == 0:
+            return self.pure
+        epsilon = self.pure + math.log1p(-rest * (1 + math.exp(-self.pure)))
+        return min(max(epsilon * (1 + 2.0**-50) + 2.0**-50, 0.0), self.pure)

@@ -67,7 +67,7 @@ class Blocks:
         bound = unit.max_elements if isinstance(unit, User) else None
         if isinstance(by, str):
             return Blocks._of_column(by, bound, table, item)
-        elements = as_elements(by)
+        elements = as_elements(by).of_keys(integers=table.is_integer(item))
         return Blocks("element", elements, None, bound, elements.name)
 
     @staticmethod

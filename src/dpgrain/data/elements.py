@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import hashlib
-import re
+import secrets
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -65,13 +67,13 @@ class Elements:
             DataError: if the file cannot be read.
 
         >>> Elements.from_mapping({"tea": "drinks", "rice": "food"}, name="aisles")
-        Elements('aisles (#226804ef)')
+        Elements('aisles (#b692de19)')
         """
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
         cells = len(set(_names(list(mapping.values()), public=True)) - {None})
-        mark = _mark(f"{mapping!r}")
+        mark = _mark(f"{missing} {mapping!r}")
         given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
         name = f"{given} ({mark})"
         return Elements(name, mapping=mapping, missing=missing)
@@ -89,7 +91,7 @@ class Elements:
             raise ParameterError(f"function must be callable, not {function!r}.")
         named = getattr(function, "__name__", "")
         given = f"the function {named}" if named and named != "<lambda>" else "a function"
-        mark = _mark(_code(function))
+        mark = _mark(f"{missing} {_identity(function)}")
         name = f"{name or f'{given} of the item'} ({mark})"
         return Elements(name, function=function, missing=missing)
 
@@ -136,9 +138,21 @@ class Elements:
         labels = KMeans(k, n_init=1, init="k-means++", random_state=random_state).fit_predict(rows)
         keys = [name.item() if isinstance(name, np.generic) else name for name in names]
         mapping = {key: int(label) for key, label in zip(keys, labels, strict=True)}
-        mark = _mark(f"{mapping!r}")
+        mark = _mark(f"{missing} {mapping!r}")
         name = f"{k:,} clusters of public vectors (k-means, {mark})"
         return Elements(name, mapping=mapping, missing=missing)
+
+    def of_keys(self, *, integers: bool) -> Elements:
+        """The same partition for a column of integers or of text.
+
+        Raises:
+            ParameterError: if a mapping names items of another type: such items would have no cell,
+                and the promise would silently be another one.
+        """
+        if self.mapping is None:
+            return self
+        keys = [_key(item, integers=integers) for item in self.mapping]
+        return replace(self, mapping=dict(zip(keys, self.mapping.values(), strict=True)))
 
     def cell(self, item: Any) -> Hashable | None:
         """The cell of an item, or None where it has none."""
@@ -150,21 +164,21 @@ class Elements:
         return f"Elements({self.name!r})"
 
 
+_identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictionary()
+
+
 def _mark(content: str) -> str:
     """A short fingerprint: guarantees for different partitions must not pass for the same one."""
     return "#" + hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:8]
 
 
-def _code(function: Callable[[Any], Hashable]) -> str:
-    """What a function does, as far as Python tells: its code, constants and captured values."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return repr(function)
-    captured = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    defaults = getattr(function, "__defaults__", None)
-    known = repr((code.co_code, code.co_consts, code.co_names, captured, defaults))
-    # Addresses differ from run to run.
-    return re.sub(r"0x[0-9a-f]+", "", known)
+def _identity(function: Callable[[Any], Hashable]) -> str:
+    """A token that is the same for one function object only: no text tells all that it does."""
+    try:
+        return _identities.setdefault(function, secrets.token_hex(8))
+    except TypeError:
+        # Not hashable, or not to be referred to weakly.
+        return secrets.token_hex(8)
 
 
 def as_elements(by: Any) -> Elements:
@@ -174,6 +188,22 @@ def as_elements(by: Any) -> Elements:
     if callable(by):
         return Elements.from_function(by)
     return Elements.from_mapping(by)
+
+
+def _key(item: Any, *, integers: bool) -> int | str:
+    if isinstance(item, np.generic):
+        item = item.item()
+    if integers and isinstance(item, str):
+        try:
+            return int(item)
+        except ValueError:
+            pass
+    if isinstance(item, bool) or not isinstance(item, int if integers else str):
+        raise ParameterError(
+            f"the partition names item {item!r}, but the item column holds "
+            f"{'integers' if integers else 'text'}; cast one of them."
+        )
+    return item
 
 
 def _two_columns(source: Any) -> dict[Any, Hashable]:
@@ -218,17 +248,29 @@ def read_file(path: Path) -> pa.Table:
     Raises:
         DataError: if it cannot be read.
     """
-    import pyarrow.csv
     import pyarrow.parquet
 
     try:
         if path.suffix.lower() == ".csv":
-            return pyarrow.csv.read_csv(path)
+            # As text: whether 007 is a number depends on what it is compared with.
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                header, *rows = [row for row in csv.reader(file) if row]
+            width = len(header)
+            return pa.table(
+                {
+                    name: pa.array([row[i] if i < len(row) else None for row in rows], pa.string())
+                    for i, name in zip(range(width), _different(header), strict=True)
+                }
+            )
         return pyarrow.parquet.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise DataError(
-            f"the mapping {str(path)!r} cannot be read; check that it is a whole Parquet or CSV file."
+            f"the file {str(path)!r} cannot be read; check that it exists and is whole Parquet or CSV."
         ) from error
+
+
+def _different(names: list[str]) -> list[str]:
+    return [name if names.index(name) == i else f"{name} {i}" for i, name in enumerate(names)]
 
 
 def cell_codes(
@@ -288,14 +330,19 @@ def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
     What tells cells apart and what orders them must be the same function of the cell alone, or
     what else is in the table would decide which elements of a user are kept.
     """
-    known: dict[Any, str | None] = {}
+    # Texts and integers are named once; other equal values may be written in several ways, and
+    # which of them came first is none of a name's business.
+    known: dict[tuple[type, str | int], str] = {}
     names: list[str | None] = []
     for cell in cells:
         try:
-            key = (type(cell), cell)
-            if key not in known:
-                known[key] = None if cell is None else _name(cell)
-            names.append(known[key])
+            if type(cell) is str or type(cell) is int:
+                key = (type(cell), cell)
+                if key not in known:
+                    known[key] = _name(cell)
+                names.append(known[key])
+            else:
+                names.append(None if cell is None else _name(cell))
         except Exception as error:
             if public:
                 raise ParameterError(
@@ -323,7 +370,13 @@ def _name(cell: Any) -> str:
         case tuple():
             return "(" + ", ".join(map(_name, cell)) + ")"
         case datetime.datetime() if cell.tzinfo is not None:
-            return repr(cell.astimezone(datetime.UTC))
-        case bytes() | float() | Decimal() | datetime.date() | datetime.time() | Enum():
+            return repr(cell.astimezone(datetime.UTC).replace(fold=0))
+        case datetime.datetime():
+            return repr(cell.replace(fold=0))
+        case Decimal():
+            return repr(cell.normalize())
+        case datetime.time() if cell.tzinfo is None:
+            return repr(cell.replace(fold=0))
+        case bytes() | float() | datetime.date() | Enum():
             return repr(cell)
     raise TypeError(type(cell).__name__)

@@ -148,10 +148,12 @@ class Engine:
         self._connection.register("given_items", given)
         # A public function of each item alone orders items and cells: what is kept when a bound is
         # enforced may not depend on what else is there.
-        self._connection.execute(
-            "CREATE OR REPLACE TEMP TABLE items AS SELECT item, cell, given, row_number() OVER "
-            "(ORDER BY md5(label), label, cell, md5(item::VARCHAR), item) - 1 AS code FROM given_items"
-        )
+        with reading("The domain"):
+            self._connection.execute(
+                "CREATE OR REPLACE TEMP TABLE items AS SELECT item, cell, given, row_number() OVER "
+                "(ORDER BY md5(label), label, cell, md5(item::VARCHAR), item) - 1 AS code "
+                "FROM given_items"
+            )
         ordered = self._connection.sql(
             "SELECT item, cell, given FROM items ORDER BY code"
         ).to_arrow_table()

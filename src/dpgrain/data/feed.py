@@ -33,7 +33,7 @@ _SMALL = 1 << 22
 # Users are divided so often; what then still does not fit is one user.
 _MOST_PARTS = 1 << 20
 # Codes are mixed with themselves, shifted so, before their low bits divide the users.
-MIXING = (7, 15, 25)
+MIXING = (7, 15, 25, 40)
 
 
 @dataclass(frozen=True)

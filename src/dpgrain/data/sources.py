@@ -10,6 +10,7 @@ import csv
 import glob
 import gzip
 import itertools
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -133,9 +134,10 @@ class FileSource:
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
         """A table function over the files."""
-        files = "[" + ", ".join(text(path) for path in self.paths) + "]"
+        files = "[" + ", ".join(text(glob.escape(path)) for path in self.paths) + "]"
         if not self.untyped:
-            return f"read_parquet({files})"
+            # Types guessed from the names of folders would change with one of them.
+            return f"read_parquet({files}, hive_partitioning=false)"
         columns = self.columns()
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
         cast = ", ".join(
@@ -145,7 +147,7 @@ class FileSource:
         return (
             f"(SELECT {cast} FROM read_csv({files}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
-            "null_padding=true, ignore_errors=true, strict_mode=false))"
+            "ignore_errors=true, strict_mode=false))"
         )
 
 
@@ -179,7 +181,7 @@ class RelationSource:
 
     def columns(self) -> dict[str, str]:
         """Column name → type."""
-        types = (str(kind) for kind in self.relation.types)
+        types = (_public_type(str(kind)) for kind in self.relation.types)
         return dict(zip(self.relation.columns, types, strict=True))
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -232,7 +234,8 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
     for pattern in map(str, patterns):
         # Path.glob takes no absolute pattern.
         found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
-        paths.extend(found)
+        paths.extend([pattern] if Path(pattern).is_file() else found)
+    paths = list(dict.fromkeys(paths))
     for path in paths:
         if not path.lower().endswith(_PARQUET + _CSV):
             raise ParameterError(
@@ -288,7 +291,7 @@ def _from_pandas(frame: Any) -> pa.Table:
         if column.dtype == object:
             # Any type may stand in any row: were it guessed, one row would decide for all.
             values = [
-                None if lost else str(value)
+                None if lost else _as_text(value)
                 for value, lost in zip(column, column.isna(), strict=True)
             ]
             columns[name] = pa.array(values, pa.string())
@@ -303,6 +306,14 @@ def _from_pandas(frame: Any) -> pa.Table:
     return pa.table(columns)
 
 
+def _as_text(value: Any) -> str | None:
+    """The value as text, or null where it has none: an error would tell of one row."""
+    try:
+        return str(value).encode("utf-8", "replace").decode("utf-8")
+    except Exception:
+        return None
+
+
 def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
     name = f"source_{next(_counter)}"
     connection.register(name, data)
@@ -311,4 +322,9 @@ def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
     rows = connection.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-    return {row[0]: row[1] for row in rows}
+    return {row[0]: _public_type(row[1]) for row in rows}
+
+
+def _public_type(kind: str) -> str:
+    """The type without its values: those of an ENUM are data."""
+    return re.sub(r"ENUM\(.*\)", "ENUM", kind, flags=re.DOTALL)

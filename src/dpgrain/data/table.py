@@ -60,6 +60,12 @@ class UserTable:
         """
         self.require(column, role)
         kind = self.schema[column]
+        if kind.startswith(("TIME", "INTERVAL")):
+            # Values beyond the range of text would fail, and tell of one row.
+            raise SchemaError(
+                f"{role} {column!r} has type {kind}, which cannot name things; "
+                "cast it to a date, to integer or to text."
+            )
         if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
             raise SchemaError(
                 f"{role} {column!r} has type {kind}, which cannot name things; "

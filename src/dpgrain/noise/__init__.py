@@ -1,6 +1,6 @@
 """Exact integer noise from a cryptographic source."""
 
-from dpgrain.noise.laws import MAX_SCALE, discrete_laplace, rounded_gaussian, rounded_up
+from dpgrain.noise.laws import MAX_SCALE, discrete_laplace, raised, rounded_gaussian
 from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSource, source_of
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "Source",
     "SystemSource",
     "discrete_laplace",
+    "raised",
     "rounded_gaussian",
-    "rounded_up",
     "source_of",
 ]

@@ -82,10 +82,10 @@ def discrete_laplace(
     return sample(_DiscreteLaplace(), _scales(scale, size), source or SystemSource())
 
 
-def rounded_up(scale: FloatArray | float) -> FloatArray:
+def raised(scale: FloatArray | float) -> FloatArray:
     """A scale that was computed with one rounding, raised above what it should be: more noise.
 
-    >>> bool(rounded_up(3.0) > 3.0)
+    >>> bool(raised(3.0) > 3.0)
     True
     """
     return np.asarray(scale * (1 + 2.0**-51), dtype=np.float64)

@@ -167,7 +167,7 @@ def _page(release: Histogram) -> str:
         chosen=release.asked.get("clip", "").startswith("auto"),
         odds=_Odds(guarantee.epsilon(), guarantee.delta),
         delta=powers(guarantee.delta),
-        one_in=f"{round(1 / guarantee.delta):,}" if guarantee.delta else "",
+        one_in=f"{math.floor(1 / guarantee.delta):,}" if guarantee.delta else "",
         relations=RELATIONS,
         grains=_grains(guarantee),
         max_elements=_bound(guarantee, "max_elements"),

@@ -32,7 +32,7 @@ class AutoClip:
         ratio: between the edges of the bins; 4 serves some hundred users, 2 serves many more.
 
     Raises:
-        ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^48.
+        ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^30.
 
     >>> AutoClip(low=0.01, high=100.0).edges.round(2)
     array([1.0000e-02, 4.0000e-02, 1.6000e-01, 6.4000e-01, 2.5600e+00,
@@ -48,9 +48,9 @@ class AutoClip:
         if self.share is not None:
             _validate.fraction(share=self.share)
         low, high = _validate.positive(low=self.low), _validate.positive(high=self.high)
-        if not (1e-100 <= low < high <= 1e100 and high <= low * 2.0**48):
+        if not (1e-100 <= low < high <= 1e100 and high <= low * 2.0**30):
             raise ParameterError(
-                f"low and high must lie between 1e-100 and 1e100, high above low by at most 2^48 "
+                f"low and high must lie between 1e-100 and 1e100, high above low by at most 2^30 "
                 f"times, not {low:g} and {high:g}."
             )
         if not 1 < _validate.positive(ratio=self.ratio) <= high / low:

@@ -24,8 +24,8 @@ from dpgrain.noise import (
     RandomState,
     Source,
     discrete_laplace,
+    raised,
     rounded_gaussian,
-    rounded_up,
     source_of,
 )
 from dpgrain.progress import Progress
@@ -33,7 +33,9 @@ from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.plan import HistogramPlan, checked, grid_bits, make_plan, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import Relation, Unit
-from dpgrain.wording import counted, powers
+from dpgrain.wording import counted, powers, rounded_up
+
+_WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
 def histogram(
@@ -95,7 +97,7 @@ def histogram(
     """
     rule = checked(epsilon, delta, relation, clip, noise)
     # Laplace noise needs no δ: the promise made is the stronger one.
-    delta = 0.0 if noise == "laplace" else delta
+    epsilon, delta = float(epsilon), 0.0 if noise == "laplace" else float(delta)
     max_items = _validate.integer(minimum=1, max_items=max_items)
     source = source_of(random_state)
     if not isinstance(table, UserTable):
@@ -186,18 +188,20 @@ def _choose(
     """Choose the clipping bound of each cell from noisy counts of block norms."""
     counts = data.norm_counts(rule.edges[1:], event.contribution.norm)
     noise = _noise(event, np.full(counts.size, event.noise_multiplier), source)
-    return choose_bounds(
+    bounds = choose_bounds(
         (counts + noise.reshape(counts.shape)).astype(np.float64),
         rule.edges,
         noise_sd(event),
         data.dictionary.cell_sizes,
         sums_sd,
     )
+    # The last edge may lie beyond the largest norm of interest.
+    return np.minimum(bounds, rule.high)
 
 
 def _noise(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
     sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
-    return sample(rounded_up(scale), source=source)
+    return sample(raised(scale), source=source)
 
 
 def _warn_of_delta(plan: HistogramPlan, n_users: int | None, *, stacklevel: int) -> None:
@@ -264,7 +268,7 @@ class _Asked:
     def weight_unit(self) -> float:
         """What weights are truncated to: a power of two, so fine that 2^53 of it passes any bound."""
         if isinstance(self.rule, AutoClip):
-            return 2.0 ** (math.ceil(math.log2(self.rule.high)) - 48)
+            return 2.0 ** (math.ceil(math.log2(self.rule.high)) - 52)
         return 2.0 ** (math.floor(math.log2(self.rule)) - 38)
 
     def public(
@@ -280,7 +284,10 @@ class _Asked:
                 "selecting, the first in a public order"
             )
         if self.blocks.named:
-            facts.append("the partition into elements")
+            rest = ""
+            if self.blocks.elements is not None:
+                rest = f" (items without a cell {_WITHOUT_CELL[self.blocks.elements.missing]})"
+            facts.append(f"the partition into elements{rest}")
         if self.blocks.max_elements is not None:
             facts.append(
                 f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
@@ -316,7 +323,7 @@ class _Asked:
             "unit": self.unit.level,
             "elements": self.blocks.named or "none",
             "relation": self.relation,
-            "epsilon": f"{self.epsilon:g}",
+            "epsilon": rounded_up(self.epsilon, 6),
             "delta": powers(self.delta),
             "clip": clip or f"auto ({bounds}, chosen privately)",
             "noise": self.noise,

@@ -203,6 +203,10 @@ def grid_bits(noise_multiplier: float) -> int:
     Raises:
         ParameterError: if the noise is too large for any grid.
     """
+    if noise_multiplier < 2.0**-50:
+        raise ParameterError(
+            "epsilon is so large that next to no noise is left; choose a smaller one."
+        )
     bits = min(_NOISE_BITS - math.ceil(math.log2(noise_multiplier)), _MAX_BITS)
     if bits < _MIN_BITS:
         raise ParameterError(
@@ -304,6 +308,11 @@ def plan_histogram(
     bound = checked(epsilon, delta, relation, clip, noise)
     if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
         bound = 1.0
+    for name, number in (("items", items), ("cells", cells)):
+        if number is not None:
+            _validate.integer(minimum=1, **{name: number})
+    max_items = _validate.integer(minimum=1, max_items=max_items)
+    cells = cells if cell_of_item else None
     bounded = isinstance(unit, User) and unit.max_elements is not None
     by_item = cell_of_item and (unit.level == "element" or bounded)
     single = items is not None and (items == 1 or (by_item and items == cells))

@@ -167,21 +167,21 @@ class Histogram:
         try:
             table = pyarrow.parquet.read_table(path)
             about = json.loads((table.schema.metadata or {})[_METADATA])
-        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+            columns = {name: table.column(name).to_numpy() for name in table.column_names[1:]}
+            return Histogram(
+                table.column("item").combine_chunks(),
+                columns["estimate"],
+                columns["std_error"],
+                columns["clip"],
+                Guarantee.from_dict(about["guarantee"]),
+                about["asked"],
+                about["noise"],
+                about["nonnegative"],
+            )
+        except (OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
             raise DataError(
                 f"{str(path)!r} is not a saved release; give a file written by save()."
             ) from error
-        columns = {name: table.column(name).to_numpy() for name in table.column_names[1:]}
-        return Histogram(
-            table.column("item").combine_chunks(),
-            columns["estimate"],
-            columns["std_error"],
-            columns["clip"],
-            Guarantee.from_dict(about["guarantee"]),
-            about["asked"],
-            about["noise"],
-            about["nonnegative"],
-        )
 
     def without_negatives(self) -> Histogram:
         """The same release with negative estimates set to 0: post-processing, free of charge."""
