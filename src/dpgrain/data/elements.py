@@ -274,18 +274,16 @@ def _different(names: list[str]) -> list[str]:
 
 
 def cell_codes(
-    elements: Elements | None, items: list[Any], *, public: bool
+    elements: Elements, items: list[Any], *, public: bool
 ) -> tuple[list[str | None], NDArray[np.int64]]:
     """The cell of each item: its label (None where the item is dropped) and a code.
 
     Args:
-        elements: the partition, or None where each item is its own cell.
+        elements: the partition.
         items: the items, all different.
         public: whether the items are a public domain. Where they come from the table, nothing that
             happens here may depend on one of them: a function that fails has no cell to give.
     """
-    if elements is None:
-        return [f"own {item}" for item in items], np.arange(len(items), dtype=np.int64)
     if elements.missing == "error" and not public:
         raise ParameterError(
             "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."

@@ -130,19 +130,23 @@ class Engine:
             cell_column: the cell is this other column instead.
             one_cell: all items are one cell: the block is the whole user.
         """
-        names = items.to_pylist()
         if cell_column is not None or one_cell:
-            labels: list[str | None] = ["all"] * len(names)
-            codes = np.zeros(len(names), dtype=np.int64)
+            labels = pa.repeat("all", len(items))
+            codes = np.zeros(len(items), dtype=np.int64)
+        elif elements is None:
+            # Each item is its own cell; made without a Python object each, for there may be many.
+            labels = items.cast(pa.string())
+            codes = np.arange(len(items), dtype=np.int64)
         else:
-            labels, codes = cell_codes(elements, names, public=public)
+            names, codes = cell_codes(elements, items.to_pylist(), public=public)
+            labels = pa.array(names, pa.string())
         kept = codes >= 0
         given = pa.table(
             {
                 "item": items,
                 "cell": codes,
-                "label": pa.array(labels, pa.string()),
-                "given": np.arange(len(names)),
+                "label": labels,
+                "given": np.arange(len(items)),
             }
         ).filter(pa.array(kept))
         self._connection.register("given_items", given)
