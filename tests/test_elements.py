@@ -142,6 +142,13 @@ def test_a_partition_in_a_csv_file_fits_integers_and_text(tmp_path: Path, intege
     assert release.guarantee.event.parts[-1].contribution.coordinates == "nonnegative"  # type: ignore[attr-defined]
 
 
+def test_an_item_written_in_two_ways_has_one_cell() -> None:
+    """Texts become integers for a column of integers: 7 and 007 are one item."""
+    table = dg.read(pa.table({"who": [1], "word": [7]}), user="who")
+    with pytest.raises(dg.ParameterError, match="gives item 7 two cells, 'a' and 'b'"):
+        dg.histogram(table, "word", unit=dg.Element({"7": "a", "007": "b"}), epsilon=1, delta=1e-6)
+
+
 def test_equal_cells_have_one_name_however_written() -> None:
     from dpgrain.data.elements import _names
 

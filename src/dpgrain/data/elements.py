@@ -6,7 +6,7 @@ import csv
 import datetime
 import hashlib
 import secrets
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
@@ -151,8 +151,8 @@ class Elements:
         """
         if self.mapping is None:
             return self
-        keys = [_key(item, integers=integers) for item in self.mapping]
-        return replace(self, mapping=dict(zip(keys, self.mapping.values(), strict=True)))
+        pairs = ((_key(item, integers=integers), cell) for item, cell in self.mapping.items())
+        return replace(self, mapping=_one_cell_each(pairs))
 
     def cell(self, item: Any) -> Hashable | None:
         """The cell of an item, or None where it has none."""
@@ -215,10 +215,14 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
             f"it has {table.num_columns}: {', '.join(table.column_names)}."
         )
     items, cells = table.column(0).to_pylist(), table.column(1).to_pylist()
+    pairs = zip(items, cells, strict=True)
+    return _one_cell_each((i, cell) for i, cell in pairs if i is not None and cell is not None)
+
+
+def _one_cell_each(pairs: Iterable[tuple[Any, Hashable]]) -> dict[Any, Hashable]:
+    """The mapping of items to cells; an item with two cells is refused."""
     mapping: dict[Any, Hashable] = {}
-    for item, cell in zip(items, cells, strict=True):
-        if item is None or cell is None:
-            continue
+    for item, cell in pairs:
         if mapping.setdefault(item, cell) != cell:
             raise ParameterError(
                 f"the mapping gives item {item!r} two cells, {mapping[item]!r} and {cell!r}; "
