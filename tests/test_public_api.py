@@ -21,7 +21,7 @@ PUBLIC = [
     "Elements",
     "Guarantee",
     "Histogram",
-    "HistogramPlan",
+    "Plan",
     "ParameterError",
     "Record",
     "SchemaError",
@@ -47,7 +47,7 @@ EXEMPT = {
     "SchemaError": "an exception",
     "Elements": "made by its constructors, whose doctests show it",
     "Histogram": "made by dpgrain.histogram, whose doctest shows it",
-    "HistogramPlan": "made by plan_histogram, whose doctest shows it",
+    "Plan": "made by plan_histogram, whose doctest shows it",
     "UserTable": "made by dpgrain.read, whose doctest shows it",
 }
 

@@ -16,13 +16,19 @@ from dpgrain.units import Element, Record, User, d_element, d_user
 
 if TYPE_CHECKING:
     from dpgrain import accounting, mechanisms, noise
+    from dpgrain.budgets import Budget, budget
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
     from dpgrain.statistics.bounds import AutoClip
-    from dpgrain.statistics.histogram import histogram
-    from dpgrain.statistics.plan import HistogramPlan, plan_histogram
-    from dpgrain.statistics.release import Histogram
+    from dpgrain.statistics.histogram import count, histogram, sum
+    from dpgrain.statistics.holdings import Holdings, elements_per_user
+    from dpgrain.statistics.moments import mean, variance
+    from dpgrain.statistics.plan import Plan, plan_histogram
+    from dpgrain.statistics.quantiles import quantile, quantiles
+    from dpgrain.statistics.release import Estimates, Histogram, Release
+    from dpgrain.statistics.top import top
+    from dpgrain.statistics.values import AutoRange
 
 try:
     __version__ = version("dpgrain")
@@ -32,41 +38,69 @@ except PackageNotFoundError:  # pragma: no cover - run from a source tree that i
 # What is imported when it is first used, so that `import dpgrain` stays quick.
 _LAZY = {
     "AutoClip": "dpgrain.statistics.bounds",
+    "AutoRange": "dpgrain.statistics.values",
+    "Budget": "dpgrain.budgets",
     "Elements": "dpgrain.data.elements",
+    "Estimates": "dpgrain.statistics.release",
     "Guarantee": "dpgrain.guarantee",
     "Histogram": "dpgrain.statistics.release",
-    "HistogramPlan": "dpgrain.statistics.plan",
+    "Holdings": "dpgrain.statistics.holdings",
+    "Plan": "dpgrain.statistics.plan",
+    "Release": "dpgrain.statistics.release",
     "UserTable": "dpgrain.data.table",
+    "budget": "dpgrain.budgets",
+    "count": "dpgrain.statistics.histogram",
+    "elements_per_user": "dpgrain.statistics.holdings",
     "histogram": "dpgrain.statistics.histogram",
+    "mean": "dpgrain.statistics.moments",
     "plan_histogram": "dpgrain.statistics.plan",
+    "quantile": "dpgrain.statistics.quantiles",
+    "quantiles": "dpgrain.statistics.quantiles",
     "read": "dpgrain.data.table",
+    "sum": "dpgrain.statistics.histogram",
+    "top": "dpgrain.statistics.top",
+    "variance": "dpgrain.statistics.moments",
 }
 _LAZY_MODULES = ("accounting", "mechanisms", "noise")
 
 __all__ = [
     "AutoClip",
+    "AutoRange",
+    "Budget",
     "DataError",
     "DeltaWarning",
     "DpgrainError",
     "Element",
     "Elements",
+    "Estimates",
     "Guarantee",
     "Histogram",
-    "HistogramPlan",
+    "Holdings",
     "ParameterError",
+    "Plan",
     "Record",
+    "Release",
     "SchemaError",
     "User",
     "UserTable",
     "__version__",
     "accounting",
+    "budget",
+    "count",
     "d_element",
     "d_user",
+    "elements_per_user",
     "histogram",
+    "mean",
     "mechanisms",
     "noise",
     "plan_histogram",
+    "quantile",
+    "quantiles",
     "read",
+    "sum",
+    "top",
+    "variance",
 ]
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from dpgrain.accounting import Contribution
 from dpgrain.data.elements import Elements, as_elements
@@ -23,26 +19,42 @@ class Blocks:
 
     Args:
         block: whose data one block holds.
-        elements: the partition by item, where there is one; None where each item is its own cell.
-        column: the cell is this other column instead.
+        of: the column that tells the cell; None where there are no cells.
+        elements: the partition of that column's values; None where each value is its own cell.
+        key: where that column stands among the keys of the groups, so that the group tells the cell;
+            None where it is another column.
         max_elements: at most so many blocks of a user are kept.
         named: the partition in words; empty if there is none.
+        alone: whether each group is a cell by itself, and each cell one group.
+        cell_column: the column of the table that holds the cell, where there is one.
     """
 
     block: Level
+    of: str | None = None
     elements: Elements | None = None
-    column: str | None = None
+    key: int | None = None
     max_elements: int | None = None
     named: str = ""
+    alone: bool = False
+    cell_column: str | None = None
 
     @staticmethod
-    def of(unit: Unit, table: UserTable, item: str) -> Blocks:
-        """The blocks that protect a unit of a table whose items are in this column.
+    def of_unit(
+        unit: Unit, table: UserTable, keys: Sequence[str], item: str | None = None
+    ) -> Blocks:
+        """The blocks that protect a unit of a table whose groups have these keys.
+
+        Args:
+            unit: the privacy unit.
+            table: the table.
+            keys: the columns that tell a record's group.
+            item: the column that a mapping or function partitions; by default the first key.
 
         Raises:
             ParameterError: if the unit does not fit.
             SchemaError: if it names a column that the table lacks.
         """
+        item = next(iter(keys), None) if item is None else item
         if isinstance(unit, Record):
             return Blocks("record")
         if not isinstance(unit, Element | User):
@@ -58,44 +70,72 @@ class Blocks:
                     "User(by=…) says what max_elements counts; give max_elements as well."
                 )
             return Blocks("user")
-        if isinstance(unit, Element) and unit.by is None:
+        if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
-                "Element() needs a partition for a histogram: a column, a mapping or a function, "
-                f"such as Element({item!r}) for each item by itself."
+                f"{type(unit).__name__} needs a partition: a column, a mapping or a function"
+                + (
+                    f", such as {type(unit).__name__}(by={item!r}) for each item by itself."
+                    if item
+                    else "."
+                )
             )
         by = item if unit.by is None else unit.by
         bound = unit.max_elements if isinstance(unit, User) else None
         if isinstance(by, str):
-            return Blocks._of_column(by, bound, table, item)
-        elements = as_elements(by).of_keys(integers=table.is_integer(item))
-        return Blocks("element", elements, None, bound, elements.name)
-
-    @staticmethod
-    def _of_column(by: str, bound: int | None, table: UserTable, item: str) -> Blocks:
-        if by == item:
-            return Blocks("element", None, None, bound, f"{item!r} (each item by itself)")
-        if by not in table.schema:
-            raise SchemaError(
-                f"element {by!r} is not a column of the table ({', '.join(table.schema)}); "
-                "give a mapping in a file as pathlib.Path(…)."
+            of, elements, named = _column(by, table)
+        elif item is None:
+            raise ParameterError(
+                "by of the unit is a mapping or a function, and there is no item to apply it to; add a "
+                "column of cells with table.with_cells(…), and name that."
             )
-        table.key(by, "element")
-        return Blocks("element", None, by, bound, f"the column {by!r}")
+        else:
+            elements = as_elements(by).of_keys(integers=table.is_integer(item))
+            of, named = item, elements.name
+        # A column of cells may itself be a key: then it is the group that tells the cell.
+        if isinstance(by, str) and by in keys:
+            of, elements = by, None
+        key = list(keys).index(of) if of in keys else None
+        alone = key is not None and elements is None and len(keys) == 1
+        column = by if isinstance(by, str) else None
+        return Blocks("element", of, elements, key, bound, named, alone, column)
+
+    def for_keys(self, keys: Sequence[str], table: UserTable) -> tuple[UserTable, Blocks]:
+        """The same blocks where groups have other keys, and a table that can tell their cells.
+
+        Args:
+            keys: the other keys.
+            table: the table; a column of cells is added where the keys do not tell them.
+        """
+        if self.block != "element":
+            return table, self
+        if self.of in keys and self.of is not None:
+            single = self.elements is None and len(keys) == 1
+            return table, replace(self, key=list(keys).index(self.of), alone=single)
+        column = self.cell_column
+        if column is None and self.of is not None:
+            column = f"cell of {self.of}"
+            if column not in table.schema:
+                known = self.elements
+                if known is not None and known.missing == "error":
+                    # Nothing lacks a cell that counts: other items are outside the public domain.
+                    known = replace(known, missing="own")
+                table = table.with_cells(column, self.of, known)
+        return table, replace(self, key=None, alone=False, cell_column=column)
 
     def contribution(
         self, *, items: int | None, cells: int | None, single: bool, norm: Literal["l2", "l1"]
     ) -> Contribution:
-        """How blocks enter a sum over items.
+        """How blocks enter a sum over coordinates.
 
         Args:
-            items: the public number of items, if the domain is public.
-            cells: the public number of cells, if the partition is by item and the domain public.
+            items: the public number of coordinates, if the domain is public.
+            cells: the public number of cells, if the group tells the cell and the domain is public.
             single: whether every block is one coordinate, by public knowledge.
             norm: the norm that is clipped.
         """
         return Contribution(
             block=self.block,
-            layout="disjoint" if self.column is None else "shared",
+            layout="shared" if self.block == "element" and self.key is None else "disjoint",
             coordinates="one" if single or items == 1 else "nonnegative",
             norm=norm,
             max_elements=self.max_elements,
@@ -103,65 +143,15 @@ class Blocks:
         )
 
 
-def public_domain(domain: Any, blocks: Blocks, table: UserTable, item: str) -> pa.Array | None:
-    """The public list of items, of the type of the item column; None where there is none.
-
-    Args:
-        domain: as given by the caller; None means the keys of a public mapping, if there is one.
-        blocks: the blocks of the unit.
-        table: the table.
-        item: its item column.
-
-    Raises:
-        ParameterError: if the domain is empty, repeats an item, or has the wrong type.
-    """
-    elements = blocks.elements
-    if domain is None:
-        if elements is None or elements.mapping is None:
-            if elements is not None and elements.missing == "error":
-                raise ParameterError(
-                    "missing='error' needs a public domain: give domain=, or use missing='own' "
-                    "or 'drop'."
-                )
-            return None
-        values = list(elements.mapping)
-    elif isinstance(domain, str | bytes):
-        raise ParameterError(f"domain must be a list of items, not the text {domain!r}.")
-    else:
-        values = _values(domain)
-    if not values:
-        raise ParameterError("domain is empty; name at least one item.")
-    wanted = int if table.is_integer(item) else str
-    for value in values:
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise ParameterError(
-                f"domain holds {value!r}, but the item column {item!r} holds "
-                f"{'integers' if wanted is int else 'text'}; cast one of them."
-            )
-    if len(set(values)) < len(values):
-        ((repeated, _),) = Counter(values).most_common(1)
-        raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
-    if elements is not None and elements.missing == "drop":
-        with_cell = any(elements.cell(value) is not None for value in values)
-        if not with_cell:
-            raise ParameterError(
-                f"domain has no item with a cell in {elements.name}; use missing='own'."
-            )
-    try:
-        return pa.array(values, pa.int64() if wanted is int else pa.string())
-    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
-        kind = "64-bit integers" if wanted is int else "valid text"
-        raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None
-
-
-def _values(domain: Any) -> list[Any]:
-    if isinstance(domain, Mapping):
-        return list(domain)
-    if isinstance(domain, pa.Array | pa.ChunkedArray):
-        return list(domain.to_pylist())
-    if isinstance(domain, np.ndarray) or hasattr(domain, "to_list"):
-        return list(domain.tolist() if isinstance(domain, np.ndarray) else domain.to_list())
-    try:
-        return [value.item() if isinstance(value, np.generic) else value for value in domain]
-    except TypeError:
-        raise ParameterError(f"domain must be a list of items, not {domain!r}.") from None
+def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
+    """The column that a named partition is of, the partition of its values, and its name."""
+    if name not in table.schema:
+        raise SchemaError(
+            f"element {name!r} is not a column of the table ({', '.join(table.schema)}); "
+            "give a mapping in a file as pathlib.Path(…)."
+        )
+    table.key(name, "element")
+    if name in table.cells:
+        cells = table.cells[name]
+        return cells.of, cells.elements.labelled(), cells.elements.name
+    return name, None, f"the column {name!r}"

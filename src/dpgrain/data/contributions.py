@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
 
 from dpgrain.data import kernel
 from dpgrain.data.blocks import Blocks
-from dpgrain.data.engine import Dictionary, Engine
+from dpgrain.data.engine import Cells, Dictionary, Engine
 from dpgrain.data.feed import Chunk, Feed
+from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import FloatArray, Grid, IntArray
+from dpgrain.data.split import Split
 
 
 class Contributions:
-    """What users hold of the items of a dictionary; read once per question, or less.
+    """What users hold of some groups; read once per question, or less.
 
     Args:
         engine: brings the rows.
-        item: the item column.
-        weight: the weight column; each row counts 1 without one.
         blocks: what is clipped as one.
-        items: the items, all different.
-        public: whether the items are a public domain.
-        unit: weights are truncated to multiples of this; ignored without weights.
+        groups: the groups, all different.
+        cells: the cell of each.
+        value: the column of numbers that is split; each row counts 1 without one.
+        split: from numbers to what each record adds to its group's coordinates.
 
     What its methods return is private: it has to be noised before anybody sees it.
     """
@@ -33,34 +33,34 @@ class Contributions:
     def __init__(
         self,
         engine: Engine,
-        item: str,
-        weight: str | None,
         blocks: Blocks,
-        items: pa.Array,
-        *,
-        public: bool,
-        unit: float = 1.0,
+        groups: Groups,
+        cells: Cells,
+        value: str | None = None,
+        split: Split | None = None,
     ) -> None:
-        self._engine, self._item, self._weight, self._blocks = engine, item, weight, blocks
-        self._unit = 1.0 if weight is None else unit
+        self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
+        self._unit = 1.0 if split is None else split.unit
+        # Where the group does not tell the cell, another column does.
+        shared = blocks.block == "element" and blocks.key is None
+        self._cell_column = blocks.cell_column if shared else None
         self.dictionary: Dictionary = engine.dictionary(
-            items,
-            blocks.elements,
-            public=public,
-            cell_column=blocks.column,
-            one_cell=blocks.block != "element",
+            groups,
+            cells,
+            cell_column=self._cell_column,
+            corners=1 if split is None else split.corners,
         )
         self._feed: Feed | None = None
 
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
     ) -> IntArray:
-        """(V,) sums of clipped blocks in grid steps, modulo 2^64.
+        """(coordinates,) sums of clipped blocks in grid steps, modulo 2^64.
 
         Args:
             grid: the bounds, one per cell or one for all.
-            indicator: count each (user, item) pair as 1, whatever its total.
-            max_items: keep so many items of each block, the first in the public order.
+            indicator: count each (user, coordinate) pair as 1, whatever its total.
+            max_items: keep so many coordinates of each block, the first in the public order.
         """
         layout, unit = self.dictionary.layout, self._unit
         if self._blocks.block == "record":
@@ -84,12 +84,15 @@ class Contributions:
 
         return self._users().accumulate(add, (layout.items,))
 
-    def norm_counts(self, edges: FloatArray, norm: Literal["l2", "l1"]) -> IntArray:
+    def norm_counts(
+        self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
+    ) -> IntArray:
         """(cells, bins) how many blocks have a norm in each bin; one row where cells are a column.
 
         Args:
             edges: (bins,) upper ends of the bins; the last bin has none.
             norm: the norm that is binned.
+            indicator: as for :meth:`sums`.
         """
         layout, unit = self.dictionary.layout, self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
@@ -110,21 +113,33 @@ class Contributions:
                 out,
                 norm=norm,
                 unit=unit,
+                indicator=indicator,
                 max_elements=self._blocks.max_elements,
             )
 
         return self._users().accumulate(add, shape)
 
+    def holdings(self, edges: IntArray) -> IntArray:
+        """(2, bins) how many users hold so many pairs, and so many records.
+
+        Args:
+            edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
+        """
+
+        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+            kernel.holdings(keys, totals, self.dictionary.layout, edges, out)
+
+        return self._users().accumulate(add, (2, edges.size))
+
     def _users(self) -> Feed:
         if self._feed is None:
             self._feed = self._engine.feed(
-                self._item,
-                self.dictionary.layout,
-                weight=self._weight,
-                unit=self._unit,
-                cell_column=self._blocks.column,
+                self.dictionary,
+                value=self._value,
+                split=self._split,
+                cell_column=self._cell_column,
             )
         return self._feed
 
     def _records(self) -> Iterator[Chunk]:
-        return self._engine.records(self._item, weight=self._weight, unit=self._unit)
+        return self._engine.records(self.dictionary, value=self._value, split=self._split)

@@ -154,6 +154,28 @@ class Elements:
         pairs = ((_key(item, integers=integers), cell) for item, cell in self.mapping.items())
         return replace(self, mapping=_one_cell_each(pairs))
 
+    def labelled(self) -> Elements:
+        """The same partition with a text for each cell: what a column of cells holds.
+
+        An item that is its own cell is called ``"own: item"``, a cell that is not text ``"cell: 7"``.
+        """
+        own = self.missing == "own"
+
+        def label(item: Any) -> str | None:
+            name = self.cell(item)
+            if name is None:
+                return f"own: {item}" if own else None
+            return _label(name)
+
+        return Elements(self.name, function=label, missing="drop")
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The texts of all cells in order, where they are public: a mapping that drops the rest."""
+        if self.mapping is None or self.missing == "own":
+            return None
+        return sorted({_label(cell) for cell in self.mapping.values() if cell is not None})
+
     def cell(self, item: Any) -> Hashable | None:
         """The cell of an item, or None where it has none."""
         if self.mapping is not None:
@@ -315,10 +337,11 @@ def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Has
         return list(map(elements.mapping.get, items))
     if public:
         return list(map(elements.cell, items))
-    return [_cell_or_none(elements, item) for item in items]
+    return [cell_or_none(elements, item) for item in items]
 
 
-def _cell_or_none(elements: Elements, item: Any) -> Hashable | None:
+def cell_or_none(elements: Elements, item: Any) -> Hashable | None:
+    """The cell of an item of the table, None where the function fails on it."""
     try:
         return elements.cell(item)
     except Exception:
@@ -354,6 +377,13 @@ def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
             # As above: an item without a usable cell has none.
             names.append(None)
     return names
+
+
+def _label(cell: Any) -> str:
+    """A text for a cell that no other cell has, nor any item that is its own."""
+    if isinstance(cell, str) and not cell.startswith(("own: ", "cell: ")):
+        return str.__str__(cell)
+    return f"cell: {_name(cell)}"
 
 
 def _name(cell: Any) -> str:

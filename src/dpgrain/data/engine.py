@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dpgrain.data.elements import Elements, cell_codes
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.elements import cell_codes, cell_or_none
 from dpgrain.data.feed import MIXING, Chunk, Feed, Scan, Share
-from dpgrain.data.kernel import SATURATION, IntArray, Layout
+from dpgrain.data.groups import Groups
+from dpgrain.data.kernel import IntArray, Layout
 from dpgrain.data.sources import quoted, reading
+from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
 from dpgrain.errors import DataError, ParameterError
 
@@ -29,27 +32,69 @@ _DUCKDB, _KEYS = 0.4, 0.35
 _KEY_BITS = 62
 
 
-@dataclass(frozen=True)
-class Dictionary:
-    """The items of a release, in the public order of cells and then of items.
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Which cell each of some groups lies in.
 
     Args:
-        items: (V,) the items.
-        layout: how their keys are packed and which cell each lies in.
-        cell_sizes: (K,) number of items in each cell; (1,) where the cell is another column.
-        given: (V,) where each item stood in the list that was given.
+        labels: (V,) the name that orders cells; null where the group has no cell and is left out.
+        codes: (V,) a number for each cell; −1 where the group is left out.
     """
 
-    items: pa.Array
+    labels: pa.Array
+    codes: IntArray
+
+    @staticmethod
+    def of(blocks: Blocks, groups: Groups, *, public: bool) -> Cells:
+        """The cells of groups under a unit's partition; one cell where the group tells none.
+
+        Args:
+            blocks: the blocks of the unit.
+            groups: the groups.
+            public: whether they are a public domain.
+        """
+        size = len(groups)
+        if blocks.key is None:
+            return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
+        values = groups.columns[blocks.key]
+        if blocks.elements is not None:
+            names, codes = cell_codes(blocks.elements, values.to_pylist(), public=public)
+            return Cells(pa.array(names, pa.string()), codes)
+        # Values that are their own cells; made without a Python object each, for there may be many.
+        codes = np.arange(size, dtype=np.int64)
+        if not blocks.alone:
+            codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
+        return Cells(values.cast(pa.string()), codes)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """(K,) how many groups each cell holds."""
+        return np.unique(self.codes[self.codes >= 0], return_counts=True)[1].astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Dictionary:
+    """The groups of a release, in the public order of cells and then of keys.
+
+    Args:
+        groups: (V,) the groups.
+        layout: how the keys of their coordinates are packed and which cell each lies in.
+        cell_sizes: (K,) number of coordinates in each cell; (1,) where the cell is another column.
+        given: (V,) where each group stood among those that were given.
+        corners: how many coordinates each group has.
+    """
+
+    groups: Groups
     layout: Layout
     cell_sizes: IntArray
     given: IntArray
+    corners: int = 1
 
     def cell_rows(self, rows: int) -> IntArray:
-        """(V,) where each item's cell stands in an array of one row per cell, or one for all."""
+        """(V,) where each group's cell stands in an array of one row per cell, or one for all."""
         if rows == 1 or self.layout.cell_of is None:
-            return np.zeros(len(self.items), dtype=np.int64)
-        return self.layout.cell_of
+            return np.zeros(len(self.groups), dtype=np.int64)
+        return self.layout.cell_of[:: self.corners]
 
 
 class Engine:
@@ -62,6 +107,7 @@ class Engine:
 
     def __init__(self, table: UserTable) -> None:
         self.table = table
+        self._lookups: dict[str, str] = {}
 
     def __enter__(self) -> Engine:
         try:
@@ -105,73 +151,63 @@ class Engine:
         self._connection.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def distinct(self, column: str, role: str) -> pa.Array:
-        """The different values of a column, among rows of users; private."""
-        key = self.table.key(column, role)
-        query = f"SELECT DISTINCT {key} AS value FROM source WHERE {self._held(key)}"
-        values = self._query(query).column("value")
-        return _one_array(values)
-
-    def dictionary(
-        self,
-        items: pa.Array,
-        elements: Elements | None,
-        *,
-        public: bool,
-        cell_column: str | None = None,
-        one_cell: bool = False,
-    ) -> Dictionary:
-        """Give items and cells their codes.
+    def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
+        """The different groups that rows of users belong to; private.
 
         Args:
-            items: (V,) different items, of the type of the item column.
-            elements: the partition by item; None: each item is its own cell.
-            public: whether the items are a public domain.
-            cell_column: the cell is this other column instead.
-            one_cell: all items are one cell: the block is the whole user.
+            keys: the columns that tell a record's group.
+            value: a column of numbers; rows without a finite one are left out.
         """
-        if cell_column is not None or one_cell:
-            labels = pa.repeat("all", len(items))
-            codes = np.zeros(len(items), dtype=np.int64)
-        elif elements is None:
-            # Each item is its own cell; made without a Python object each, for there may be many.
-            labels = items.cast(pa.string())
-            codes = np.arange(len(items), dtype=np.int64)
-        else:
-            names, codes = cell_codes(elements, items.to_pylist(), public=public)
-            labels = pa.array(names, pa.string())
-        kept = codes >= 0
+        columns = [f"{self.table.key(key, 'by')} AS k{i}" for i, key in enumerate(keys)]
+        query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
+        found = self._query(query, [*keys])
+        return Groups.of(keys, [_one_array(column) for column in found.columns])
+
+    def dictionary(
+        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+    ) -> Dictionary:
+        """Give groups and cells their codes.
+
+        Args:
+            groups: (V,) different groups, of the types of the key columns.
+            cells: the cell of each.
+            cell_column: the cell is this other column instead.
+            corners: how many coordinates each group has.
+        """
+        names = [f"k{i}" for i in range(len(groups.names))]
         given = pa.table(
             {
-                "item": items,
-                "cell": codes,
-                "label": labels,
-                "given": np.arange(len(items)),
+                **dict(zip(names, groups.columns, strict=True)),
+                "cell": cells.codes,
+                "label": cells.labels,
+                "given": np.arange(len(groups)),
             }
-        ).filter(pa.array(kept))
+        ).filter(pa.array(cells.codes >= 0))
         self._connection.register("given_items", given)
-        # A public function of each item alone orders items and cells: what is kept when a bound is
+        # A public function of each group alone orders groups and cells: what is kept when a bound is
         # enforced may not depend on what else is there.
+        marks = [f"md5({name}::VARCHAR)" for name in names]
+        order = ["md5(label)", "label", "cell", *(f"concat({', '.join(marks)})" for _ in marks[:1])]
         with reading("The domain"):
             self._connection.execute(
-                "CREATE OR REPLACE TEMP TABLE items AS SELECT item, cell, given, row_number() OVER "
-                "(ORDER BY md5(label), label, cell, md5(item::VARCHAR), item) - 1 AS code "
+                f"CREATE OR REPLACE TEMP TABLE items AS SELECT {''.join(n + ', ' for n in names)}cell, "
+                f"given, row_number() OVER (ORDER BY {', '.join(order + names)}) - 1 AS code "
                 "FROM given_items"
             )
+        self._connection.unregister("given_items")
         ordered = self._connection.sql(
-            "SELECT item, cell, given FROM items ORDER BY code"
+            "SELECT cell, given FROM items ORDER BY code"
         ).to_arrow_table()
-        ordered_items = _one_array(ordered.column("item"))
         place = ordered.column("given").to_numpy()
+        known = groups.take(place)
         if cell_column is not None:
-            cells = self._encode_cells(cell_column)
-            layout = Layout(len(ordered_items), cells, None)
-            return Dictionary(ordered_items, layout, np.array([len(ordered_items)]), place)
+            layout = Layout(len(known) * corners, self._encode_cells(cell_column), None)
+            return Dictionary(known, layout, np.array([layout.items]), place, corners)
         cell = ordered.column("cell").to_numpy()
         cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
-        sizes = np.bincount(cell_of)
-        layout = Layout(len(ordered_items), sizes.size, cell_of)
-        return Dictionary(ordered_items, layout, sizes, place)
+        sizes = np.bincount(cell_of) * corners
+        layout = Layout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
+        return Dictionary(known, layout, sizes, place, corners)
 
     def _encode_cells(self, column: str) -> int:
         """Number the cells of a column in a public order; null is a cell too. Returns how many."""
@@ -180,46 +216,54 @@ class Engine:
             self._connection.execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
                 "row_number() OVER (ORDER BY md5(cell::VARCHAR), cell) AS code FROM "
-                f"(SELECT DISTINCT {key} AS cell FROM {self._attach()}) WHERE cell IS NOT NULL"
+                f"(SELECT DISTINCT {key} AS cell FROM {self._attach([column])}) WHERE cell IS NOT NULL"
             )
             rows = self._connection.sql("SELECT count(*) FROM cells").fetchall()
         return int(rows[0][0]) + 1
 
     def feed(
         self,
-        item: str,
-        layout: Layout,
+        dictionary: Dictionary,
         *,
-        weight: str | None = None,
-        unit: float = 1.0,
+        value: str | None = None,
+        split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Whole users' sorted keys, for the items last given to :meth:`dictionary`.
+        """Whole users' sorted keys, for the groups last given to :meth:`dictionary`.
 
         Args:
-            item: the item column.
-            layout: of the dictionary.
-            weight: the weight column; each row counts 1 without one.
-            unit: weights are truncated to multiples of this.
+            dictionary: what :meth:`dictionary` returned.
+            value: the column of numbers that is split; each row counts 1 without one.
+            split: from numbers to what each record adds to its group's coordinates.
             cell_column: as given to :meth:`dictionary`.
         """
+        layout = dictionary.layout
         user, join = self._user_codes(layout.user_shift)
-        code = f"({user} << {layout.user_shift}) | items.code"
+        code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
+        cell, column = "NULL", None
         if cell_column is not None:
             code += f" | (coalesce(cells.code, 0) << {layout.item_bits})"
-            cell = self.table.key(cell_column, "element")
+            cell, column = self.table.key(cell_column, "element"), cell_column
             join += " LEFT JOIN cells ON rows_.cell = cells.cell"
-        else:
-            cell = "NULL"
-        scan = self._scan(f"CAST({code} AS BIGINT)", item, weight, unit, cell, join, user)
+        scan = self._scan(
+            f"CAST({code} AS BIGINT)",
+            dictionary.groups.names,
+            value,
+            split,
+            cell,
+            column,
+            join,
+            user,
+        )
         capacity = int(_KEYS * self.table.memory) // 8
         return Feed(scan, layout.user_shift, capacity, self.table.threads)
 
     def records(
-        self, item: str, *, weight: str | None = None, unit: float = 1.0
+        self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
     ) -> Iterator[Chunk]:
-        """Item codes of single records, and their values in multiples of ``unit``."""
-        scan = self._scan("CAST(items.code AS BIGINT)", item, weight, unit, "NULL", "", "0")
+        """Coordinates of single records and what each adds there; arguments as above."""
+        code = f"CAST({_code(dictionary)} AS BIGINT)"
+        scan = self._scan(code, dictionary.groups.names, value, split, "NULL", None, "", "0")
         return scan(Share())
 
     def _user_codes(self, shift: int) -> tuple[str, str]:
@@ -247,46 +291,105 @@ class Engine:
         return "users.code", " JOIN users ON rows_.user_ = users.user_"
 
     def _scan(
-        self, key: str, item: str, weight: str | None, unit: float, cell: str, join: str, user: str
+        self,
+        key: str,
+        keys: Sequence[str],
+        value: str | None,
+        split: Split | None,
+        cell: str,
+        cell_column: str | None,
+        join: str,
+        user: str,
     ) -> Scan:
-        columns = [f"{self.table.key(item, 'item')} AS item", f"{cell} AS cell"]
-        held = [self._held(self.table.key(item, "item"))]
+        columns = [f"{self.table.key(name, 'by')} AS k{i}" for i, name in enumerate(keys)]
+        columns.append(f"{cell} AS cell")
+        held = self._held(keys, value)
+        if cell_column is not None and self._drops(cell_column):
+            held += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
             columns.append(f"{self.table.key(self.table.user, 'user')} AS user_")
-        value = ""
-        if weight is not None:
-            number = self.table.number(weight, "weight")
-            columns.append(f"{number} AS weight")
-            # The fixed rules: NaN, ±∞ and what is not above 0 count 0.
-            held.append(f"isfinite({number}) AND {number} > 0")
-            value = ", weight AS value"
+        number = ""
+        if value is not None:
+            columns.append(f"{self.table.number(value, 'value')} AS value")
+            number = ", value"
+        items = " AND ".join(f"rows_.k{i} = items.k{i}" for i in range(len(keys)))
+        items = f" JOIN items ON {items}" if keys else ""
+        used = [*keys, *([] if cell_column is None else [cell_column])]
 
         def scan(share: Share) -> Iterator[Chunk]:
             query = (
-                f"SELECT {key} AS key{value} FROM (SELECT {', '.join(columns)} FROM {self._attach()} "
-                f"WHERE {' AND '.join(held)}) rows_ JOIN items ON rows_.item = items.item{join}"
+                f"SELECT {key} AS key{number} FROM (SELECT {', '.join(columns)} "
+                f"FROM {self._attach(used)} WHERE {held}) rows_{items}{join}"
                 f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
                 for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
-                    keys = batch.column("key").to_numpy()
-                    yield keys, _multiples(batch, unit) if weight is not None else None
+                    found = batch.column("key").to_numpy()
+                    values = None if value is None else batch.column("value").to_numpy()
+                    yield (found, None) if split is None else split(found, values)
 
         return scan
 
-    def _held(self, key: str) -> str:
-        """The SQL condition that a row has a user and an item."""
-        user = self.table.user
-        return f"{key} IS NOT NULL" + (f" AND {quoted(user)} IS NOT NULL" if user else "")
+    def _held(self, keys: Sequence[str], value: str | None) -> str:
+        """The SQL condition that a row has a user, a group and a finite number."""
+        held = [f"{self.table.key(key, 'by')} IS NOT NULL" for key in keys]
+        if self.table.user is not None:
+            held.append(f"{quoted(self.table.user)} IS NOT NULL")
+        if value is not None:
+            # The fixed rule: rows with null, NaN or ±∞ count nothing.
+            held.append(f"isfinite({self.table.number(value, 'value')})")
+        return " AND ".join(held) or "true"
 
-    def _attach(self) -> str:
-        return self.table.source.attach(self._connection)
+    def _drops(self, column: str) -> bool:
+        """Whether records without a cell in this column of cells are left out."""
+        return column in self.table.cells and self.table.cells[column].elements.missing == "drop"
 
-    def _query(self, query: str) -> pa.Table:
+    def _attach(self, used: Sequence[str] = ()) -> str:
+        """Something to select from, with those columns of cells that are used."""
+        source = self.table.source.attach(self._connection)
+        made = [name for name in self.table.cells if name in used]
+        if not made:
+            return source
+        lookups = [self._lookup(name) for name in made]
+        # The lookups may have read the source, which is good for one query.
+        source = self.table.source.attach(self._connection)
+        columns = ", ".join(
+            f"{lookup}.label AS {quoted(name)}" for name, lookup in zip(made, lookups, strict=True)
+        )
+        joins = " ".join(
+            f"LEFT JOIN {lookup} ON {lookup}.value = "
+            f"{self.table.key(self.table.cells[name].of, 'of', source='rows0')}"
+            for name, lookup in zip(made, lookups, strict=True)
+        )
+        return f"(SELECT rows0.*, {columns} FROM {source} rows0 {joins})"
+
+    def _lookup(self, name: str) -> str:
+        """The table of a column of cells: value → label."""
+        if name not in self._lookups:
+            column = self.table.cells[name]
+            values = self.distinct([column.of]).columns[0]
+            elements = column.elements.labelled()
+            labels = [cell_or_none(elements, value) for value in values.to_pylist()]
+            lookup = f"lookup{len(self._lookups)}"
+            made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
+            self._connection.register("made", made)
+            self._connection.execute(f"CREATE TEMP TABLE {lookup} AS SELECT * FROM made")
+            self._connection.unregister("made")
+            self._lookups[name] = lookup
+        return self._lookups[name]
+
+    def _query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """The answer to a query of the table, which it calls ``source``."""
         with reading(self.table.source.name):
-            query = f"WITH source AS (SELECT * FROM {self._attach()}) {query}"
+            query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._connection.sql(query).to_arrow_table()
+
+
+def _code(dictionary: Dictionary) -> str:
+    """The SQL of the first coordinate of a record's group."""
+    if not dictionary.groups.names:
+        return "0"
+    return "items.code" if dictionary.corners == 1 else f"items.code * {dictionary.corners}"
 
 
 def _in_share(user: str, share: Share) -> str:
@@ -297,13 +400,6 @@ def _in_share(user: str, share: Share) -> str:
     for shift in MIXING:
         mixed = f"xor({mixed}, {user} >> {shift})"
     return f" WHERE {mixed} & {share.parts - 1} = {share.part}"
-
-
-def _multiples(batch: pa.RecordBatch, unit: float) -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):
-        # An overflow saturates like any huge weight; a warning would publish it.
-        values = batch.column("value").to_numpy() * (1 / unit)
-    return np.asarray(np.floor(np.minimum(values, SATURATION, out=values), out=values))
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
@@ -330,7 +426,7 @@ def check(table: UserTable, item: str | None, weight: str | None) -> str:
         )
     with Engine(table) as engine:
         query = "SELECT " + ", ".join(counts.values()) + " FROM source"
-        row = engine._query(query).to_pylist()[0].values()
+        row = engine._query(query, [] if item is None else [item]).to_pylist()[0].values()
         found = dict(zip(counts, row, strict=True))
         if table.user is not None:
             most = engine._query(

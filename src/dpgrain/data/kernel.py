@@ -146,6 +146,7 @@ def norm_histogram(
     *,
     norm: Literal["l2", "l1"] = "l2",
     unit: float = 1.0,
+    indicator: bool = False,
     max_elements: int | None = None,
 ) -> None:
     """Count the blocks of whole users by cell and size of norm; an empty block has no bin.
@@ -159,9 +160,12 @@ def norm_histogram(
         out: (rows, B) counts, added to in place, with one row per cell or one for all.
         norm: the norm that is binned.
         unit: see there.
+        indicator: see there.
         max_elements: see there.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    if indicator:
+        sums = np.ones_like(sums)
     rows, bins = out.shape
     norms = blocks.norms(sums, norm) * unit
     index = np.minimum(np.searchsorted(edges, norms), bins - 1)
@@ -172,6 +176,25 @@ def norm_histogram(
         out += np.bincount(index, minlength=out.size).reshape(out.shape)
     else:
         np.add.at(out.reshape(-1), index, 1)
+
+
+def holdings(
+    keys: IntArray, totals: FloatArray | None, layout: Layout, edges: IntArray, out: IntArray
+) -> None:
+    """Count users by how many pairs they hold, and by how many records.
+
+    Args:
+        keys: as for :func:`clipped_sum`, as are the arguments not named here.
+        totals: see there.
+        layout: see there.
+        edges: (B,) the largest number in each bin, increasing; the last bin has no end.
+        out: (2, B) counts of users, by pairs and by records, added to in place.
+    """
+    pairs, sums = pair_totals(keys, totals)
+    starts = np.flatnonzero(_changes(pairs >> layout.user_shift))
+    for row, held in enumerate((np.diff(starts, append=pairs.size), _sum_runs(sums, starts))):
+        bins = np.minimum(np.searchsorted(edges, held), edges.size - 1)
+        out[row] += np.bincount(bins, minlength=edges.size)
 
 
 def record_sum(

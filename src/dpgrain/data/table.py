@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpgrain import _validate
+from dpgrain.data.elements import Elements, as_elements
 from dpgrain.data.sources import Source, quoted, source_of
 from dpgrain.errors import ParameterError, SchemaError
 
@@ -16,6 +17,19 @@ _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT"
 _NUMBERS = _INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+@dataclass(frozen=True)
+class CellColumn:
+    """A column that holds the cell of another column's value.
+
+    Args:
+        of: the other column.
+        elements: the public partition of its values, as given.
+    """
+
+    of: str
+    elements: Elements
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,6 +44,7 @@ class UserTable:
         schema: column name → DuckDB type.
         memory: bytes of working memory that a release may use, besides the interpreter's own.
         threads: threads that a release may use.
+        cells: the columns that were added by :meth:`with_cells`.
     """
 
     source: Source
@@ -38,6 +53,38 @@ class UserTable:
     schema: Mapping[str, str]
     memory: int
     threads: int
+    cells: Mapping[str, CellColumn] = field(default_factory=dict)
+
+    def with_cells(self, name: str, of: str, by: Any) -> UserTable:
+        """The same table with a column of cells: a public function of another column.
+
+        Args:
+            name: what the new column is called; then good for ``by=`` and ``Element(name)``.
+            of: the column that the function is applied to.
+            by: a mapping (a dict, a two-column table, a :class:`pathlib.Path` of one), a function, or
+                an :class:`~dpgrain.Elements`. It must be public. Text for each cell; a value without a
+                cell is its own (``"own: value"``), unless ``missing="drop"`` leaves it out.
+
+        Raises:
+            ParameterError: if the name is taken, or the partition refuses what it lacks.
+            SchemaError: if there is no such column.
+
+        >>> import pyarrow as pa
+        >>> table = read(pa.table({"who": [1], "page": ["/jobs/it"]}), user="who")
+        >>> table.with_cells("topic", of="page", by=lambda page: page.split("/")[1]).schema["topic"]
+        'VARCHAR'
+        """
+        if not isinstance(name, str) or not name or name in self.schema:
+            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+        self.key(of, "of")
+        elements = as_elements(by).of_keys(integers=self.is_integer(of))
+        if elements.missing == "error":
+            raise ParameterError(
+                "missing='error' needs a public domain, which a column has not; use missing='own' "
+                "or 'drop'."
+            )
+        cells = {**self.cells, name: CellColumn(of, elements)}
+        return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
 
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column; ``role`` says what for."""
@@ -52,8 +99,13 @@ class UserTable:
         """Whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in _INTEGERS
 
-    def key(self, column: str, role: str) -> str:
+    def key(self, column: str, role: str, *, source: str | None = None) -> str:
         """The SQL of a column used as a key: integers stay integers, all else is text.
+
+        Args:
+            column: the column.
+            role: what it is for, in messages.
+            source: what the query calls the table, where it must be said.
 
         Raises:
             SchemaError: if there is no such column, or it holds numbers with a fraction or lists.
@@ -71,7 +123,8 @@ class UserTable:
                 f"{role} {column!r} has type {kind}, which cannot name things; "
                 "cast it to integer or text."
             )
-        return f"CAST({quoted(column)} AS {'BIGINT' if self.is_integer(column) else 'VARCHAR'})"
+        named = quoted(column) if source is None else f"{source}.{quoted(column)}"
+        return f"CAST({named} AS {'BIGINT' if self.is_integer(column) else 'VARCHAR'})"
 
     def number(self, column: str, role: str) -> str:
         """The SQL of a column of numbers; what is not a number is null.

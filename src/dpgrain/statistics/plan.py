@@ -1,11 +1,9 @@
-"""What a histogram will cost and how accurate it can be, before anything is spent."""
+"""What a release will cost and how accurate it can be, before anything is spent."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
-
 from dpgrain import _validate
 from dpgrain.accounting import (
     Contribution,
@@ -24,14 +22,15 @@ from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 # small, since k elements of one person cost k times it.
 SELECTION_SHARE = 0.3
 SELECTION_DELTA = 0.01
+# Choosing the range of the numbers gets this share.
+RANGE_SHARE = 0.15
 # The grid: see `grid_bits`.
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
-_Sums = TypeVar("_Sums", Gaussian, Laplace)
 
 
 @dataclass(frozen=True)
-class HistogramPlan:
-    """The events of a histogram, calibrated to one promise, and the error to expect.
+class Plan:
+    """The events of a release, calibrated to one promise, and the error to expect.
 
     Args:
         level: the protected unit.
@@ -42,7 +41,8 @@ class HistogramPlan:
         bounds: the noisy norms from which clipping bounds are chosen, if they are.
         sums: the noisy sums.
         clip: the clipping bound, or None where it is chosen privately.
-        items: the public number of items, if known.
+        items: the public number of coordinates, if known.
+        ranges: the noisy counts from which the range of the numbers is chosen, if it is.
     """
 
     level: Level
@@ -54,6 +54,7 @@ class HistogramPlan:
     sums: Gaussian | Laplace
     clip: float | None = None
     items: int | None = None
+    ranges: Gaussian | Laplace | None = None
 
     @property
     def one_bound(self) -> bool:
@@ -61,9 +62,15 @@ class HistogramPlan:
         return one_bound(self.sums.contribution)
 
     @property
+    def unit(self) -> Unit:
+        """The protected unit, where only its level matters."""
+        return OWN_UNIT[self.level]
+
+    @property
     def event(self) -> Event:
         """All that will happen, as the accountant sees it."""
-        first, *rest = [e for e in (self.select, self.bounds, self.sums) if e is not None]
+        parts = (self.select, self.ranges, self.bounds, self.sums)
+        first, *rest = [part for part in parts if part is not None]
         event: Event = first
         for other in rest:
             event = event + other
@@ -123,11 +130,13 @@ def make_plan(
     relation: Relation,
     noise: str,
     clip: float | AutoClip,
-    select_items: int | None,
-    items: int | None,
+    select: Contribution | None = None,
+    select_items: int = 1,
+    ranges: Contribution | None = None,
+    items: int | None = None,
     record_value: float | None = None,
-) -> HistogramPlan:
-    """Split one (ε, δ) over the parts of a histogram and find each part's noise.
+) -> Plan:
+    """Split one (ε, δ) over the parts of a release and find each part's noise.
 
     Args:
         contribution: how blocks enter the sums.
@@ -137,60 +146,74 @@ def make_plan(
         relation: the neighbouring relation.
         noise: ``"gaussian"`` or ``"laplace"``.
         clip: a fixed bound, or how to choose bounds.
-        select_items: at most so many items of one block take part in selecting unknown items;
-            None where the domain is public.
-        items: the public number of items, if known.
-        record_value: what every record counts, if they all count the same.
+        select: how blocks enter the counts by which unknown groups are selected; None where the
+            domain is public.
+        select_items: at most so many groups of one block take part in selecting.
+        ranges: how blocks enter the counts from which the range of the numbers is chosen, if it is.
+        items: the public number of coordinates, if known.
+        record_value: the largest norm of what one record adds, if that is known.
     """
     unit = OWN_UNIT[level]
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
-    share = auto.share_of(one_bound=one_bound(contribution)) if auto else 0.0
+    parts = {"bounds": binned, "sums": contribution}
+    shares = {
+        "select": SELECTION_SHARE if select else 0.0,
+        "ranges": RANGE_SHARE if ranges else 0.0,
+    }
+    left = 1 - shares["select"] - shares["ranges"]
+    shares["bounds"] = left * auto.share_of(one_bound=one_bound(contribution)) if auto else 0.0
+    shares["sums"] = left - shares["bounds"]
+    if select is not None:
+        # What a block keeps of its groups may change with any record of it.
+        parts["select"] = replace(select, record_size=math.inf)
+    if ranges is not None:
+        parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
+    named = [name for name in ("select", "ranges", "bounds", "sums") if shares[name] > 0]
+    events: dict[str, Gaussian | Laplace]
+    leak = 0.0
     if noise == "laplace":
-        bins, sums = _laplace_events(contribution, binned, share, epsilon, relation, unit)
-        sums = _with_record_size(sums, record_value, bound, items)
-        return HistogramPlan(level, relation, epsilon, delta, None, bins, sums, bound, items)
-    shares = {"select": SELECTION_SHARE if select_items else 0.0}
-    shares["bounds"] = (1 - shares["select"]) * share
-    shares["sums"] = 1 - shares["select"] - shares["bounds"]
-    # A block that keeps one item may still keep another after a change: "one" only where the sums'
-    # blocks are one coordinate each.
-    indicator = replace(binned, coordinates=contribution.coordinates)
-    parts = {"select": indicator, "bounds": binned, "sums": contribution}
-    named = [name for name, share in shares.items() if share > 0]
-    leak = SELECTION_DELTA * delta if select_items else 0.0
-    multipliers = dict(
-        zip(
-            named,
-            gaussian_multipliers(
-                epsilon,
-                delta - leak,
-                [parts[name] for name in named],
-                [shares[name] for name in named],
-                relation,
-                unit,
-            ),
-            strict=True,
+        events = _laplace_events(parts, named, shares, epsilon, relation, unit)
+    else:
+        leak = selection_delta(level) * delta if select else 0.0
+        multipliers = gaussian_multipliers(
+            epsilon,
+            delta - leak,
+            [parts[name] for name in named],
+            [shares[name] for name in named],
+            relation,
+            unit,
         )
-    )
-    for name in multipliers.keys() - {"bounds"}:
-        grid_bits(multipliers[name])
-    select = None
-    if select_items:
-        select = _selection(multipliers["select"], leak, select_items, indicator, relation, unit)
-    gaussian = Gaussian(multipliers["sums"], contribution)
-    return HistogramPlan(
+        events = {
+            name: Gaussian(multiplier, parts[name])
+            for name, multiplier in zip(named, multipliers, strict=True)
+        }
+    for name in events.keys() - {"bounds"}:
+        grid_bits(events[name].noise_multiplier)
+    chosen = None
+    if select is not None:
+        chosen = select_by_threshold(
+            events["select"].noise_multiplier, leak, select_items, parts["select"], relation, unit
+        )
+    sums = _with_record_size(events["sums"], record_value, bound, items)
+    return Plan(
         level,
         relation,
         epsilon,
         delta,
-        select,
-        Gaussian(multipliers["bounds"], binned) if auto else None,
-        _with_record_size(gaussian, record_value, bound, items),
+        chosen,
+        events.get("bounds"),
+        sums,
         bound,
         items,
+        events.get("ranges"),
     )
+
+
+def selection_delta(level: Level) -> float:
+    """The share of δ for names below the threshold: small where the curve over k is wanted."""
+    return 0.5 if level == "user" else SELECTION_DELTA
 
 
 def grid_bits(noise_multiplier: float) -> int:
@@ -217,8 +240,8 @@ def grid_bits(noise_multiplier: float) -> int:
 
 
 def _with_record_size(
-    event: _Sums, value: float | None, clip: float | None, items: int | None
-) -> _Sums:
+    event: Gaussian | Laplace, value: float | None, clip: float | None, items: int | None
+) -> Gaussian | Laplace:
     """Add what one record can move, where that is known: its value plus truncation to the grid."""
     if value is None or clip is None or items is None:
         return event
@@ -230,24 +253,24 @@ def _with_record_size(
 
 
 def _laplace_events(
-    contribution: Contribution,
-    binned: Contribution,
-    share: float,
+    parts: dict[str, Contribution],
+    named: list[str],
+    shares: dict[str, float],
     epsilon: float,
     relation: Relation,
     unit: Unit,
-) -> tuple[Laplace | None, Laplace]:
-    bins, left = None, epsilon
-    if share > 0:
-        spent = epsilon * share
-        bins = calibrate_laplace(spent, contribution=binned, relation=relation, unit=unit)
-        # Rounding must not push the sum of both above ε.
-        left = (epsilon - spent) * (1 - 1e-12)
-    sums = calibrate_laplace(left, contribution=contribution, relation=relation, unit=unit)
-    return bins, sums
+) -> dict[str, Gaussian | Laplace]:
+    # Rounding must not push the sum of the parts above ε.
+    safe = epsilon * (1 - 1e-12) if len(named) > 1 else epsilon
+    return {
+        name: calibrate_laplace(
+            safe * shares[name], contribution=parts[name], relation=relation, unit=unit
+        )
+        for name in named
+    }
 
 
-def _selection(
+def select_by_threshold(
     noise_multiplier: float,
     leak: float,
     max_items: int,
@@ -279,7 +302,7 @@ def plan_histogram(
     cell_of_item: bool = True,
     own_items: bool = False,
     weighted: bool = False,
-) -> HistogramPlan:
+) -> Plan:
     """The noise and the error to expect of :func:`dpgrain.histogram`, from public numbers alone.
 
     Args:
@@ -336,9 +359,19 @@ def plan_histogram(
         relation=relation,
         noise=noise,
         clip=bound,
-        select_items=None if items is not None else max_items,
+        select=None if items is not None else _indicator(contribution),
+        select_items=max_items,
         items=items,
     )
+
+
+def _indicator(contribution: Contribution) -> Contribution:
+    """How the blocks of a sum enter the counts of who has which item.
+
+    A block that keeps one item may still keep another after a change: "one" only where the sums'
+    blocks are one coordinate each.
+    """
+    return replace(contribution, record_size=math.inf)
 
 
 def checked(

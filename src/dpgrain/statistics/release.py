@@ -1,22 +1,26 @@
-"""A published histogram with its promise."""
+"""Published estimates with their promise."""
 
 from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from dpgrain import _validate
+from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import FloatArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.files import whole_file
 from dpgrain.guarantee import Guarantee
+from dpgrain.statistics.order import misordered_pairs
 from dpgrain.wording import counted
 
 if TYPE_CHECKING:
@@ -29,57 +33,69 @@ _FORMATS = (".parquet", ".csv", ".json")
 _METADATA = b"dpgrain"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Histogram:
-    """A private histogram: made by :func:`dpgrain.histogram`.
+class Release(ABC):
+    """Published estimates, one for each group, with their promise.
 
-    Args:
-        items: (V,) the items, in the order of the public domain; selected ones by name.
-        estimate: (V,) noisy sums of clipped contributions; unbiased for those unless non-negative.
-        std_error: (V,) standard error of the noise.
-        clip: (V,) the clipping bound of the item's cell.
-        guarantee: what is promised.
-        asked: the request in words: what was asked for.
-        noise: ``"gaussian"`` or ``"laplace"``.
-        nonnegative: whether negative estimates were set to 0.
-
-    Everything in it is public: once released it may be copied, stored and processed freely.
+    Everything in a release is public: it may be copied, stored and processed freely.
     """
 
-    items: pa.Array
+    _kinds: ClassVar[dict[str, type[Release]]] = {}
+
+    groups: Groups
     estimate: FloatArray
     std_error: FloatArray
-    clip: FloatArray
     guarantee: Guarantee
     asked: Mapping[str, str]
-    noise: str = "gaussian"
-    nonnegative: bool = False
+
+    def __init_subclass__(cls) -> None:
+        Release._kinds[cls.__name__] = cls
 
     @property
+    @abstractmethod
     def low(self) -> FloatArray:
-        """(V,) lower end of a 95% interval for the sum of clipped contributions."""
-        low = self.estimate - _HALF_WIDTH[self.noise] * self.std_error
-        return np.maximum(low, 0.0) if self.nonnegative else low
+        """(V,) lower end of a 95% interval."""
 
     @property
+    @abstractmethod
     def high(self) -> FloatArray:
-        """(V,) upper end of a 95% interval for the sum of clipped contributions."""
-        return np.asarray(self.estimate + _HALF_WIDTH[self.noise] * self.std_error)
+        """(V,) upper end of a 95% interval."""
+
+    @property
+    def statistic(self) -> str:
+        """The name of what was released."""
+        return self.asked.get("statistic", "histogram")
+
+    @property
+    def items(self) -> pa.Array:
+        """(V,) the groups: the values of the key, or of several keys as a struct."""
+        if len(self.groups.columns) == 1:
+            return self.groups.columns[0]
+        if not self.groups.columns:
+            return pa.array(["all"])
+        return pa.StructArray.from_arrays(list(self.groups.columns), names=list(self.groups.names))
+
+    @property
+    def more(self) -> dict[str, FloatArray]:
+        """Further columns of (V,) numbers."""
+        return {}
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """The columns item, estimate, std_error, low, high."""
-        return pa.table(
-            {
-                "item": self.items,
-                "estimate": self.estimate,
-                "std_error": self.std_error,
-                "low": self.low,
-                "high": self.high,
-            }
-        )
+        """The keys, then the columns estimate, std_error, low and high."""
+        columns: dict[str, Any] = {
+            "estimate": self.estimate,
+            "std_error": self.std_error,
+            "low": self.low,
+            "high": self.high,
+            **self.more,
+        }
+        keys = {
+            f"key {name}" if name in columns else name: column
+            for name, column in zip(self.groups.names, self.groups.columns, strict=True)
+        }
+        return pa.table({**keys, **columns})
 
     def to_pandas(self) -> pd.DataFrame:
         """As :meth:`to_arrow`, as a pandas frame."""
@@ -87,21 +103,23 @@ class Histogram:
         return frame
 
     def largest(self, count: int = 20) -> pa.Table:
-        """The items with the largest estimates, largest first.
+        """The groups with the largest estimates, largest first.
 
         Raises:
             ParameterError: if ``count`` is not a whole number of at least 1.
         """
+        return self.to_arrow().take(pa.array(self._largest(count)))
+
+    def _largest(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         count = _validate.integer(minimum=1, count=count)
-        order = np.argsort(-self.estimate, kind="stable")[:count]
-        return self.to_arrow().take(pa.array(order))
+        return np.argsort(-self.estimate, kind="stable")[:count]
 
     def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
         """Draw the largest estimates with their 95% intervals; needs matplotlib.
 
         Args:
             ax: axes to draw on; new ones by default.
-            top: how many items.
+            top: how many groups.
         """
         from dpgrain.report.plots import plot_estimates
 
@@ -118,7 +136,7 @@ class Histogram:
         return write_report(self, path)
 
     def write(self, path: str | Path) -> Path:
-        """Write item, estimate, std_error, low, high as Parquet, CSV or JSON, by the path's ending.
+        """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
         Raises:
             ParameterError: if the path ends in none of these.
@@ -137,6 +155,14 @@ class Histogram:
                 part.write_text(json.dumps(table.to_pylist(), ensure_ascii=False, indent=1))
         return path
 
+    @abstractmethod
+    def _columns(self) -> dict[str, FloatArray]:
+        """The (V,) fields from which it is made again."""
+
+    def _about(self) -> dict[str, Any]:
+        """The other fields from which it is made again, but guarantee and request."""
+        return {}
+
     def save(self, path: str | Path) -> Path:
         """Save the release with its guarantee, as Parquet that any reader can open.
 
@@ -144,19 +170,24 @@ class Histogram:
             DataError: if the file cannot be written.
         """
         about = {
+            "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
             "asked": dict(self.asked),
-            "noise": self.noise,
-            "nonnegative": self.nonnegative,
+            "keys": list(self.groups.names),
+            "fields": list(self._columns()),
+            "about": self._about(),
         }
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
+        table = self.to_arrow()
+        for name, column in self._columns().items():
+            if name not in table.column_names:
+                table = table.append_column(name, pa.array(column))
         with whole_file(Path(path)) as part:
-            table = self.to_arrow().append_column("clip", pa.array(self.clip))
             _write_parquet(table.replace_schema_metadata(metadata), part)
         return Path(path)
 
     @staticmethod
-    def load(path: str | Path) -> Histogram:
+    def load(path: str | Path) -> Release:
         """Load what :meth:`save` wrote.
 
         Raises:
@@ -167,28 +198,170 @@ class Histogram:
         try:
             table = pyarrow.parquet.read_table(path)
             about = json.loads((table.schema.metadata or {})[_METADATA])
-            columns = {name: table.column(name).to_numpy() for name in table.column_names[1:]}
-            return Histogram(
-                table.column("item").combine_chunks(),
-                columns["estimate"],
-                columns["std_error"],
-                columns["clip"],
-                Guarantee.from_dict(about["guarantee"]),
-                about["asked"],
-                about["noise"],
-                about["nonnegative"],
+            keys = [column.combine_chunks() for column in table.columns[: len(about["keys"])]]
+            return Release._kinds[about["kind"]](
+                groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
+                guarantee=Guarantee.from_dict(about["guarantee"]),
+                asked=about["asked"],
+                **{name: table.column(name).to_numpy() for name in about["fields"]},
+                **about["about"],
             )
         except (OSError, pa.ArrowException, LookupError, TypeError, ValueError) as error:
             raise DataError(
                 f"{str(path)!r} is not a saved release; give a file written by save()."
             ) from error
 
-    def without_negatives(self) -> Histogram:
+    def __repr__(self) -> str:
+        name = (
+            f"{self.statistic} of {counted(len(self), 'group')}"
+            if self.groups.names
+            else self.statistic
+        )
+        return f"{name[:1].upper()}{name[1:]}. {self.guarantee}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Histogram(Release):
+    """Private sums of what users hold, group by group: counts, sums, histograms, top items.
+
+    Args:
+        groups: (V,) the groups, in the order of the public domain; selected ones by name.
+        estimate: (V,) noisy sums of clipped contributions; unbiased for those unless non-negative.
+        std_error: (V,) standard error of the noise.
+        clip: (V,) the clipping bound of the group's cell.
+        guarantee: what is promised.
+        asked: the request in words: what was asked for.
+        noise: the law of the noise: ``"gaussian"`` or ``"laplace"``.
+        nonnegative: whether estimates below 0 were set to 0.
+    """
+
+    groups: Groups
+    estimate: FloatArray
+    std_error: FloatArray
+    clip: FloatArray
+    guarantee: Guarantee
+    asked: Mapping[str, str]
+    noise: str = "gaussian"
+    nonnegative: bool = False
+
+    @property
+    def low(self) -> FloatArray:
+        """(V,) lower end of a 95% interval for the sum of clipped contributions."""
+        low = self.estimate - _HALF_WIDTH[self.noise] * self.std_error
+        return np.maximum(low, 0.0) if self.nonnegative else low
+
+    @property
+    def high(self) -> FloatArray:
+        """(V,) upper end of a 95% interval for the sum of clipped contributions."""
+        high = self.estimate + _HALF_WIDTH[self.noise] * self.std_error
+        return np.maximum(high, 0.0) if self.nonnegative else high
+
+    def _columns(self) -> dict[str, FloatArray]:
+        return {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
+
+    def _about(self) -> dict[str, Any]:
+        return {"noise": self.noise, "nonnegative": self.nonnegative}
+
+    def top(self, count: int) -> Self:
+        """The release of the groups with the largest estimates only, largest first.
+
+        Raises:
+            ParameterError: if ``count`` is not a whole number of at least 1.
+        """
+        order = self._largest(count)
+        return replace(
+            self,
+            groups=self.groups.take(order),
+            estimate=self.estimate[order],
+            std_error=self.std_error[order],
+            clip=self.clip[order],
+        )
+
+    def without_negatives(self) -> Self:
         """The same release with negative estimates set to 0: post-processing, free of charge."""
         return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True)
 
-    def __repr__(self) -> str:
-        return f"Histogram of {counted(len(self), 'item')}. {self.guarantee}"
+    def order_loss(self, truth: ArrayLike, gamma: float) -> int:
+        """The number of pairs whose order is wrong: for research, since it needs the truth.
+
+        Args:
+            truth: (V,) the true frequencies p_j of the groups, in their order.
+            gamma: only pairs whose true frequencies differ by at least so much count.
+
+        Returns:
+            #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}. Source: element-level paper,
+            eq. (8), without the expectation and with its second inequality turned the right way round.
+
+        Raises:
+            ParameterError: if the truth has another length, or γ is negative.
+        """
+        p = np.asarray(truth, dtype=np.float64)
+        gamma = _validate.non_negative(gamma=gamma)
+        if p.shape != self.estimate.shape:
+            raise ParameterError(f"truth must hold {len(self)} numbers, not {p.shape}.")
+        return misordered_pairs(p, self.estimate, gamma)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Estimates(Release):
+    """Private means, variances or quantiles, group by group.
+
+    Args:
+        groups: (V,) the groups, with the rank as a last key where there are several quantiles.
+        estimate: (V,) the estimates, within the bounds of the numbers.
+        std_error: (V,) approximate standard error that the noise causes.
+        lower: (V,) lower end of a 95% interval for what the estimate would be without noise.
+        upper: (V,) its upper end.
+        count: (V,) the noisy number of records behind each.
+        guarantee: what is promised.
+        asked: the request in words: what was asked for.
+    """
+
+    groups: Groups
+    estimate: FloatArray
+    std_error: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    count: FloatArray
+    guarantee: Guarantee
+    asked: Mapping[str, str]
+
+    @property
+    def low(self) -> FloatArray:
+        """(V,) lower end of a 95% interval for what the estimate would be without noise."""
+        return self.lower
+
+    @property
+    def high(self) -> FloatArray:
+        """(V,) upper end of a 95% interval for what the estimate would be without noise."""
+        return self.upper
+
+    @property
+    def more(self) -> dict[str, FloatArray]:
+        """The noisy number of records."""
+        return {"count": self.count}
+
+    def _columns(self) -> dict[str, FloatArray]:
+        return {
+            "estimate": self.estimate,
+            "std_error": self.std_error,
+            "lower": self.lower,
+            "upper": self.upper,
+            "count": self.count,
+        }
+
+    @property
+    def value(self) -> float:
+        """The one estimate, where there is one group.
+
+        Raises:
+            ParameterError: if there are several.
+        """
+        if len(self) != 1:
+            raise ParameterError(
+                f"value needs one group, and there are {len(self)}; see to_pandas()."
+            )
+        return float(self.estimate[0])
 
 
 def check_format(path: str | Path) -> Path:

@@ -1,0 +1,265 @@
+"""``dg.quantile`` and ``dg.quantiles`` of a column of numbers, overall or by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain.data.groups import Groups
+from dpgrain.data.kernel import FloatArray
+from dpgrain.data.table import UserTable
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.statistics import values
+from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.histogram import By, checked_bounds
+from dpgrain.statistics.release import Estimates
+from dpgrain.statistics.request import Request, noisy_sums
+from dpgrain.statistics.values import Tree
+from dpgrain.units import Relation, Unit
+
+_Z = 1.959963984540054
+# Groups that are turned into ranks at once.
+_CHUNK = 256
+
+
+def quantiles(
+    table: UserTable,
+    value: str,
+    q: Sequence[float] = (0.25, 0.5, 0.75),
+    *,
+    by: By = None,
+    bounds: tuple[float, float] | None = None,
+    bins: Literal[16, 256, 4096] | None = None,
+    unit: Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    relation: Relation = "zero_out",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    domain: Any = None,
+    noise: Literal["gaussian", "laplace"] = "gaussian",
+    max_items: int = 1000,
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Estimates:
+    """Publish quantiles of a column of numbers, overall or by group; several cost what one costs.
+
+    Args:
+        table: from :func:`dpgrain.read`.
+        value: the column of numbers; rows without a finite one are left out.
+        q: the ranks, each in [0, 1]: 0.5 is the median.
+        by: a column or several to group by; one answer over all without it.
+        bounds: (low, high): numbers beyond count as the nearer one; public. Without them a range is
+            found privately with 15% of the budget.
+        bins: how many bins of equal width the range is divided into: quantiles are no finer; by
+            default 4096 overall and 256 by group.
+        unit: what is protected.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: ``"zero_out"`` or ``"replace"``.
+        clip: the norm to which each unit's masses are clipped; arguments not named here are as for
+            :func:`dpgrain.histogram`.
+        domain: the public groups.
+        noise: the law of the noise.
+        max_items: where groups are selected privately.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+
+    Returns:
+        An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is the
+        rank. Intervals are for the noise alone.
+
+    Raises:
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if a rank is not in [0, 1].
+
+    Formal guarantee: (ε, δ)-DP for one unit, for every table: each record counts 1 in a few nodes of a
+    tree of bins with 16 children each; all ranks are post-processing. Source: docs/theory.md, "Numbers
+    as masses".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, read
+    >>> table = read(pa.table({"who": [1, 1, 2], "score": [70, 90, 50]}), user="who")
+    >>> release = quantiles(table, "score", [0.1, 0.9], bounds=(0, 100), unit=User(), epsilon=1,
+    ...                     delta=1e-6)
+    >>> bool(release.estimate[0] <= release.estimate[1])
+    True
+    """
+    ranks = _checked_ranks(q)
+    if bins is not None and bins not in (16, 256, 4096):
+        raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.")
+    height = {16: 1, 256: 2, 4096: 3}[bins or (4096 if by is None else 256)]
+    request = Request.of(
+        "quantiles",
+        table,
+        by,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        clip=clip,
+        noise=noise,
+        domain=domain,
+        value=value,
+        measure=values.ranks(height),
+        bounds=checked_bounds(bounds),
+        max_items=max_items,
+    )
+    measured = noisy_sums(request, random_state, progress)
+    tree = measured.split
+    assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
+    answers = [
+        read_ranks(measured.masses[at : at + _CHUNK], measured.sd[at : at + _CHUNK], ranks, tree)
+        for at in range(0, len(measured.groups), _CHUNK)
+    ]
+    estimate, low, high = (
+        (np.concatenate(part) for part in zip(*answers, strict=True))
+        if answers
+        else (np.zeros((0, ranks.size)),) * 3
+    )
+    rows = np.repeat(np.arange(len(measured.groups)), ranks.size)
+    count = measured.masses[:, : tree.branching].sum(axis=1)
+    known = measured.groups.take(rows)
+    rank = pa.array(np.tile(ranks, len(measured.groups)))
+    return Estimates(
+        Groups.of((*known.names, "quantile"), (*known.columns, rank)),
+        estimate.ravel(),
+        ((high - low) / (2 * _Z)).ravel(),
+        low.ravel(),
+        high.ravel(),
+        count[rows],
+        measured.guarantee,
+        measured.asked,
+    )
+
+
+def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Estimates:
+    """Publish one quantile of a column of numbers, by default the median.
+
+    Args:
+        table: from :func:`dpgrain.read`.
+        value: the column of numbers.
+        q: the rank, in [0, 1].
+        options: as for :func:`dpgrain.quantiles`.
+
+    Formal guarantee, source, and what is raised: as :func:`dpgrain.quantiles`.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, read
+    >>> table = read(pa.table({"who": [1, 1, 2], "score": [70, 90, 50]}), user="who")
+    >>> median = quantile(table, "score", bounds=(0, 100), unit=User(), epsilon=1, delta=1e-6)
+    >>> 0 <= median.value <= 100
+    True
+    """
+    return quantiles(table, value, [q], **options)
+
+
+def read_ranks(
+    masses: FloatArray, sd: FloatArray, ranks: FloatArray, tree: Tree
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
+
+    Args:
+        masses: (V, nodes) noisy counts, level by level.
+        sd: (V,) standard deviation of each.
+        ranks: (R,) in [0, 1].
+        tree: the tree.
+
+    Returns:
+        (V, R) estimates, lower and upper ends.
+    """
+    below = _cumulated(consistent_leaves(masses, tree))
+    # What is known of ranks: they rise from 0 to the count.
+    rising = np.maximum.accumulate(below, axis=1)
+    falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
+    steps = (rising + falling) / 2
+    steps -= steps[:, :1]
+    total = np.maximum(steps[:, -1:], np.finfo(np.float64).tiny)
+    radius = _Z * _rank_spread(tree.height, tree.branching, tuple(ranks)) * sd[:, None]
+    edges = np.linspace(tree.low, tree.high, tree.bins + 1)
+    out = np.empty((3, len(masses), ranks.size))
+    for row in range(len(masses)):
+        for j, wanted in enumerate((ranks, ranks, ranks)):
+            shift = (0.0, -1.0, 1.0)[j] * radius[row]
+            out[j, row] = _inverse(steps[row], wanted * total[row] + shift, edges)
+    estimate, low, high = out
+    # Within a bin nothing is known: to its ends.
+    width = edges[1] - edges[0]
+    low = tree.low + width * np.floor((np.minimum(low, estimate) - tree.low) / width + 1e-9)
+    high = tree.low + width * np.ceil((np.maximum(high, estimate) - tree.low) / width - 1e-9)
+    return estimate, low, high
+
+
+def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatArray:
+    """Where a piecewise linear, rising function takes the wanted values; in the middle of plateaus."""
+    left = np.searchsorted(steps, wanted, side="left")
+    right = np.searchsorted(steps, wanted, side="right")
+    last = edges.size - 1
+    inside = np.clip(left, 1, last)
+    gap = steps[inside] - steps[inside - 1]
+    place = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
+    width = edges[1] - edges[0]
+    found = edges[inside - 1] + width * np.clip(place, 0.0, 1.0)
+    plateau = (edges[np.clip(left, 0, last)] + edges[np.clip(right - 1, 0, last)]) / 2
+    return np.asarray(np.where(right > left, plateau, found))
+
+
+def _cumulated(leaves: FloatArray) -> FloatArray:
+    """(V, bins + 1) the sums of the first leaves."""
+    return np.concatenate([np.zeros((len(leaves), 1)), np.cumsum(leaves, axis=1)], axis=1)
+
+
+@lru_cache
+def _rank_spread(height: int, branching: int, ranks: tuple[float, ...]) -> FloatArray:
+    """(R,) the largest standard deviation of a rank less its share of the count, for noise of sd 1."""
+    tree = Tree(0.0, 1.0, height, branching)
+    noise = np.random.default_rng(0).normal(size=(400, tree.corners))
+    below = _cumulated(consistent_leaves(noise, tree))
+    return np.array([(below - rank * below[:, -1:]).std(axis=0).max() for rank in ranks])
+
+
+def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
+    """The least-squares estimate of the leaves from noisy counts of all nodes.
+
+    Args:
+        masses: (V, nodes) noisy counts, level by level, all of the same variance.
+        tree: the tree.
+
+    Returns:
+        (V, bins) estimates of the leaves.
+
+    The two passes of Hay et al. 2010, "Boosting the accuracy of differentially private histograms".
+    """
+    b = tree.branching
+    levels, at = [], 0
+    for level in range(1, tree.height + 1):
+        levels.append(masses[:, at : at + b**level])
+        at += b**level
+    # Upwards: each node's own count and the sum of its children, by inverse variance.
+    own, variance = [levels[-1]], 1.0
+    for counts in reversed(levels[:-1]):
+        children = own[0].reshape(len(masses), -1, b).sum(axis=2)
+        variance = b * variance / (1 + b * variance)
+        own.insert(0, variance * counts + (1 - variance) * children)
+    # Downwards: what a parent has more than its children is divided equally.
+    known = own[0]
+    for counts in own[1:]:
+        children = counts.reshape(len(masses), -1, b)
+        missing = known - children.sum(axis=2)
+        known = (children + missing[:, :, None] / b).reshape(len(masses), -1)
+    return np.asarray(known)
+
+
+def _checked_ranks(q: Any) -> FloatArray:
+    try:
+        ranks = [float(one) for one in q]
+    except (TypeError, ValueError):
+        raise ParameterError(f"q must be a list of ranks such as [0.25, 0.5], not {q!r}.") from None
+    if not ranks or not all(0 <= one <= 1 for one in ranks):
+        raise ParameterError(f"q must hold ranks in [0, 1], not {q!r}.")
+    if len(set(ranks)) < len(ranks):
+        raise ParameterError(f"q must hold different ranks, not {q!r}.")
+    return np.array(ranks)

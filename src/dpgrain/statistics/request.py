@@ -1,0 +1,524 @@
+"""One release from request to noisy sums: the five steps that every statistic takes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain import _validate
+from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, Selection
+from dpgrain.budgets import charge
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.domain import Domain, public_domain
+from dpgrain.data.engine import Cells, Engine
+from dpgrain.data.groups import Groups
+from dpgrain.data.kernel import FloatArray, Grid, IntArray
+from dpgrain.data.split import Split
+from dpgrain.data.table import UserTable
+from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian, source_of
+from dpgrain.progress import Progress
+from dpgrain.statistics.bounds import AutoClip, choose_bounds
+from dpgrain.statistics.plan import Plan, checked, grid_bits, make_plan, noise_sd
+from dpgrain.statistics.values import AutoRange, Measure
+from dpgrain.units import Relation, Unit
+from dpgrain.wording import counted, powers, rounded_up
+
+_WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """The public parameters of one release; made by :meth:`of`.
+
+    Args:
+        statistic: its name.
+        table: the table.
+        keys: the columns that tell a record's group; none for one number over all.
+        value: the column of numbers; None where records are counted.
+        measure: what is measured of the numbers.
+        bounds: the range of the numbers, or how to find it; None where none is needed.
+        unit: the privacy unit.
+        blocks: what is clipped as one.
+        domain: the public part of the domain.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: the neighbouring relation.
+        rule: the clipping bound, or how to choose bounds.
+        noise: the law of the noise.
+        max_items: at most so many groups of one unit take part in selecting.
+        indicator: whether a unit counts at most 1 in each group.
+    """
+
+    statistic: str
+    table: UserTable
+    keys: tuple[str, ...]
+    value: str | None
+    measure: Measure | None
+    bounds: tuple[float, float] | AutoRange | None
+    unit: Unit
+    blocks: Blocks
+    domain: Domain
+    epsilon: float
+    delta: float
+    relation: Relation
+    rule: float | AutoClip
+    noise: Literal["gaussian", "laplace"]
+    max_items: int
+    indicator: bool = False
+
+    @staticmethod
+    def of(
+        statistic: str,
+        table: UserTable,
+        by: Any,
+        *,
+        unit: Unit,
+        epsilon: float,
+        delta: float,
+        relation: Relation,
+        clip: Any = "auto",
+        noise: Literal["gaussian", "laplace"] = "gaussian",
+        domain: Any = None,
+        value: str | None = None,
+        measure: Measure | None = None,
+        bounds: Any = None,
+        max_items: int = 1000,
+        indicator: bool = False,
+    ) -> Request:
+        """Check every parameter and the schema; nothing is read.
+
+        Raises:
+            ParameterError: if a parameter is wrong.
+            SchemaError: if a column is missing or of the wrong type.
+        """
+        if not isinstance(table, UserTable):
+            raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+        rule = checked(epsilon, delta, relation, clip, noise)
+        max_items = _validate.integer(minimum=1, max_items=max_items)
+        keys = key_columns(table, by)
+        if value is not None:
+            table.number(value, "value")
+        blocks = Blocks.of_unit(unit, table, keys)
+        norm = "l1" if noise == "laplace" else "l2"
+        if clip == "auto" and measure is not None:
+            rule = measure.clip
+        if blocks.block == "record" and isinstance(rule, AutoClip):
+            # Nothing to choose where it is known what a record adds.
+            known = 1.0 if measure is None else measure.record_norm.get(norm)
+            rule = rule if known is None else known
+        request = Request(
+            statistic,
+            table,
+            keys,
+            value,
+            measure,
+            bounds,
+            unit,
+            blocks,
+            public_domain(domain, blocks, table, keys),
+            float(epsilon),
+            # Laplace noise needs no δ: the promise made is the stronger one.
+            0.0 if noise == "laplace" else float(delta),
+            relation,
+            rule,
+            noise,
+            max_items,
+            indicator,
+        )
+        if request.domain.selected and noise == "laplace":
+            raise ParameterError(
+                "domain must be given under Laplace noise: unknown items are selected with Gaussian noise."
+            )
+        return request
+
+    @property
+    def norm(self) -> Literal["l2", "l1"]:
+        """The norm that is clipped."""
+        return "l1" if self.noise == "laplace" else "l2"
+
+    @property
+    def corners(self) -> int:
+        """How many coordinates each group has."""
+        return 1 if self.measure is None else self.measure.corners
+
+    @property
+    def presence(self) -> Split | None:
+        """What tells that a record is there, where items are selected."""
+        return None if self.measure is None else self.measure.presence
+
+    @cached_property
+    def public(self) -> tuple[Groups, Cells] | None:
+        """The groups and their cells, where they are public."""
+        if self.domain.selected:
+            return None
+        groups = self.domain.groups()
+        return groups, Cells.of(self.blocks, groups, public=True)
+
+    @cached_property
+    def selecting(self) -> tuple[UserTable, Blocks]:
+        """The table and blocks for the keys whose values are selected privately."""
+        return self.blocks.for_keys(self.domain.selected, self.table)
+
+    @cached_property
+    def ranging(self) -> tuple[UserTable, Blocks]:
+        """The table and blocks for choosing one range for all groups."""
+        return self.blocks.for_keys((), self.table)
+
+    @cached_property
+    def contribution(self) -> Contribution:
+        """How blocks enter the sums."""
+        items, cells, single = None, None, self.blocks.alone
+        if self.public is not None:
+            groups, found = self.public
+            items = int((found.codes >= 0).sum()) * self.corners
+            if self.blocks.key is not None:
+                cells = int(found.sizes.size)
+                single = bool((found.sizes == 1).all())
+        contribution = self.blocks.contribution(
+            items=items, cells=cells, single=single and self.corners == 1, norm=self.norm
+        )
+        if self.measure is not None and self.measure.net:
+            return replace(contribution, coordinates="signed")
+        return contribution
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Every part calibrated, from public numbers alone."""
+        select, alone = None, False
+        if self.domain.selected:
+            _, blocks = self.selecting
+            alone = blocks.alone or blocks.block == "record"
+            select = blocks.contribution(
+                items=None, cells=None, single=blocks.alone, norm=self.norm
+            )
+        ranges = None
+        if isinstance(self.bounds, AutoRange):
+            _, blocks = self.ranging
+            ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
+        items = None
+        if self.public is not None:
+            items = int((self.public[1].codes >= 0).sum()) * self.corners
+        known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
+        if self.measure is not None and self.measure.net:
+            known = None
+        return make_plan(
+            self.contribution,
+            level=self.unit.level,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            relation=self.relation,
+            noise=self.noise,
+            clip=self.rule,
+            select=select,
+            select_items=1 if alone else self.max_items,
+            ranges=ranges,
+            items=items,
+            record_value=known,
+        )
+
+    def guarantee(self, event: Event, source: Source) -> Guarantee:
+        """The promise of a release made by this event."""
+        return Guarantee(
+            self.unit.level,
+            self.blocks.named,
+            self.relation,
+            self.delta,
+            event,
+            self.facts(),
+            source.private,
+        )
+
+    def facts(self) -> tuple[str, ...]:
+        """What was taken as public and fixed beforehand, in words."""
+        facts = []
+        selected = self.domain.selected
+        if self.public is not None and self.keys:
+            facts.append(f"the list of {counted(len(self.public[0]), 'item')}")
+        facts += [
+            f"the list of {counted(len(values), 'value')} of {key!r}"
+            for key, values in self.domain.public.items()
+            if selected
+        ]
+        select = self.plan.select
+        if select is not None and select.max_items > 1:
+            facts.append(
+                f"at most {select.max_items:,} items of one {select.level} take part in "
+                "selecting, the first in a public order"
+            )
+        if self.blocks.named:
+            rest = ""
+            if self.blocks.elements is not None:
+                rest = f" (items without a cell {_WITHOUT_CELL[self.blocks.elements.missing]})"
+            facts.append(f"the partition into elements{rest}")
+        if self.blocks.max_elements is not None:
+            facts.append(
+                f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
+                "public order"
+            )
+        if isinstance(self.bounds, tuple):
+            facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")
+        elif isinstance(self.bounds, AutoRange):
+            share = noise_share(self.plan.ranges, self.plan)
+            facts.append(f"the range of the numbers is chosen with {share:.0%} of the budget")
+        if isinstance(self.rule, AutoClip):
+            share = noise_share(self.plan.bounds, self.plan)
+            facts.append(
+                f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
+                f"with {share:.0%} of the budget"
+            )
+        else:
+            facts.append(f"the clipping bound {self.rule:,.6g}")
+        if self.table.n_users is not None:
+            facts.append(f"a roster of {counted(self.table.n_users, 'user')}")
+        return tuple(facts)
+
+    def in_words(self) -> dict[str, str]:
+        """What was asked for, for the report."""
+        clip = f"{self.rule:,.6g}" if not isinstance(self.rule, AutoClip) else ""
+        bounds = "one bound for all items" if self.plan.one_bound else "one bound per cell"
+        words = {
+            "statistic": self.statistic,
+            "table": self.table.source.title,
+            "item": ", ".join(self.keys) or "none: one number over all records",
+            "domain": self._domain_in_words(),
+            "weight": self._counts_in_words(),
+            "bad values": "rows without a user or item are left out" + self._bad_values_in_words(),
+            "user": self.table.user or "none",
+            "n_users": "not given" if self.table.n_users is None else f"{self.table.n_users:,}",
+            "unit": self.unit.level,
+            "elements": self.blocks.named or "none",
+            "relation": self.relation,
+            "epsilon": rounded_up(self.epsilon, 6),
+            "delta": powers(self.delta),
+            "clip": clip or f"auto ({bounds}, chosen privately)",
+            "noise": self.noise,
+        }
+        if not self.keys:
+            del words["domain"]
+        return words
+
+    def _domain_in_words(self) -> str:
+        if self.public is not None:
+            return counted(len(self.public[0]), "public item")
+        if not self.domain.public:
+            return "selected privately"
+        return f"{', '.join(self.domain.selected)} selected privately, the rest public"
+
+    def _counts_in_words(self) -> str:
+        if self.indicator:
+            return "1 for each unit that holds the item"
+        if self.value is None:
+            return "1 for each record"
+        if isinstance(self.bounds, tuple):
+            return f"{self.value} between {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}"
+        return self.value
+
+    def _bad_values_in_words(self) -> str:
+        if self.value is None:
+            return ""
+        if self.statistic == "histogram":
+            return "; weights that are not above 0 count 0"
+        return ", and rows without a finite number"
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Noisy sums of one release; everything in it is public.
+
+    Args:
+        groups: (V,) the groups, in the order of the public domain; selected ones sorted.
+        masses: (V, C) noisy sums of clipped contributions.
+        sd: (V,) standard deviation of the noise of each coordinate.
+        clip: (V,) the clipping bound of the group's cell.
+        split: how numbers were split, if they were.
+        guarantee: what is promised.
+        asked: the request in words.
+    """
+
+    groups: Groups
+    masses: FloatArray
+    sd: FloatArray
+    clip: FloatArray
+    split: Split | None
+    guarantee: Guarantee
+    asked: dict[str, str]
+
+
+def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Measured:
+    """Run a request: select, find bounds, add up, add noise.
+
+    Raises:
+        DataError: if the source cannot be read; nothing is released then.
+        ParameterError: if the budget in force does not hold it.
+    """
+    source = source_of(random_state)
+    plan = request.plan
+    promise = request.guarantee(plan.event, source)
+    charge(promise)
+    warn_of_delta(request, stacklevel=4)
+    table = request.selecting[0] if request.domain.selected else request.table
+    if isinstance(request.bounds, AutoRange):
+        table = request.blocks.for_keys((), table)[0]
+    with Engine(table) as engine, Progress(5, progress) as shown:
+        if request.public is not None:
+            groups, cells = request.public
+        else:
+            shown.stage("Selecting items")
+            groups = request.domain.groups(_selected(engine, request, source))
+            cells = Cells.of(request.blocks, groups, public=False)
+        bounds = request.bounds
+        if isinstance(bounds, AutoRange):
+            shown.stage("Finding the range")
+            bounds = _range(engine, request, bounds, source)
+        split = None
+        if request.measure is not None:
+            split = request.measure.split(*(bounds or (0.0, 0.0)))
+        data = Contributions(engine, request.blocks, groups, cells, request.value, split)
+        clip = np.array([plan.clip], dtype=np.float64)
+        if isinstance(request.rule, AutoClip) and plan.bounds is not None:
+            shown.stage("Choosing clipping bounds")
+            clip = _choose(data, plan, request, source)
+        shown.stage("Adding up")
+        grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
+        sums = data.sums(grid, indicator=request.indicator).reshape(-1, request.corners)
+        if request.measure is not None and request.measure.net:
+            sums = sums[:, :1] - sums[:, 1:]
+        shown.stage("Adding noise")
+        known = data.dictionary
+        row = known.cell_rows(clip.size)
+        scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
+        # Modulo 2^64, as the sums are: post-processing of adding without bound.
+        sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    # In the order of the public domain, or of the keys that were selected.
+    order = np.argsort(known.given)
+    row = row[order]
+    return Measured(
+        known.groups.take(order),
+        sums[order] * grid.step[row][:, None],
+        noise_sd(plan.sums) * clip[row],
+        clip[row],
+        split,
+        promise,
+        request.in_words(),
+    )
+
+
+def key_columns(table: UserTable, by: Any) -> tuple[str, ...]:
+    """The columns to group by: none, one or several different ones."""
+    keys = () if by is None else (by,) if isinstance(by, str) else by
+    if not isinstance(keys, tuple | list):
+        raise ParameterError(f"by must be a column, a list of columns or None, not {by!r}.")
+    for key in keys:
+        table.key(key, "by" if len(keys) > 1 else "item")
+    if len(set(keys)) < len(keys):
+        raise ParameterError(f"by must name different columns, not {list(keys)!r}.")
+    return tuple(keys)
+
+
+def _selected(engine: Engine, request: Request, source: Source) -> Groups:
+    """The groups whose noisy indicator count reaches the threshold, sorted by key."""
+    event = request.plan.select
+    assert event is not None  # noqa: S101 - a plan selects wherever keys are to be selected
+    _, blocks = request.selecting
+    held = engine.distinct(request.domain.selected, request.value)
+    cells = Cells.of(blocks, held, public=False)
+    data = Contributions(engine, blocks, held, cells, request.value, request.presence)
+    return select(data, event, source).sorted()
+
+
+def select(data: Contributions, event: Selection, source: Source) -> Groups:
+    """The groups whose noisy weighted indicator count reaches the threshold."""
+    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
+    sums = data.sums(grid, indicator=True, max_items=event.max_items)
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    # One step up: rounding the noise may carry a count half a step over.
+    threshold = math.ceil(event.threshold / float(grid.step[0])) + 1
+    noisy = sums + rounded_gaussian(scale, source=source)
+    # Never an item to which nobody adds: a block may hold any number of items beyond max_items,
+    # and enough zeros would pass the threshold now and then.
+    return data.dictionary.groups.filter((sums > 0) & (noisy >= threshold))
+
+
+def _range(
+    engine: Engine, request: Request, rule: AutoRange, source: Source
+) -> tuple[float, float]:
+    """Choose the range of the numbers from noisy counts of their magnitudes."""
+    event = request.plan.ranges
+    assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
+    _, blocks = request.ranging
+    everything = Groups.of((), ())
+    data = Contributions(
+        engine,
+        blocks,
+        everything,
+        Cells.of(blocks, everything, public=True),
+        request.value,
+        rule.split(),
+    )
+    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
+    sums = data.sums(grid)
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    noisy = (sums + noise_of(event, scale, source)) * float(grid.step[0])
+    return rule.choose(noisy, noise_sd(event))
+
+
+def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> FloatArray:
+    """Choose the clipping bound of each cell from noisy counts of block norms."""
+    event, rule = plan.bounds, request.rule
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert event is not None  # noqa: S101 - a plan has it then
+    counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
+    noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
+    bounds = choose_bounds(
+        (counts + noise.reshape(counts.shape)).astype(np.float64),
+        rule.edges,
+        noise_sd(event),
+        data.dictionary.cell_sizes,
+        noise_sd(plan.sums),
+    )
+    # The last edge may lie beyond the largest norm of interest.
+    return np.minimum(bounds, rule.high)
+
+
+def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
+    """Noise of an event's law on the integers, never below the scale."""
+    sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
+    return sample(raised(scale), source=source)
+
+
+def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
+    """The share of the budget (of μ², or of ε under Laplace noise) that a part of a plan got."""
+    power = 1 if isinstance(plan.sums, Laplace) else 2
+    parts = [e for e in (plan.select, plan.ranges, plan.bounds, plan.sums) if e is not None]
+
+    def spent(event: Gaussian | Laplace | Selection) -> float:
+        moved = event.contribution.sensitivity(1, plan.relation, plan.unit)
+        return (moved / event.noise_multiplier) ** power
+
+    return 0.0 if part is None else spent(part) / sum(map(spent, parts))
+
+
+def warn_of_delta(request: Request, *, stacklevel: int) -> None:
+    """Warn where δ allows publishing somebody's data outright with real odds."""
+    n_users, level = request.table.n_users, request.unit.level
+    if n_users is None or level == "record":
+        return
+    cells = (request.contribution.cells or 1) if level == "element" else 1
+    largest = 1 / (10 * n_users * cells)
+    if request.delta > largest:
+        warnings.warn(
+            f"delta = {request.delta:g} is large for {n_users:,} users"
+            f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
+            "publishing the data of each unit outright with probability delta keeps the promise.",
+            DeltaWarning,
+            stacklevel=stacklevel,
+        )

@@ -1,0 +1,258 @@
+"""Numbers as masses: how a column of numbers becomes non-negative sums, and what is read off them.
+
+A number x between public bounds is split between *corners*, non-negative and known to add up, so that
+one noisy vector per group answers for counts, sums, means and variances, and another for all ranks.
+Proofs: docs/theory.md, "Numbers as masses".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.data.feed import Chunk
+from dpgrain.data.kernel import FloatArray, IntArray
+from dpgrain.data.split import Present, Split, Weight
+from dpgrain.statistics.bounds import AutoClip
+
+Norm = Literal["l2", "l1"]
+# Masses are multiples of this: 2^23 full records of one user and group add up exactly.
+_UNIT = 2.0**-30
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is measured of a number, before its range is known.
+
+    Args:
+        corners: how many coordinates each group has.
+        split: from the range (low, high) to the split.
+        clip: how clipping bounds are chosen, where they are.
+        record_norm: by norm, the largest norm of what one record adds.
+        net: whether the second corner is subtracted from the first before noise is added.
+        presence: what tells that a record is there, where groups are selected.
+    """
+
+    corners: int
+    split: Callable[[float, float], Split]
+    clip: AutoClip
+    record_norm: dict[str, float]
+    net: bool = False
+    presence: Split = field(default_factory=Present)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a number above and below 0, in units of the largest magnitude within bounds.
+
+    Args:
+        low: numbers below it count as it.
+        high: numbers above it count as it.
+        corners: 2 (above 0, below 0); 1 where the bounds leave but one sign.
+    """
+
+    low: float
+    high: float
+    corners: int = 2
+    unit: float = _UNIT
+
+    @property
+    def scale(self) -> float:
+        """The number that counts 1."""
+        return max(abs(self.low), abs(self.high))
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """(keys, totals): see :class:`~dpgrain.data.split.Split`."""
+        x = _bounded(values, self.low, self.high) / self.scale
+        totals = np.floor(np.abs(x) / self.unit)
+        return (keys if self.corners == 1 else keys + (x < 0)), totals
+
+
+@dataclass(frozen=True)
+class Powers:
+    """Bernstein's corners: C(d, j) uʲ(1−u)^(d−j) for j = 0..d, u the number's place within bounds.
+
+    They are non-negative and add up to 1, so their sum is the number of records, and every moment
+    up to the degree is linear in them.
+
+    Args:
+        low: numbers below it count as it.
+        high: numbers above it count as it.
+        degree: 1 for means, 2 for variances.
+    """
+
+    low: float
+    high: float
+    degree: int
+    unit: float = _UNIT
+
+    @property
+    def corners(self) -> int:
+        """One more than the degree."""
+        return self.degree + 1
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """(keys, totals): see :class:`~dpgrain.data.split.Split`."""
+        x = _bounded(values, self.low, self.high)
+        u = (x - self.low) / (self.high - self.low)
+        totals = np.empty((u.size, self.corners))
+        for j in range(1, self.corners):
+            mass = math.comb(self.degree, j) * u**j * (1 - u) ** (self.degree - j)
+            totals[:, j] = np.floor(mass / self.unit)
+        # In whole units, so that the corners add up to 1 exactly and no norm exceeds 1.
+        totals[:, 0] = np.maximum(1 / self.unit - totals[:, 1:].sum(axis=1), 0.0)
+        return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A record counts 1 in its bin and in each node above it, but the root.
+
+    Args:
+        low: numbers below it count as it.
+        high: numbers above it count as it.
+        height: levels of nodes below the root.
+        branching: children of each node.
+    """
+
+    low: float
+    high: float
+    height: int
+    branching: int = 16
+    unit: float = 1.0
+
+    @property
+    def corners(self) -> int:
+        """The number of nodes but the root."""
+        return sum(self.branching**level for level in range(1, self.height + 1))
+
+    @property
+    def bins(self) -> int:
+        """The number of leaves, all of the same width."""
+        return self.branching**self.height
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """(keys, totals): see :class:`~dpgrain.data.split.Split`."""
+        x = _bounded(values, self.low, self.high)
+        u = (x - self.low) / (self.high - self.low)
+        leaf = np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
+        before, nodes = 0, []
+        for level in range(1, self.height + 1):
+            nodes.append(keys + before + leaf // self.branching ** (self.height - level))
+            before += self.branching**level
+        return np.stack(nodes, axis=1).ravel(), None
+
+
+def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
+    assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+    return np.asarray(np.clip(values, low, high), dtype=np.float64)
+
+
+def weights(unit: float) -> Measure:
+    """Non-negative weights of any size, truncated to multiples of ``unit``."""
+    return Measure(1, lambda *_: Weight(unit), AutoClip(), {}, presence=Weight(1.0))
+
+
+def count() -> Measure:
+    """The number of records with a finite number."""
+    return Measure(1, lambda *_: Present(), AutoClip(), {"l2": 1.0, "l1": 1.0})
+
+
+def total(low: float | None, high: float | None) -> Measure:
+    """The sum of numbers, for bounds that may not be known yet."""
+    signed = low is None or high is None or low < 0 < high
+    return Measure(
+        2 if signed else 1,
+        lambda low, high: Parts(low, high, 2 if signed else 1),
+        AutoClip(low=2.0**-10, high=2.0**20),
+        {"l2": 1.0, "l1": 1.0},
+        net=signed,
+    )
+
+
+def moments(degree: int) -> Measure:
+    """The number of records and their moments up to a degree."""
+    return Measure(
+        degree + 1,
+        lambda low, high: Powers(low, high, degree),
+        AutoClip(low=0.5),
+        {"l2": 1.0, "l1": 1.0},
+    )
+
+
+def ranks(height: int) -> Measure:
+    """The number of records in each of 16^height bins, and in the nodes above."""
+    return Measure(
+        Tree(0, 1, height).corners,
+        lambda low, high: Tree(low, high, height),
+        AutoClip(),
+        {"l2": math.sqrt(height), "l1": float(height)},
+    )
+
+
+# --- choosing the range of the numbers ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AutoRange:
+    """Find bounds for the numbers from a noisy histogram of their magnitudes.
+
+    Args:
+        smallest: magnitudes below it are taken for 0, public.
+        largest: the largest magnitude of interest, public.
+        tail: the share of the mass that may lie outside, on each side.
+
+    Bins are a factor of 2 wide, with either sign, and one around 0. Each unit's bins are scaled to
+    l2 norm 1, so nobody counts more for holding more.
+    """
+
+    smallest: float = 2.0**-20
+    largest: float = 2.0**40
+    tail: float = 0.005
+
+    @property
+    def edges(self) -> FloatArray:
+        """(bins + 1,) the edges of the bins, increasing; 0 lies in the middle one."""
+        steps = max(math.ceil(math.log2(self.largest / self.smallest)), 1)
+        above = self.smallest * 2.0 ** np.arange(steps + 1.0)
+        return np.concatenate([-above[::-1], above])
+
+    def split(self) -> Split:
+        """Each record counts 1 in the bin of its number."""
+        return _Bins(tuple(self.edges[1:-1]))
+
+    def choose(self, noisy: FloatArray, sd: float) -> tuple[float, float]:
+        """The bounds, from noisy counts of the bins: post-processing."""
+        edges = self.edges
+        # Only what stands out: many empty bins add up to noise.
+        seen = np.where(noisy > 3.5 * sd, noisy, 0.0)
+        if not seen.any():
+            seen[int(np.argmax(noisy))] = 1.0
+        shares = np.cumsum(seen) / seen.sum()
+        low = int(np.searchsorted(shares, self.tail, side="right"))
+        high = int(np.searchsorted(shares, 1 - self.tail, side="left"))
+        # Around 0 the numbers are taken for 0, unless nothing else is there.
+        zero = edges.size // 2 - 1
+        below = 0.0 if low == zero and high > zero else float(edges[low])
+        above = 0.0 if high == zero and low < zero else float(edges[high + 1])
+        return below, above
+
+
+@dataclass(frozen=True)
+class _Bins:
+    inner: tuple[float, ...]
+    unit: float = 1.0
+
+    @property
+    def corners(self) -> int:
+        return len(self.inner) + 1
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        assert values is not None  # noqa: S101 - as above
+        bins: NDArray[np.int64] = np.searchsorted(np.array(self.inner), values)
+        return keys + bins, None
