@@ -54,12 +54,17 @@ class Groups:
         """The groups where ``kept`` holds."""
         return self.take(np.flatnonzero(kept))
 
+    def order(self) -> IntArray:
+        """(V,) the places of the groups in the order of their keys."""
+        if not self.names:
+            return np.arange(self.size)
+        keys = [(name, "ascending") for name in self.names]
+        found = pyarrow.compute.sort_indices(self.table(), sort_keys=keys)
+        return np.asarray(found.to_numpy(), dtype=np.int64)
+
     def sorted(self) -> Groups:
         """The groups in the order of their keys."""
-        if not self.names:
-            return self
-        keys = [(name, "ascending") for name in self.names]
-        return self.take(pyarrow.compute.sort_indices(self.table(), sort_keys=keys).to_numpy())
+        return self.take(self.order())
 
     def table(self) -> pa.Table:
         """The keys as a table."""

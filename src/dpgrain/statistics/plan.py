@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from dpgrain import _validate
+from typing import TYPE_CHECKING
+
 from dpgrain.accounting import (
     Contribution,
     Event,
@@ -20,6 +22,9 @@ from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², and this share of δ for names below the threshold:
 # small, since k elements of one person cost k times it.
+if TYPE_CHECKING:
+    from dpgrain.accounting import BoundedRange
+
 SELECTION_SHARE = 0.3
 SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
@@ -37,7 +42,8 @@ class Plan:
         relation: the neighbouring relation.
         epsilon: the promised ε.
         delta: the promised δ.
-        select: how unknown items are selected, if they are.
+        select: how items are selected, if they are: unknown ones by a threshold, known ones by Gumbel
+            noise.
         bounds: the noisy norms from which clipping bounds are chosen, if they are.
         sums: the noisy sums.
         clip: the clipping bound, or None where it is chosen privately.
@@ -49,7 +55,7 @@ class Plan:
     relation: Relation
     epsilon: float
     delta: float
-    select: Selection | None
+    select: Selection | BoundedRange | None
     bounds: Gaussian | Laplace | None
     sums: Gaussian | Laplace
     clip: float | None = None
@@ -101,7 +107,7 @@ class Plan:
             lines.append(
                 f"  expected l2 error over {self.items:,} items: {self.expected_error:.6g}{of}"
             )
-        if self.select is not None:
+        if isinstance(self.select, Selection):
             lines.append(
                 f"  an item is named once its noisy weighted count reaches {self.select.threshold:.4g}"
             )

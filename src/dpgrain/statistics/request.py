@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
+from dpgrain import accounting, noise as sampling
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, Selection
 from dpgrain.budgets import charge
 from dpgrain.data.blocks import Blocks
@@ -24,12 +26,18 @@ from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.guarantee import Guarantee
-from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian, source_of
+from dpgrain.noise import (
+    Source,
+    discrete_laplace,
+    raised,
+    rounded_gaussian,
+    source_of,
+)
 from dpgrain.progress import Progress
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.plan import Plan, checked, grid_bits, make_plan, noise_sd
 from dpgrain.statistics.values import AutoRange, Measure
-from dpgrain.units import Relation, Unit
+from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 from dpgrain.wording import counted, powers, rounded_up
 
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
@@ -56,6 +64,7 @@ class Request:
         noise: the law of the noise.
         max_items: at most so many groups of one unit take part in selecting.
         indicator: whether a unit counts at most 1 in each group.
+        best: how many of the public groups are chosen by one-shot Gumbel noise; None for all.
     """
 
     statistic: str
@@ -74,6 +83,7 @@ class Request:
     noise: Literal["gaussian", "laplace"]
     max_items: int
     indicator: bool = False
+    best: int | None = None
 
     @staticmethod
     def of(
@@ -115,6 +125,9 @@ class Request:
             # Nothing to choose where it is known what a record adds.
             known = 1.0 if measure is None else measure.record_norm.get(norm)
             rule = rule if known is None else known
+        if indicator and blocks.alone and clip == "auto":
+            # One count of 1.
+            rule = 1.0
         request = Request(
             statistic,
             table,
@@ -177,8 +190,9 @@ class Request:
     def contribution(self) -> Contribution:
         """How blocks enter the sums."""
         items, cells, single = None, None, self.blocks.alone
-        if self.public is not None:
-            groups, found = self.public
+        # What was chosen is an outcome: nothing that is promised may depend on it.
+        if self.public is not None and self.best is None:
+            _, found = self.public
             items = int((found.codes >= 0).sum()) * self.corners
             if self.blocks.key is not None:
                 cells = int(found.sizes.size)
@@ -193,6 +207,25 @@ class Request:
     @cached_property
     def plan(self) -> Plan:
         """Every part calibrated, from public numbers alone."""
+        if self.best is None:
+            return self._planned(self.epsilon, self.delta)
+        part = self.delta / 2
+        chosen = accounting.calibrate_bounded_range(
+            self.epsilon / 2, part, count=self.best, level=self.unit.level, relation=self.relation
+        )
+        unit = OWN_UNIT[self.unit.level]
+        # The largest ε for the counts with which both parts keep the promise.
+        low, high = 0.0, self.epsilon
+        for _ in range(50):
+            middle = (low + high) / 2
+            event = chosen + self._planned(middle, part).event
+            kept = event.epsilon(self.delta, relation=self.relation, unit=unit) <= self.epsilon
+            low, high = (middle, high) if kept else (low, middle)
+        return replace(
+            self._planned(low, part), select=chosen, epsilon=self.epsilon, delta=self.delta
+        )
+
+    def _planned(self, epsilon: float, delta: float) -> Plan:
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selecting
@@ -206,15 +239,15 @@ class Request:
             ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
-            items = int((self.public[1].codes >= 0).sum()) * self.corners
+            items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
         if self.measure is not None and self.measure.net:
             known = None
         return make_plan(
             self.contribution,
             level=self.unit.level,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            epsilon=epsilon,
+            delta=delta,
             relation=self.relation,
             noise=self.noise,
             clip=self.rule,
@@ -225,7 +258,7 @@ class Request:
             record_value=known,
         )
 
-    def guarantee(self, event: Event, source: Source) -> Guarantee:
+    def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
         """The promise of a release made by this event."""
         return Guarantee(
             self.unit.level,
@@ -233,27 +266,20 @@ class Request:
             self.relation,
             self.delta,
             event,
-            self.facts(),
+            (*self._scope_in_words(), *facts),
             source.private,
         )
 
-    def facts(self) -> tuple[str, ...]:
-        """What was taken as public and fixed beforehand, in words."""
+    def _scope_in_words(self) -> list[str]:
+        """What was taken as public of domain, partition and roster."""
         facts = []
-        selected = self.domain.selected
         if self.public is not None and self.keys:
             facts.append(f"the list of {counted(len(self.public[0]), 'item')}")
         facts += [
             f"the list of {counted(len(values), 'value')} of {key!r}"
             for key, values in self.domain.public.items()
-            if selected
+            if self.domain.selected
         ]
-        select = self.plan.select
-        if select is not None and select.max_items > 1:
-            facts.append(
-                f"at most {select.max_items:,} items of one {select.level} take part in "
-                "selecting, the first in a public order"
-            )
         if self.blocks.named:
             rest = ""
             if self.blocks.elements is not None:
@@ -264,22 +290,31 @@ class Request:
                 f"at most {self.blocks.max_elements:,} elements of a user are used, the first in a "
                 "public order"
             )
+        if self.table.n_users is not None:
+            facts.append(f"a roster of {counted(self.table.n_users, 'user')}")
+        return facts
+
+    def plan_in_words(self) -> list[str]:
+        """What was fixed beforehand of selecting and clipping."""
+        facts, plan = [], self.plan
+        if isinstance(plan.select, Selection) and plan.select.max_items > 1:
+            facts.append(
+                f"at most {plan.select.max_items:,} items of one {plan.select.level} take part in "
+                "selecting, the first in a public order"
+            )
         if isinstance(self.bounds, tuple):
             facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")
         elif isinstance(self.bounds, AutoRange):
-            share = noise_share(self.plan.ranges, self.plan)
+            share = noise_share(plan.ranges, plan)
             facts.append(f"the range of the numbers is chosen with {share:.0%} of the budget")
         if isinstance(self.rule, AutoClip):
-            share = noise_share(self.plan.bounds, self.plan)
             facts.append(
                 f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
-                f"with {share:.0%} of the budget"
+                f"with {noise_share(plan.bounds, plan):.0%} of the budget"
             )
         else:
             facts.append(f"the clipping bound {self.rule:,.6g}")
-        if self.table.n_users is not None:
-            facts.append(f"a roster of {counted(self.table.n_users, 'user')}")
-        return tuple(facts)
+        return facts
 
     def in_words(self) -> dict[str, str]:
         """What was asked for, for the report."""
@@ -360,21 +395,25 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         DataError: if the source cannot be read; nothing is released then.
         ParameterError: if the budget in force does not hold it.
     """
-    source = source_of(random_state)
-    plan = request.plan
-    promise = request.guarantee(plan.event, source)
+    source, plan = source_of(random_state), request.plan
+    promise = request.guarantee(plan.event, source, request.plan_in_words())
     charge(promise)
-    warn_of_delta(request, stacklevel=4)
+    cells = request.contribution.cells or 1
+    warn_of_delta(request.delta, request.unit.level, request.table.n_users, cells, stacklevel=4)
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
     with Engine(table) as engine, Progress(5, progress) as shown:
-        if request.public is not None:
-            groups, cells = request.public
+        if request.public is not None and request.best is None:
+            groups, cells_of = request.public
+        elif request.public is not None:
+            shown.stage("Choosing items")
+            groups = best_groups(engine, request, source)
+            cells_of = Cells.of(request.blocks, groups, public=True)
         else:
             shown.stage("Selecting items")
             groups = request.domain.groups(_selected(engine, request, source))
-            cells = Cells.of(request.blocks, groups, public=False)
+            cells_of = Cells.of(request.blocks, groups, public=False)
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
@@ -382,7 +421,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         split = None
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
-        data = Contributions(engine, request.blocks, groups, cells, request.value, split)
+        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split)
         clip = np.array([plan.clip], dtype=np.float64)
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
@@ -427,12 +466,34 @@ def key_columns(table: UserTable, by: Any) -> tuple[str, ...]:
 def _selected(engine: Engine, request: Request, source: Source) -> Groups:
     """The groups whose noisy indicator count reaches the threshold, sorted by key."""
     event = request.plan.select
-    assert event is not None  # noqa: S101 - a plan selects wherever keys are to be selected
+    assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
     _, blocks = request.selecting
     held = engine.distinct(request.domain.selected, request.value)
     cells = Cells.of(blocks, held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
     return select(data, event, source).sorted()
+
+
+def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
+    """The public groups with the most users, by one-shot Gumbel noise; the best first."""
+    event = request.plan.select
+    assert isinstance(event, accounting.BoundedRange)  # noqa: S101 - a plan chooses wherever a number is asked for
+    groups, cells = request.public or (Groups.of((), ()), None)
+    assert cells is not None  # noqa: S101 - asked for with a public domain only
+    groups = groups.filter(cells.codes >= 0)
+    # Counted by user, whatever the unit: one person's data move each count by at most 1.
+    blocks = Blocks("record" if request.table.user is None else "user")
+    data = Contributions(engine, blocks, groups, Cells.of(blocks, groups, public=True))
+    counts = whole_counts(data, len(groups))
+    order = sampling.gumbel_order(counts, 1 / event.epsilon, event.count, source=source)
+    return data.dictionary.groups.take(order)
+
+
+def whole_counts(data: Contributions, items: int, *, max_items: int | None = None) -> IntArray:
+    """(V,) how many blocks hold each group, none clipped."""
+    bits = max(math.ceil(math.log2(items)), 0)
+    # A bound that no block of so many ones exceeds, with a grid step of 1.
+    return data.sums(Grid(np.array([2.0**bits]), bits), indicator=True, max_items=max_items)
 
 
 def select(data: Contributions, event: Selection, source: Source) -> Groups:
@@ -498,7 +559,8 @@ def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> In
 def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
     """The share of the budget (of μ², or of ε under Laplace noise) that a part of a plan got."""
     power = 1 if isinstance(plan.sums, Laplace) else 2
-    parts = [e for e in (plan.select, plan.ranges, plan.bounds, plan.sums) if e is not None]
+    select = plan.select if isinstance(plan.select, Selection) else None
+    parts = [e for e in (select, plan.ranges, plan.bounds, plan.sums) if e is not None]
 
     def spent(event: Gaussian | Laplace | Selection) -> float:
         moved = event.contribution.sensitivity(1, plan.relation, plan.unit)
@@ -507,16 +569,25 @@ def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
     return 0.0 if part is None else spent(part) / sum(map(spent, parts))
 
 
-def warn_of_delta(request: Request, *, stacklevel: int) -> None:
-    """Warn where δ allows publishing somebody's data outright with real odds."""
-    n_users, level = request.table.n_users, request.unit.level
+def warn_of_delta(
+    delta: float, level: Level, n_users: int | None, cells: int, *, stacklevel: int
+) -> None:
+    """Warn where δ allows publishing somebody's data outright with real odds.
+
+    Args:
+        delta: the promised δ.
+        level: the protected unit.
+        n_users: the size of the roster, if known.
+        cells: the number of elements a user may have, if known; else 1.
+        stacklevel: as for :func:`warnings.warn`.
+    """
     if n_users is None or level == "record":
         return
-    cells = (request.contribution.cells or 1) if level == "element" else 1
+    cells = cells if level == "element" else 1
     largest = 1 / (10 * n_users * cells)
-    if request.delta > largest:
+    if delta > largest:
         warnings.warn(
-            f"delta = {request.delta:g} is large for {n_users:,} users"
+            f"delta = {delta:g} is large for {n_users:,} users"
             f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
             "publishing the data of each unit outright with probability delta keeps the promise.",
             DeltaWarning,

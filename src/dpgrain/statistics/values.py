@@ -134,7 +134,7 @@ class Tree:
     @property
     def bins(self) -> int:
         """The number of leaves, all of the same width."""
-        return self.branching**self.height
+        return int(self.branching**self.height)
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
         """(keys, totals): see :class:`~dpgrain.data.split.Split`."""

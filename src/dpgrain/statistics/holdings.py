@@ -1,0 +1,205 @@
+"""``dg.elements_per_user``: how many elements and records people hold, without which nobody can read ε(k)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain import _validate
+from dpgrain.accounting import Contribution, calibrate_gaussian, calibrate_laplace
+from dpgrain.budgets import charge
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.engine import Cells, Engine
+from dpgrain.data.groups import Groups
+from dpgrain.data.table import UserTable
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.noise import RandomState, source_of
+from dpgrain.progress import Progress
+from dpgrain.statistics.plan import checked, noise_sd
+from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.request import noise_of, warn_of_delta
+from dpgrain.units import OWN_UNIT, Element, Record, Relation, Unit, User
+from dpgrain.wording import counted, powers, rounded_up
+
+_EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Holdings(Histogram):
+    """How many users hold so many elements, and so many records; made by ``dg.elements_per_user``.
+
+    The groups have two keys: ``held`` (``"elements"`` or ``"records"``) and ``at_most``, the largest
+    number in the bin, which begins above the one before; null means any larger number.
+    """
+
+    def share_at_most(self, most: int, held: Literal["elements", "records"] = "elements") -> float:
+        """The noisy share of users (among those that hold anything) with at most so many.
+
+        Args:
+            most: a whole number; the share is that of the bins which end there or before.
+            held: what is counted.
+
+        Raises:
+            ParameterError: if an argument is not one of these.
+        """
+        most = _validate.integer(minimum=1, most=most)
+        _validate.one_of(("elements", "records"), held=held)
+        kinds, edges = (column.to_pylist() for column in self.groups.columns)
+        mine = np.array([kind == held for kind in kinds])
+        within = mine & np.array([edge is not None and edge <= most for edge in edges])
+        total = float(self.estimate[mine].sum())
+        share = float(self.estimate[within].sum()) / total if total > 0 else 0.0
+        return min(max(share, 0.0), 1.0)
+
+
+def elements_per_user(
+    table: UserTable,
+    by: str | None = None,
+    *,
+    unit: Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    relation: Relation = "zero_out",
+    edges: Sequence[int] = _EDGES,
+    noise: Literal["gaussian", "laplace"] = "gaussian",
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Holdings:
+    """Publish how many elements, and how many records, the users hold.
+
+    A curve ε(k) says what a release promises to k elements of one person; this says how many people
+    hold more than k.
+
+    Args:
+        table: from :func:`dpgrain.read`.
+        by: the column whose values are the elements; by default that of the unit's partition. A
+            mapping or function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows without
+            a value are left out.
+        unit: what is protected.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: ``"zero_out"`` or ``"replace"``.
+        edges: the largest number in each bin, increasing; public. A last bin takes what is larger.
+        noise: ``"gaussian"`` or ``"laplace"``.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+
+    Raises:
+        ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
+        DataError: if the source cannot be read.
+
+    Formal guarantee: (ε, δ)-DP for one unit. Each user stands in one bin of elements and one of
+    records, and any change of a user's data moves him from two bins to two others at most: l2
+    sensitivity √2 if he vanishes, 2 otherwise, however many elements change. Source: docs/theory.md,
+    "How much people hold".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import Element, read
+    >>> table = read(pa.table({"who": [1, 1, 2], "page": ["a", "b", "a"]}), user="who")
+    >>> held = elements_per_user(table, unit=Element("page"), epsilon=1, delta=1e-6, edges=[1, 2])
+    >>> held.groups.columns[1].to_pylist()
+    [1, 2, None, 1, 2, None]
+    """
+    checked(epsilon, delta, relation, "auto", noise)
+    if not isinstance(table, UserTable):
+        raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+    if table.user is None:
+        raise ParameterError(
+            "elements_per_user needs to know whose a record is; give user= to dg.read."
+        )
+    column = _element_column(by, unit)
+    table.key(column, "by")
+    named = "" if isinstance(unit, Record | User) else Blocks.of_unit(unit, table, ()).named
+    limits = _checked_edges(edges)
+    level, laplace = unit.level, noise == "laplace"
+    # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
+    contribution = Contribution(block="user", norm="l1" if laplace else "l2")
+    size = 2.0 if laplace else math.sqrt(2.0)
+    own, delta = OWN_UNIT[level], 0.0 if laplace else float(delta)
+    event = (
+        calibrate_laplace(epsilon, contribution=contribution, relation=relation, unit=own)
+        if laplace
+        else calibrate_gaussian(
+            epsilon, delta, contribution=contribution, relation=relation, unit=own
+        )
+    )
+    source = source_of(random_state)
+    facts = ["the bins", *(["the partition into elements"] if named else [])]
+    if table.n_users is not None:
+        facts.append(f"a roster of {counted(table.n_users, 'user')}")
+    promise = Guarantee(level, named, relation, delta, event, tuple(facts), source.private)
+    charge(promise)
+    warn_of_delta(delta, level, table.n_users, 1, stacklevel=3)
+    bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
+    with Engine(table) as engine, Progress(2, progress) as shown:
+        shown.stage("Counting")
+        held, blocks = engine.distinct((column,)), Blocks("user")
+        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        counts = data.holdings(bins).ravel()
+    scale = np.full(counts.size, event.noise_multiplier * size)
+    counts = counts + noise_of(event, scale, source)
+    kinds = np.repeat(["elements", "records"], bins.size)
+    return Holdings(
+        Groups.of(
+            ("held", "at_most"), (pa.array(kinds), pa.array([*limits, None] * 2, pa.int64()))
+        ),
+        counts.astype(np.float64),
+        np.full(counts.size, noise_sd(event) * size),
+        np.full(counts.size, size),
+        promise,
+        _in_words(table, column, unit, named, relation, epsilon, delta, noise),
+        noise,
+    )
+
+
+def _element_column(by: str | None, unit: Any) -> str:
+    if not isinstance(unit, Record | Element | User):
+        raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
+    column = by if by is not None or isinstance(unit, Record) else unit.by
+    if not isinstance(column, str):
+        raise ParameterError(
+            "by must be the column whose values are the elements; make one of a mapping or a function "
+            "with table.with_cells(…)."
+        )
+    return column
+
+
+def _checked_edges(edges: Any) -> list[int]:
+    limits = [_validate.integer(minimum=1, edges=edge) for edge in edges]
+    if not limits or any(b <= a for a, b in zip(limits, limits[1:], strict=False)):
+        raise ParameterError(f"edges must be increasing whole numbers, not {edges!r}.")
+    return limits
+
+
+def _in_words(
+    table: UserTable,
+    column: str,
+    unit: Unit,
+    named: str,
+    relation: Relation,
+    epsilon: float,
+    delta: float,
+    noise: str,
+) -> dict[str, str]:
+    return {
+        "statistic": "elements per user",
+        "table": table.source.title,
+        "item": column,
+        "weight": "1 for each user",
+        "bad values": "rows without a user or element are left out",
+        "user": table.user or "none",
+        "n_users": "not given" if table.n_users is None else f"{table.n_users:,}",
+        "unit": unit.level,
+        "elements": named or "none",
+        "relation": relation,
+        "epsilon": rounded_up(epsilon, 6),
+        "delta": powers(delta),
+        "noise": noise,
+    }

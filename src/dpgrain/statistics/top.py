@@ -1,0 +1,334 @@
+"""``dg.top``: the items that most users have, known beforehand or not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dpgrain import _validate, accounting
+from dpgrain import noise as sampling
+from dpgrain.accounting import Selection, calibrate_gaussian
+from dpgrain.budgets import charge
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.engine import Cells, Engine
+from dpgrain.data.kernel import Grid
+from dpgrain.data.table import UserTable
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.noise import RandomState, raised, rounded_gaussian, source_of
+from dpgrain.progress import Progress
+from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.histogram import as_histogram
+from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
+from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.request import Request, noisy_sums, warn_of_delta, whole_counts
+from dpgrain.units import OWN_UNIT, Record, Relation, Unit
+
+Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
+_METHODS = ("auto", "gaussian", "truncated", "laplace", "gumbel")
+
+
+def top(
+    table: UserTable,
+    item: str | Sequence[str],
+    *,
+    k: int | None = None,
+    unit: Unit,
+    epsilon: float,
+    delta: float = 0.0,
+    relation: Relation = "zero_out",
+    domain: Any = None,
+    method: Method = "auto",
+    counts: bool = True,
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    max_items: int = 100,
+    random_state: RandomState = None,
+    progress: bool | None = None,
+) -> Histogram:
+    """Publish the items that most users have, and how many have them, most frequent first.
+
+    Each unit counts once for each item that it holds, however often. (Where the cell is another
+    column than the item, a user counts once in each cell that holds the item.)
+
+    Args:
+        table: from :func:`dpgrain.read`.
+        item: the column of items, or several: then each combination is an item.
+        k: how many items to publish; by default all that are known or pass.
+        unit: what is protected.
+        epsilon: the promised ε.
+        delta: the promised δ, in (0, 1); 0 is right only for a public domain with ``method="laplace"``
+            or ``"gumbel"``.
+        relation: ``"zero_out"`` or ``"replace"``.
+        domain: the public list of items, as for :func:`dpgrain.histogram`; without one, items are
+            selected privately.
+        method: how. ``"auto"`` takes what public numbers say is best:
+
+            - unknown items: ``"truncated"`` adds truncated geometric noise to every count and publishes
+              name and count of those above a threshold no lone holder reaches (the optimal rule; best
+              where a unit holds one item, as in ``Element(item)``); ``"gaussian"`` selects by weighted
+              counts, |W|^(−1/2) for each of the |W| items of a unit, and publishes their counts
+              with the rest of the budget (best where a unit holds several);
+            - public items: ``"gaussian"`` or ``"laplace"`` noise on every count; ``"gumbel"`` chooses
+              the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items a
+              unit holds, and counts them with the rest of the budget.
+        counts: with unknown items and ``"gaussian"``: False spends all on selecting; estimates are
+            then the weighted counts.
+        clip: the norm to which a unit's items are clipped where they are counted after selection.
+        max_items: at most so many items of one unit take part in selecting.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+
+    Returns:
+        A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items that barely passed a
+        threshold are high by selection.
+
+    Raises:
+        ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
+
+    Formal guarantee: (ε, δ)-DP for one unit under the relation, for every table. Source:
+    element-level paper, eq. (7); docs/theory.md, "Unknown domains".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import Element, read
+    >>> words = read(pa.table({"who": list(range(50)), "word": ["yo"] * 49 + ["bro"]}), user="who")
+    >>> release = top(words, "word", unit=Element("word"), epsilon=1, delta=1e-6)
+    >>> release.items.to_pylist()
+    ['yo']
+    """
+    _validate.one_of(_METHODS, method=method)
+    if k is not None:
+        k = _validate.integer(minimum=1, k=k)
+    laplace = method == "laplace" or (method == "auto" and delta == 0 and domain is not None)
+    if delta == 0 and not laplace:
+        raise ParameterError(
+            "delta = 0 needs a public domain and method='laplace'; or choose a delta such as 1e-6."
+        )
+    request = Request.of(
+        "top",
+        table,
+        item,
+        unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        clip=clip,
+        noise="laplace" if laplace else "gaussian",
+        domain=domain,
+        max_items=max_items,
+        indicator=True,
+    )
+    if not request.keys:
+        raise ParameterError("item must name at least one column.")
+    if isinstance(unit, Record) and table.user is not None:
+        # Users are counted, not records: each pair of user and item is a block, in which any record
+        # may tip the balance.
+        pairs = Blocks("element", of=request.keys[0], key=0, alone=True)
+        request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
+    if request.domain.selected:
+        release = _unknown(request, method, counts, random_state, progress)
+    else:
+        release = _known(request, method, counts, k, random_state, progress)
+    return release.top(len(release) if k is None else k) if len(release) else release
+
+
+def _known(
+    request: Request,
+    method: Method,
+    counts: bool,
+    k: int | None,
+    random_state: RandomState,
+    progress: bool | None,
+) -> Histogram:
+    """Counts of public items."""
+    if method == "truncated":
+        raise ParameterError("method='truncated' is for unknown items; leave domain out.")
+    if not counts:
+        raise ParameterError("counts=False is for unknown items with method='gaussian'.")
+    if method == "gumbel":
+        if k is None:
+            raise ParameterError("method='gumbel' needs k, the number of items to choose.")
+        items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
+        request = replace(request, best=min(k, items))
+    elif method == "auto" and request.noise == "gaussian" and _one_count(request):
+        # One count each: the law with the smaller deviation is better, whatever the data.
+        other = replace(request, noise="laplace", delta=0.0)
+        if other.plan.std_error < request.plan.std_error:
+            request = other
+    return as_histogram(noisy_sums(request, random_state, progress), request.noise)
+
+
+def _one_count(request: Request) -> bool:
+    """Whether each block is one count, so that both norms clip it alike and 1 is its bound."""
+    return request.contribution.coordinates == "one"
+
+
+def _unknown(
+    request: Request,
+    method: Method,
+    counts: bool,
+    random_state: RandomState,
+    progress: bool | None,
+) -> Histogram:
+    """Counts of items that are selected first, or at once."""
+    if method in ("laplace", "gumbel"):
+        raise ParameterError(f"method={method!r} needs a public domain; give domain=.")
+    alone = request.blocks.alone or request.blocks.block == "record"
+    most = 1 if alone else request.max_items
+    if request.domain.public:
+        if method == "truncated" or not counts:
+            raise ParameterError(
+                "domain must be public for all columns, or for none, with method='truncated' or "
+                "counts=False."
+            )
+        method = "gaussian"
+    if method == "truncated" or (method == "auto" and _truncated_is_better(request, most, counts)):
+        return _truncated(request, None if alone else most, random_state, progress)
+    if counts:
+        return as_histogram(noisy_sums(request, random_state, progress), "gaussian")
+    return _names(request, _weighted(request, most), random_state, progress)
+
+
+def _truncated_event(request: Request, most: int) -> Any:
+    contribution = request.blocks.contribution(
+        items=None, cells=None, single=request.blocks.alone, norm="l2"
+    )
+    return accounting.calibrate_truncated_geometric(
+        request.epsilon,
+        request.delta,
+        contribution=contribution,
+        max_items=most,
+        relation=request.relation,
+        unit=OWN_UNIT[request.unit.level],
+    )
+
+
+def _weighted(request: Request, most: int) -> Selection:
+    """Selecting by weighted counts with the whole budget."""
+    contribution = request.blocks.contribution(
+        items=None, cells=None, single=request.blocks.alone, norm="l2"
+    )
+    unit = OWN_UNIT[request.unit.level]
+    leak = selection_delta(request.unit.level) * request.delta
+    noise = calibrate_gaussian(
+        request.epsilon,
+        request.delta - leak,
+        contribution=contribution,
+        relation=request.relation,
+        unit=unit,
+    ).noise_multiplier
+    return select_by_threshold(noise, leak, most, contribution, request.relation, unit)
+
+
+def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
+    """Whether fewer holders, each with ``most`` items, get an item published with odds of one half."""
+    try:
+        event = _truncated_event(request, most)
+    except ParameterError:
+        # Nothing bounds what a unit changes in counts that are not clipped.
+        return False
+    gaussian = request.plan.select if counts else _weighted(request, most)
+    assert isinstance(gaussian, Selection)  # noqa: S101 - unknown items are selected by a threshold
+    return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(most))
+
+
+def _truncated(
+    request: Request, most: int | None, random_state: RandomState, progress: bool | None
+) -> Histogram:
+    """Names and counts at once: truncated noise on every count."""
+    source = source_of(random_state)
+    event = _truncated_event(request, 1 if most is None else most)
+    facts = [f"items with a noisy count above {event.cutoff} are named"]
+    if most is not None:
+        facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
+    promise = request.guarantee(event, source, facts)
+    with _held(request, promise, progress) as data:
+        groups = data.dictionary.groups
+        sums = whole_counts(data, most or 1, max_items=most)
+    noisy = sums + sampling.truncated_geometric(
+        event.epsilon, event.cutoff, sums.size, source=source
+    )
+    # What nobody holds is at most the cutoff away from 0 and never passes.
+    passed = (sums > 0) & (noisy > event.cutoff)
+    size = int(passed.sum())
+    decay = math.exp(-event.epsilon)
+    return _sorted(
+        Histogram(
+            groups.filter(passed),
+            noisy[passed].astype(np.float64),
+            np.full(size, math.sqrt(2 * decay) / (1 - decay)),
+            np.ones(size),
+            promise,
+            {**request.in_words(), "noise": "truncated geometric", "clip": "1 for each item"},
+            "laplace",
+        )
+    )
+
+
+def _names(
+    request: Request, event: Selection, random_state: RandomState, progress: bool | None
+) -> Histogram:
+    """Names and weighted counts, for the whole budget."""
+    source = source_of(random_state)
+    facts = [
+        f"at most {event.max_items:,} items of one unit take part, the first in a public order",
+        f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
+    ]
+    promise = request.guarantee(event, source, facts)
+    with _held(request, promise, progress) as data:
+        grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
+        sums = data.sums(grid, indicator=True, max_items=event.max_items)
+        groups = data.dictionary.groups
+    step = float(grid.step[0])
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    noisy = sums + rounded_gaussian(raised(scale), source=source)
+    passed = (sums > 0) & (noisy >= math.ceil(event.threshold / step) + 1)
+    size = int(passed.sum())
+    return _sorted(
+        Histogram(
+            groups.filter(passed),
+            noisy[passed] * step,
+            np.full(size, event.noise_multiplier),
+            np.ones(size),
+            promise,
+            {
+                **request.in_words(),
+                "weight": "1/√(items of the unit) for each unit that holds the item",
+                "clip": "1",
+            },
+            "gaussian",
+        )
+    )
+
+
+@contextmanager
+def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterator[Contributions]:
+    """What units hold of all items that anybody holds, after the budget was charged."""
+    charge(promise)
+    level, n_users = request.unit.level, request.table.n_users
+    warn_of_delta(request.delta, level, n_users, 1, stacklevel=7)
+    with Engine(request.table) as engine, Progress(2, progress) as shown:
+        shown.stage("Listing items")
+        held = engine.distinct(request.keys)
+        data = Contributions(
+            engine, request.blocks, held, Cells.of(request.blocks, held, public=False)
+        )
+        shown.stage("Counting holders")
+        yield data
+
+
+def _sorted(release: Histogram) -> Histogram:
+    """In the order of names, before that of counts: so that ties tell nothing of the table."""
+    if not len(release):
+        return release
+    by_name = release.groups.order()
+    return replace(
+        release,
+        groups=release.groups.take(by_name),
+        estimate=release.estimate[by_name],
+    )
