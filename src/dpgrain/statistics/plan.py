@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     from dpgrain.accounting import BoundedRange
 
 SELECTION_SHARE = 0.3
+# Where names are what is wanted they get more.
+TOP_SHARE = 0.5
 SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
 RANGE_SHARE = 0.15
+# Where one bound serves many coordinates, this share tells how much of what clipping takes adds up in
+# the same ones; with few coordinates it is taken to add up entirely.
+ALIGN_SHARE = 0.05
+_MANY_COORDINATES = 32
 # The grid: see `grid_bits`.
+_PARTS = ("select", "ranges", "align", "bounds", "sums")
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 
 
@@ -49,6 +56,8 @@ class Plan:
         clip: the clipping bound, or None where it is chosen privately.
         items: the public number of coordinates, if known.
         ranges: the noisy counts from which the range of the numbers is chosen, if it is.
+        align: the noisy sum of blocks scaled to one size, from which is read how much of what clipping
+            takes adds up in the same coordinates.
     """
 
     level: Level
@@ -61,6 +70,7 @@ class Plan:
     clip: float | None = None
     items: int | None = None
     ranges: Gaussian | Laplace | None = None
+    align: Gaussian | Laplace | None = None
 
     @property
     def one_bound(self) -> bool:
@@ -75,7 +85,7 @@ class Plan:
     @property
     def event(self) -> Event:
         """All that will happen, as the accountant sees it."""
-        parts = (self.select, self.ranges, self.bounds, self.sums)
+        parts = (self.select, self.ranges, self.align, self.bounds, self.sums)
         first, *rest = [part for part in parts if part is not None]
         event: Event = first
         for other in rest:
@@ -141,6 +151,7 @@ def make_plan(
     ranges: Contribution | None = None,
     items: int | None = None,
     record_value: float | None = None,
+    select_share: float = SELECTION_SHARE,
 ) -> Plan:
     """Split one (ε, δ) over the parts of a release and find each part's noise.
 
@@ -158,25 +169,29 @@ def make_plan(
         ranges: how blocks enter the counts from which the range of the numbers is chosen, if it is.
         items: the public number of coordinates, if known.
         record_value: the largest norm of what one record adds, if that is known.
+        select_share: the share of the budget that selecting gets.
     """
     unit = OWN_UNIT[level]
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
-    parts = {"bounds": binned, "sums": contribution}
-    shares = {
-        "select": SELECTION_SHARE if select else 0.0,
-        "ranges": RANGE_SHARE if ranges else 0.0,
-    }
+    parts = {"align": contribution, "bounds": binned, "sums": contribution}
+    shares = dict.fromkeys(_PARTS, 0.0)
+    shares["select"] = select_share if select else 0.0
+    shares["ranges"] = RANGE_SHARE if ranges else 0.0
     left = 1 - shares["select"] - shares["ranges"]
-    shares["bounds"] = left * auto.share_of(one_bound=one_bound(contribution)) if auto else 0.0
-    shares["sums"] = left - shares["bounds"]
+    if auto is not None:
+        shared = one_bound(contribution)
+        many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
+        shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
+        shares["bounds"] = left * auto.share_of(one_bound=shared)
+    shares["sums"] = left - shares["align"] - shares["bounds"]
     if select is not None:
         # What a block keeps of its groups may change with any record of it.
         parts["select"] = replace(select, record_size=math.inf)
     if ranges is not None:
         parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
-    named = [name for name in ("select", "ranges", "bounds", "sums") if shares[name] > 0]
+    named = [name for name in _PARTS if shares[name] > 0]
     events: dict[str, Gaussian | Laplace]
     leak = 0.0
     if noise == "laplace":
@@ -214,6 +229,7 @@ def make_plan(
         bound,
         items,
         events.get("ranges"),
+        events.get("align"),
     )
 
 

@@ -35,7 +35,15 @@ from dpgrain.noise import (
 )
 from dpgrain.progress import Progress
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
-from dpgrain.statistics.plan import Plan, checked, grid_bits, make_plan, noise_sd
+from dpgrain.statistics.plan import (
+    SELECTION_SHARE,
+    TOP_SHARE,
+    Plan,
+    checked,
+    grid_bits,
+    make_plan,
+    noise_sd,
+)
 from dpgrain.statistics.values import AutoRange, Measure
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 from dpgrain.wording import counted, powers, rounded_up
@@ -164,6 +172,16 @@ class Request:
         return 1 if self.measure is None else self.measure.corners
 
     @property
+    def net(self) -> bool:
+        """Whether a group's second coordinate is subtracted from its first before noise is added."""
+        return self.measure is not None and self.measure.net
+
+    def netted(self, sums: IntArray) -> IntArray:
+        """(V, C) what is released of (V·corners,) sums."""
+        rows = sums.reshape(-1, self.corners)
+        return rows[:, :1] - rows[:, 1:] if self.net else rows
+
+    @property
     def presence(self) -> Split | None:
         """What tells that a record is there, where items are selected."""
         return None if self.measure is None else self.measure.presence
@@ -200,7 +218,7 @@ class Request:
         contribution = self.blocks.contribution(
             items=items, cells=cells, single=single and self.corners == 1, norm=self.norm
         )
-        if self.measure is not None and self.measure.net:
+        if self.net:
             return replace(contribution, coordinates="signed")
         return contribution
 
@@ -241,7 +259,7 @@ class Request:
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
-        if self.measure is not None and self.measure.net:
+        if self.net:
             known = None
         return make_plan(
             self.contribution,
@@ -256,6 +274,7 @@ class Request:
             ranges=ranges,
             items=items,
             record_value=known,
+            select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
@@ -428,9 +447,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
             clip = _choose(data, plan, request, source)
         shown.stage("Adding up")
         grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
-        sums = data.sums(grid, indicator=request.indicator).reshape(-1, request.corners)
-        if request.measure is not None and request.measure.net:
-            sums = sums[:, :1] - sums[:, 1:]
+        sums = request.netted(data.sums(grid, indicator=request.indicator))
         shown.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
@@ -539,15 +556,51 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     assert event is not None  # noqa: S101 - a plan has it then
     counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
+    noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
+    aligned = 1.0
+    if plan.align is not None:
+        aligned = _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
     bounds = choose_bounds(
-        (counts + noise.reshape(counts.shape)).astype(np.float64),
+        noisy,
         rule.edges,
         noise_sd(event),
-        data.dictionary.cell_sizes,
-        noise_sd(plan.sums),
+        data.dictionary.cell_sizes // (2 if request.net else 1),
+        noise_sd(plan.sums) / aligned,
     )
     # The last edge may lie beyond the largest norm of interest.
     return np.minimum(bounds, rule.high)
+
+
+def _alignment(
+    data: Contributions,
+    event: Gaussian | Laplace,
+    request: Request,
+    blocks: float,
+    source: Source,
+) -> float:
+    """How long the sum of blocks of one size is, as a share of what it would be if they were alike.
+
+    Args:
+        data: the blocks.
+        event: the noise of their sum.
+        request: the request.
+        blocks: the noisy number of blocks.
+        source: random bits.
+
+    What clipping takes from all blocks has about this share of the length that it would have if it
+    fell on one coordinate; it is estimated from above by one standard deviation.
+    """
+    assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
+    grid = Grid(
+        np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm
+    )
+    sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])
+    variance = noise_sd(event) ** 2
+    length = float(noisy @ noisy) - sums.size * variance
+    spread = math.sqrt(2 * sums.size * variance**2 + 4 * variance * max(length, 0.0))
+    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
 
 
 def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
@@ -560,7 +613,7 @@ def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
     """The share of the budget (of μ², or of ε under Laplace noise) that a part of a plan got."""
     power = 1 if isinstance(plan.sums, Laplace) else 2
     select = plan.select if isinstance(plan.select, Selection) else None
-    parts = [e for e in (select, plan.ranges, plan.bounds, plan.sums) if e is not None]
+    parts = [e for e in (select, plan.ranges, plan.align, plan.bounds, plan.sums) if e is not None]
 
     def spent(event: Gaussian | Laplace | Selection) -> float:
         moved = event.contribution.sensitivity(1, plan.relation, plan.unit)
