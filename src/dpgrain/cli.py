@@ -1,4 +1,4 @@
-"""The command line: histogram, guarantee, demo."""
+"""The command line: one command for each statistic, and guarantee, demo."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import signal
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -13,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.units import Element, Level, Record, Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
+    from dpgrain.data.table import UserTable
     from dpgrain.guarantee import Guarantee
-    from dpgrain.statistics.release import Histogram
+    from dpgrain.statistics.release import Release
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
 
@@ -84,100 +87,472 @@ def _options(
     del debug, version
 
 
+# The options that commands share.
+_Source: TypeAlias = Annotated[
+    str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="SOURCE")
+]
+_Item: TypeAlias = Annotated[list[str], typer.Option(help="Column of what is counted; may repeat.")]
+_Value: TypeAlias = Annotated[str, typer.Option(help="Column of numbers.")]
+_By: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="Column to group by; may repeat. One number without it.")
+]
+_Epsilon: TypeAlias = Annotated[float | None, typer.Option(help="The promised ε, such as 1.")]
+_Delta: TypeAlias = Annotated[float, typer.Option(help="The promised δ, such as 1e-6.")]
+_User: TypeAlias = Annotated[str | None, typer.Option(help="Column of whose a record is.")]
+_Level: TypeAlias = Annotated[
+    Level | None,
+    typer.Option("--unit", help="What is protected; element where --element is given."),
+]
+_Element: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Column of cells, or a .parquet/.csv file of two columns: item, cell."),
+]
+_MaxElements: TypeAlias = Annotated[
+    int | None, typer.Option(help="With --unit user: elements of a user that are used.")
+]
+_Relation: TypeAlias = Annotated[
+    Relation, typer.Option(help="Neighbours: unit removed or exchanged.")
+]
+_Bounds: TypeAlias = Annotated[
+    tuple[float, float] | None,
+    typer.Option(help="LOW HIGH: numbers beyond are cut off; found privately without it."),
+]
+_Clip: TypeAlias = Annotated[
+    str, typer.Option(help="Clipping bound of a unit's data, a number or 'auto'.")
+]
+_Domain: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="File whose first column (or lines) is the public list of items; COLUMN=FILE for one of "
+        "several columns; or a file with all of them."
+    ),
+]
+_Cells: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row."
+    ),
+]
+_NoiseLaw: TypeAlias = Annotated[Noise, typer.Option(help="Law of the noise.")]
+_Users: TypeAlias = Annotated[int | None, typer.Option(help="Public number of enrolled users.")]
+_MaxItems: TypeAlias = Annotated[
+    int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
+]
+_Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
+_Shown: TypeAlias = Annotated[int, typer.Option("--top", help="Estimates to print.", min=1)]
+_Output: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Write all estimates: .parquet, .csv or .json.")
+]
+_Report: TypeAlias = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
+_Save: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Save the release with its guarantee (.parquet).")
+]
+_Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Where a release goes, checked before anything is spent."""
+
+    output: Path | None
+    report: Path | None
+    save: Path | None
+
+    def check(self, inputs: list[str | Path | None]) -> None:
+        from dpgrain.statistics.release import check_format
+
+        if self.output is not None:
+            check_format(self.output)
+        _check_outputs([self.output, self.report, self.save], inputs)
+
+    def write(self, release: Release) -> None:
+        if self.output is not None:
+            release.write(self.output)
+        if self.report is not None:
+            release.report(self.report)
+        if self.save is not None:
+            release.save(self.save)
+
+    def say(self) -> None:
+        for path in (self.output, self.report, self.save):
+            if path is not None:
+                _console().print(f"Written: {path}", markup=False, highlight=False)
+
+
+def _publish(
+    statistic: Callable[..., Release],
+    table: UserTable,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    files: _Files,
+    inputs: list[str | Path | None],
+    shown: int,
+) -> None:
+    """Check, publish, write, and only then print."""
+    if options["epsilon"] is None:
+        raise ParameterError("Give --epsilon, such as --epsilon 1.")
+    files.check(inputs)
+    release = statistic(table, *arguments, **options)
+    files.write(release)
+    _print_estimates(release, shown)
+    files.say()
+
+
 @app.command(
     epilog="Example:  dpgrain histogram speeches.parquet --user speaker --item word "
     "--element topic --epsilon 1 --delta 1e-6 --report words.html"
 )
 def histogram(
-    source: Annotated[str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.")],
-    item: Annotated[str, typer.Option(help="Column of what is counted.")],
-    epsilon: Annotated[float | None, typer.Option(help="The promised ε, such as 1.")] = None,
-    delta: Annotated[float, typer.Option(help="The promised δ, such as 1e-6.")] = 0.0,
-    user: Annotated[str | None, typer.Option(help="Column of whose a record is.")] = None,
-    unit: Annotated[
-        Level | None, typer.Option(help="What is protected; element where --element is given.")
-    ] = None,
-    element: Annotated[
-        str | None,
-        typer.Option(help="Column of cells, or a .parquet/.csv file of two columns: item, cell."),
-    ] = None,
-    max_elements: Annotated[
-        int | None, typer.Option(help="With --unit user: elements of a user that are used.")
-    ] = None,
-    relation: Annotated[
-        Relation, typer.Option(help="Neighbours: unit removed or exchanged.")
-    ] = "zero_out",
-    clip: Annotated[
-        str, typer.Option(help="Clipping bound of a unit's data, a number or 'auto'.")
-    ] = "auto",
-    domain: Annotated[
-        Path | None,
-        typer.Option(help="File whose first column (or lines) is the public list of items."),
-    ] = None,
+    source: _Source,
+    item: _Item,
+    epsilon: _Epsilon = None,
+    delta: _Delta = 0.0,
+    user: _User = None,
+    unit: _Level = None,
+    element: _Element = None,
+    max_elements: _MaxElements = None,
+    relation: _Relation = "zero_out",
+    clip: _Clip = "auto",
+    domain: _Domain = None,
     weight: Annotated[
         str | None, typer.Option(help="Column of what a record counts; 1 without it.")
     ] = None,
-    noise: Annotated[Noise, typer.Option(help="Law of the noise.")] = "gaussian",
-    n_users: Annotated[int | None, typer.Option(help="Public number of enrolled users.")] = None,
+    noise: _NoiseLaw = "gaussian",
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="Set negative estimates to 0.")
     ] = False,
-    max_items: Annotated[
-        int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
-    ] = 1000,
-    delimiter: Annotated[str, typer.Option(help="Delimiter of a CSV file.")] = ",",
-    top: Annotated[int, typer.Option(help="Estimates to print.", min=1)] = 20,
-    output: Annotated[
-        Path | None, typer.Option(help="Write all estimates: .parquet, .csv or .json.")
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Save the release with its guarantee (.parquet).")
-    ] = None,
-    memory: Annotated[str, typer.Option(help="Working memory, such as 1GB.")] = "1GB",
+    max_items: _MaxItems = 1000,
+    n_users: _Users = None,
+    cells: _Cells = None,
+    delimiter: _Delimiter = ",",
+    top: _Shown = 20,
+    output: _Output = None,
+    report: _Report = None,
+    save: _Save = None,
+    memory: _Memory = "1GB",
     check: Annotated[
         bool,
         typer.Option("--check", help="Only list bad values, for the curator: NOT private."),
     ] = False,
 ) -> None:
     """Publish how much of each item the users hold, with a true promise."""
-    from dpgrain.data.table import read
     from dpgrain.statistics.histogram import histogram as publish
-    from dpgrain.statistics.release import check_format
 
-    table = read(source, user=user, n_users=n_users, memory=memory, delimiter=delimiter)
+    table = _table(source, user, n_users, memory, delimiter, cells)
     if check:
-        _console().print(table.check(item, weight), markup=False, highlight=False)
+        _console().print(table.check(item[0], weight), markup=False, highlight=False)
         return
-    if epsilon is None:
-        raise ParameterError("Give --epsilon, such as --epsilon 1.")
-    if output is not None:
-        check_format(output)
-    _check_outputs([output, report, save], [source, domain, element])
-    release = publish(
+    _publish(
+        publish,
         table,
-        item,
-        unit=_unit(unit, element, max_elements, table.schema),
-        epsilon=epsilon,
-        delta=delta,
-        relation=relation,
-        clip=_clip(clip),
-        domain=None if domain is None else _domain(domain, table.is_integer(item)),
-        weight=weight,
-        noise=noise,
-        nonnegative=nonnegative,
-        max_items=max_items,
+        (item if len(item) > 1 else item[0],),
+        {
+            "unit": _unit(unit, element, max_elements, table.schema),
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation,
+            "clip": _clip(clip),
+            "domain": _domain(domain, item, table),
+            "weight": weight,
+            "noise": noise,
+            "nonnegative": nonnegative,
+            "max_items": max_items,
+        },
+        _Files(output, report, save),
+        [source, element, *_paths(domain, cells)],
+        top,
     )
-    if output is not None:
-        release.write(output)
-    if report is not None:
-        release.report(report)
-    if save is not None:
-        release.save(save)
-    _print_estimates(release, top)
-    for path in (output, report, save):
-        if path is not None:
-            _console().print(f"Written: {path}", markup=False, highlight=False)
+
+
+@app.command(
+    epilog="Example:  dpgrain top speeches.parquet --user speaker --item word --element word "
+    "--epsilon 1 --delta 1e-6 --k 50"
+)
+def top(
+    source: _Source,
+    item: _Item,
+    epsilon: _Epsilon = None,
+    delta: _Delta = 0.0,
+    user: _User = None,
+    unit: _Level = None,
+    element: _Element = None,
+    max_elements: _MaxElements = None,
+    relation: _Relation = "zero_out",
+    k: Annotated[
+        int | None, typer.Option(help="Items to publish; all that pass without it.", min=1)
+    ] = None,
+    method: Annotated[
+        Literal["auto", "gaussian", "truncated", "laplace", "gumbel"],
+        typer.Option(help="How items are chosen; auto takes what is best for the public numbers."),
+    ] = "auto",
+    domain: _Domain = None,
+    clip: _Clip = "auto",
+    max_items: _MaxItems = 100,
+    n_users: _Users = None,
+    cells: _Cells = None,
+    delimiter: _Delimiter = ",",
+    shown: _Shown = 20,
+    output: _Output = None,
+    report: _Report = None,
+    save: _Save = None,
+    memory: _Memory = "1GB",
+) -> None:
+    """Publish the items that most users have, known beforehand or not."""
+    from dpgrain.statistics.top import top as publish
+
+    table = _table(source, user, n_users, memory, delimiter, cells)
+    _publish(
+        publish,
+        table,
+        (item if len(item) > 1 else item[0],),
+        {
+            "k": k,
+            "unit": _unit(unit, element, max_elements, table.schema),
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation,
+            "clip": _clip(clip),
+            "domain": _domain(domain, item, table),
+            "method": method,
+            "max_items": max_items,
+        },
+        _Files(output, report, save),
+        [source, element, *_paths(domain, cells)],
+        shown,
+    )
+
+
+@app.command(
+    epilog="Example:  dpgrain count visits.parquet --user person --by page --element topic "
+    "--epsilon 1 --delta 1e-6"
+)
+def count(
+    source: _Source,
+    value: Annotated[
+        str | None, typer.Option(help="Count only records with a finite number here.")
+    ] = None,
+    by: _By = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = 0.0,
+    user: _User = None,
+    unit: _Level = None,
+    element: _Element = None,
+    max_elements: _MaxElements = None,
+    relation: _Relation = "zero_out",
+    clip: _Clip = "auto",
+    domain: _Domain = None,
+    noise: _NoiseLaw = "gaussian",
+    max_items: _MaxItems = 1000,
+    n_users: _Users = None,
+    cells: _Cells = None,
+    delimiter: _Delimiter = ",",
+    top: _Shown = 20,
+    output: _Output = None,
+    report: _Report = None,
+    save: _Save = None,
+    memory: _Memory = "1GB",
+) -> None:
+    """Publish the number of records, overall or by group."""
+    from dpgrain.statistics.histogram import count as publish
+
+    table = _table(source, user, n_users, memory, delimiter, cells)
+    _publish(
+        publish,
+        table,
+        (value,),
+        {
+            "by": by or None,
+            "unit": _unit(unit, element, max_elements, table.schema),
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation,
+            "clip": _clip(clip),
+            "domain": _domain(domain, by or [], table),
+            "noise": noise,
+            "max_items": max_items,
+        },
+        _Files(output, report, save),
+        [source, element, *_paths(domain, cells)],
+        top,
+    )
+
+
+def _of_numbers(name: str, example: str) -> None:
+    """Add the command of a statistic of one column of numbers."""
+
+    def command(
+        source: _Source,
+        value: _Value,
+        by: _By = None,
+        epsilon: _Epsilon = None,
+        delta: _Delta = 0.0,
+        user: _User = None,
+        unit: _Level = None,
+        element: _Element = None,
+        max_elements: _MaxElements = None,
+        relation: _Relation = "zero_out",
+        bounds: _Bounds = None,
+        clip: _Clip = "auto",
+        domain: _Domain = None,
+        noise: _NoiseLaw = "gaussian",
+        max_items: _MaxItems = 1000,
+        n_users: _Users = None,
+        cells: _Cells = None,
+        delimiter: _Delimiter = ",",
+        top: _Shown = 20,
+        output: _Output = None,
+        report: _Report = None,
+        save: _Save = None,
+        memory: _Memory = "1GB",
+    ) -> None:
+        from dpgrain import statistics
+
+        table = _table(source, user, n_users, memory, delimiter, cells)
+        _publish(
+            getattr(statistics, name),
+            table,
+            (value,),
+            {
+                "by": by or None,
+                "unit": _unit(unit, element, max_elements, table.schema),
+                "epsilon": epsilon,
+                "delta": delta,
+                "relation": relation,
+                "clip": _clip(clip),
+                "domain": _domain(domain, by or [], table),
+                "noise": noise,
+                "max_items": max_items,
+                "bounds": bounds,
+            },
+            _Files(output, report, save),
+            [source, element, *_paths(domain, cells)],
+            top,
+        )
+
+    command.__doc__ = f"Publish the {name} of a column of numbers, overall or by group."
+    app.command(name=name, epilog=f"Example:  dpgrain {name} {example}")(command)
+
+
+_of_numbers(
+    "sum",
+    "sales.parquet --user customer --value paid --bounds 0 500 --unit user --epsilon 1 --delta 1e-6",
+)
+_of_numbers(
+    "mean",
+    "scores.parquet --user student --value score --bounds 0 100 --by region --unit user --epsilon 1 "
+    "--delta 1e-6",
+)
+_of_numbers(
+    "variance",
+    "scores.parquet --user student --value score --bounds 0 100 --unit user --epsilon 1 --delta 1e-6",
+)
+
+
+@app.command(
+    epilog="Example:  dpgrain quantile scores.parquet --user student --value score "
+    "--bounds 0 100 --q 0.5 --q 0.9 --unit user --epsilon 1 --delta 1e-6"
+)
+def quantile(
+    source: _Source,
+    value: _Value,
+    by: _By = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = 0.0,
+    user: _User = None,
+    unit: _Level = None,
+    element: _Element = None,
+    max_elements: _MaxElements = None,
+    relation: _Relation = "zero_out",
+    q: Annotated[
+        list[float] | None, typer.Option(help="Rank in [0, 1]; may repeat. The median without it.")
+    ] = None,
+    bins: Annotated[
+        int | None, typer.Option(help="16, 256 or 4096 bins: how fine quantiles are.")
+    ] = None,
+    bounds: _Bounds = None,
+    clip: _Clip = "auto",
+    domain: _Domain = None,
+    noise: _NoiseLaw = "gaussian",
+    max_items: _MaxItems = 1000,
+    n_users: _Users = None,
+    cells: _Cells = None,
+    delimiter: _Delimiter = ",",
+    top: _Shown = 20,
+    output: _Output = None,
+    report: _Report = None,
+    save: _Save = None,
+    memory: _Memory = "1GB",
+) -> None:
+    """Publish quantiles of a column of numbers, overall or by group."""
+    from dpgrain.statistics.quantiles import quantiles as publish
+
+    table = _table(source, user, n_users, memory, delimiter, cells)
+    _publish(
+        publish,
+        table,
+        (value, q or [0.5]),
+        {
+            "by": by or None,
+            "unit": _unit(unit, element, max_elements, table.schema),
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation,
+            "clip": _clip(clip),
+            "domain": _domain(domain, by or [], table),
+            "noise": noise,
+            "max_items": max_items,
+            "bounds": bounds,
+            "bins": bins,
+        },
+        _Files(output, report, save),
+        [source, element, *_paths(domain, cells)],
+        top,
+    )
+
+
+@app.command(
+    name="elements-per-user",
+    epilog="Example:  dpgrain elements-per-user visits.parquet --user person --element topic "
+    "--epsilon 0.2 --delta 1e-6",
+)
+def elements_per_user(
+    source: _Source,
+    epsilon: _Epsilon = None,
+    delta: _Delta = 0.0,
+    user: _User = None,
+    unit: _Level = None,
+    element: _Element = None,
+    relation: _Relation = "zero_out",
+    noise: _NoiseLaw = "gaussian",
+    n_users: _Users = None,
+    cells: _Cells = None,
+    delimiter: _Delimiter = ",",
+    top: _Shown = 20,
+    output: _Output = None,
+    report: _Report = None,
+    save: _Save = None,
+    memory: _Memory = "1GB",
+) -> None:
+    """Publish how many elements, and how many records, the users hold."""
+    from dpgrain.statistics.holdings import elements_per_user as publish
+
+    table = _table(source, user, n_users, memory, delimiter, cells)
+    protected = _unit(unit, element, None, table.schema)
+    _publish(
+        publish,
+        table,
+        (element,),
+        {
+            "unit": protected if protected.level == "element" else OWN_UNIT[protected.level],
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation,
+            "noise": noise,
+        },
+        _Files(output, report, save),
+        [source, *_paths(None, cells)],
+        top,
+    )
 
 
 @app.command(
@@ -202,12 +577,12 @@ def guarantee(
     """Show what a release, or a noise multiplier, promises to 1, 2, 5, 10, … units of one person."""
     from dpgrain.accounting import Contribution, Gaussian
     from dpgrain.guarantee import Guarantee
-    from dpgrain.statistics.release import Histogram
+    from dpgrain.statistics.release import Release
 
     if release is not None:
         if noise_multiplier is not None:
             raise ParameterError("Give either a saved release or --noise-multiplier.")
-        promise = Histogram.load(release).guarantee
+        promise = Release.load(release).guarantee
         _console().print(str(promise), markup=False, highlight=False)
     elif noise_multiplier is None or delta is None:
         raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
@@ -281,22 +656,81 @@ def _clip(text: str) -> Any:
         raise ParameterError(f"--clip must be a number or 'auto', not {text!r}.") from None
 
 
-def _domain(path: Path, integers: bool) -> list[Any]:
+def _table(
+    source: str,
+    user: str | None,
+    n_users: int | None,
+    memory: str,
+    delimiter: str,
+    cells: list[str] | None,
+) -> UserTable:
+    from dpgrain.data.table import read
+
+    table = read(source, user=user, n_users=n_users, memory=memory, delimiter=delimiter)
+    for text in cells or []:
+        name, _, rest = text.partition("=")
+        column, _, path = rest.partition(":")
+        if not (name and column and path):
+            raise ParameterError(f"--cells must be NAME=COLUMN:FILE, not {text!r}.")
+        table = table.with_cells(name, column, Path(path))
+    return table
+
+
+def _paths(domain: list[str] | None, cells: list[str] | None) -> list[str | Path | None]:
+    """The files that options name."""
+    listed = [text.partition("=")[2] or text for text in domain or []]
+    # A path may itself hold "=": both readings are kept from being overwritten.
+    return [*listed, *(domain or []), *(text.partition(":")[2] for text in cells or [])]
+
+
+def _domain(domain: list[str] | None, keys: list[str], table: UserTable) -> Any:
+    """The public part of the domain, from files."""
+    if not domain:
+        return None
+    if len(keys) == 1 and len(domain) == 1 and not domain[0].startswith(f"{keys[0]}="):
+        return _listed(
+            Path(domain[0]), table.is_integer(keys[0]) if keys[0] in table.schema else False
+        )
+    parts = [text.partition("=") for text in domain]
+    if all(name in keys and path for name, _, path in parts):
+        return {name: _listed(Path(path), table.is_integer(name)) for name, _, path in parts}
+    if len(domain) > 1:
+        raise ParameterError(
+            f"--domain must be COLUMN=FILE for columns to group by, not {domain!r}."
+        )
+    return _rows(Path(domain[0]), keys, table)
+
+
+def _rows(path: Path, keys: list[str], table: UserTable) -> list[tuple[Any, ...]]:
+    """The rows of a file that has all the key columns."""
+    from dpgrain.data.elements import read_file
+
+    found = read_file(path)
+    missing = [key for key in keys if key not in found.column_names]
+    if missing:
+        raise ParameterError(
+            f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
+            f"{', '.join(keys)}, or COLUMN=FILE."
+        )
+    columns = [_typed(found.column(key).to_pylist(), table.is_integer(key), path) for key in keys]
+    return list(zip(*columns, strict=True))
+
+
+def _listed(path: Path, integers: bool) -> list[Any]:
     """The first column of a Parquet or CSV file, or the lines of a text file."""
     from dpgrain.data.elements import read_file
     from dpgrain.errors import DataError
 
-    values: list[Any]
     if path.suffix.lower() in (".parquet", ".csv"):
-        values = read_file(path).column(0).to_pylist()
-    else:
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"The domain {str(path)!r} cannot be read; is it UTF-8 text?"
-            ) from error
-        values = [line for line in lines if line]
+        return _typed(read_file(path).column(0).to_pylist(), integers, path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The domain {str(path)!r} cannot be read; is it UTF-8 text?") from error
+    return _typed([line for line in lines if line], integers, path)
+
+
+def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
     if not integers:
         return [str(value) for value in values]
     try:
@@ -307,17 +741,27 @@ def _domain(path: Path, integers: bool) -> list[Any]:
         ) from None
 
 
-def _print_estimates(release: Histogram, top: int) -> None:
+def _print_estimates(release: Release, top: int) -> None:
     from rich.table import Table
 
     console = _console()
-    table = Table(title=f"Largest {min(top, len(release))} of {len(release):,} estimates")
-    table.add_column("item", overflow="fold")
+    ordered = release.statistic in ("quantiles", "elements per user")
+    table = Table(
+        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
+        f"{len(release):,} estimates"
+    )
+    names = release.groups.names
+    for name in names:
+        table.add_column(name, overflow="fold")
     for name in ("estimate", "std. error", "95% low", "95% high"):
         table.add_column(name, justify="right")
-    for row in release.largest(top).to_pylist():
+    arrow = release.to_arrow().slice(0, top) if ordered else release.largest(top)
+    for row in arrow.to_pylist():
+        values = [row[column] for column in arrow.column_names[: len(names)]]
+        keys = [_plain("more" if value is None else str(value)) for value in values]
         numbers = (row["estimate"], row["std_error"], row["low"], row["high"])
-        table.add_row(_plain(str(row["item"])), *(f"{number:,.1f}" for number in numbers))
+        digits = 1 if row["std_error"] >= 1 or row["std_error"] == 0 else 4
+        table.add_row(*keys, *(f"{number:,.{digits}f}" for number in numbers))
     console.print(table)
     console.print(str(release.guarantee), markup=False, highlight=False)
 
