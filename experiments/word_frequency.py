@@ -3,7 +3,8 @@
 Three parts, each of which prints a table and writes it as CSV with a figure beside it:
 
 - ``words``: the word counts of members of the US House, at six partitions of the vocabulary:
-  clipping bounds chosen privately, one per cell, against the paper's single ρ at its best;
+  clipping bounds chosen privately, one per cell, against the paper's single ρ at its best; and what
+  post-processing, free of charge, makes of them;
 - ``order``: Proposition 1, the order of items by how many users hold them;
 - ``errors``: Proposition 2, the squared error of mechanism (9) beside its two expressions.
 
@@ -38,6 +39,7 @@ from scipy.optimize import brentq
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, calibrate_gaussian
+from dpgrain.statistics.postprocess import shrink, unclip
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -172,6 +174,13 @@ class WordRow:
         worst_ratio: the largest auto ÷ single of one split.
         worst_own: the same against the best single bound of that very split.
         zeros: excess of publishing zeros.
+        nonnegative: excess of auto with negative estimates set to 0.
+        shrunk: excess of auto after ``shrink``.
+        unclipped: excess of auto after ``shrink`` and ``unclip``.
+        worst_nonnegative: the largest error of one split over that of auto as released, less 1.
+        worst_shrunk: the same for ``shrink``.
+        worst_unclipped: the same for ``unclip``.
+        worst_to_zeros: the largest error of one split after ``shrink`` over that of zeros.
     """
 
     cells: int
@@ -185,6 +194,13 @@ class WordRow:
     worst_ratio: float
     worst_own: float
     zeros: float
+    nonnegative: float
+    shrunk: float
+    unclipped: float
+    worst_nonnegative: float
+    worst_shrunk: float
+    worst_unclipped: float
+    worst_to_zeros: float
 
 
 @dataclass(frozen=True)
@@ -221,7 +237,7 @@ def run_words(
     bounds = 2.0 ** np.arange(2, 20.01, 0.125) if bounds is None else bounds
     matrix = data.matrix()
     halves = Halves.of(matrix, splits)
-    zeros = float(((halves.truth**2).sum(axis=1) / halves.baseline).mean()) - 1
+    zeros = (halves.truth**2).sum(axis=1) / halves.baseline
     rows: list[WordRow] = []
     gap = 0.0
     for count in cells:
@@ -234,7 +250,7 @@ def run_words(
             rho = float(bounds[best])
             rows.append(_word_row(count, epsilon, rho, errors, best, auto[epsilon], zeros))
             table = data.table(halves.released[0])
-            estimate = release(table, data.words, unit, epsilon, rho, seed=0)
+            estimate, _ = release(table, data.words, unit, epsilon, rho, seed=0)
             gap = max(gap, abs(halves.ratio(0, estimate) / errors[0, best] - 1))
     return WordResult(rows, gap)
 
@@ -246,9 +262,11 @@ def _word_row(
     errors: FloatArray,
     best: int,
     auto_errors: FloatArray,
-    zeros: float,
+    zeros: FloatArray,
 ) -> WordRow:
-    single, auto = errors[:, best] - 1, auto_errors - 1
+    single, auto = errors[:, best] - 1, auto_errors[0] - 1
+    nonnegative, shrunk, unclipped = auto_errors[1:].mean(axis=1) - 1
+    worst = (auto_errors[1:] / auto_errors[0]).max(axis=1) - 1
     return WordRow(
         cells,
         epsilon,
@@ -260,7 +278,14 @@ def _word_row(
         float(auto.mean() / single.mean()),
         float((auto / single).max()),
         float((auto / (errors.min(axis=1) - 1)).max()),
-        zeros,
+        float(zeros.mean() - 1),
+        float(nonnegative),
+        float(shrunk),
+        float(unclipped),
+        float(worst[0]),
+        float(worst[1]),
+        float(worst[2]),
+        float((auto_errors[2] / zeros).max()),
     )
 
 
@@ -306,14 +331,25 @@ def _noise_errors(bounds: FloatArray, epsilon: float, items: int, halves: Halves
 def _auto_errors(
     data: WordCounts, unit: dg.Element, halves: Halves, epsilons: Sequence[float], title: str
 ) -> dict[float, FloatArray]:
-    """ε → (splits,) error over baseline of ``clip="auto"``; one release for each."""
-    errors = {epsilon: np.empty(len(halves.released)) for epsilon in epsilons}
+    """ε → (4, splits) error over baseline of ``clip="auto"``; one release for each.
+
+    The rows: as released, without negatives, shrunk, shrunk and unclipped.
+    """
+    errors = {epsilon: np.empty((4, len(halves.released))) for epsilon in epsilons}
     for split, users in enumerate(track(halves.released, title)):
         table = data.table(users)
         for epsilon, found in errors.items():
-            estimate = release(table, data.words, unit, epsilon, "auto", seed=split)
-            found[split] = halves.ratio(split, estimate)
+            estimate, std_error = release(table, data.words, unit, epsilon, "auto", seed=split)
+            answers = processed(estimate, std_error)
+            found[:, split] = [halves.ratio(split, answer) for answer in answers]
     return errors
+
+
+def processed(estimate: FloatArray, std_error: FloatArray) -> tuple[FloatArray, ...]:
+    """What is made of a release with bounds chosen privately, by what is public only."""
+    shrunk, _ = shrink(estimate, std_error)
+    unclipped, _ = unclip(estimate, std_error, shrunk)
+    return estimate, np.maximum(estimate, 0.0), shrunk, unclipped
 
 
 def release(
@@ -324,8 +360,8 @@ def release(
     clip: Any,
     *,
     seed: int,
-) -> FloatArray:
-    """(V,) private sums of counts, in the order of the words."""
+) -> tuple[FloatArray, FloatArray]:
+    """(V,) private sums of counts and their standard errors, in the order of the words."""
     with warnings.catch_warnings():
         # δ = 1e-6 is the comparison's; for this few users and this many cells it is large.
         warnings.simplefilter("ignore", dg.DeltaWarning)
@@ -342,7 +378,7 @@ def release(
             progress=False,
         )
     place = pc.index_in(pa.array(words), value_set=histogram.items).to_numpy()
-    return np.asarray(histogram.estimate[place])
+    return np.asarray(histogram.estimate[place]), np.asarray(histogram.std_error[place])
 
 
 def targets(rows: Sequence[WordRow]) -> list[str]:
@@ -356,6 +392,10 @@ def targets(rows: Sequence[WordRow]) -> list[str]:
         ),
         ("mean ratio, K = 10", 0.9, [r.mean_ratio for r in rows if r.cells == 10]),
         ("ratio in every split", 1.2, [r.worst_ratio for r in rows]),
+        ("shrunk ÷ auto", 1.0, [r.shrunk / r.auto for r in rows]),
+        ("shrunk ÷ zeros", 1.0, [r.shrunk / r.zeros for r in rows]),
+        ("unclipped ÷ auto", 1.0, [r.unclipped / r.auto for r in rows]),
+        ("unclipped ÷ zeros", 1.0, [r.unclipped / r.zeros for r in rows]),
     ]
     return [
         f"{'PASS' if max(found) <= goal else 'FAIL'}  {name}: {max(found):.3f} (at most {goal:g})"

@@ -62,6 +62,9 @@ def test_words_at_a_small_size(words: Any, tmp_path: Path) -> None:
         assert row.single <= row.zeros
         assert row.single_se > 0
         assert row.auto_se > 0
+        # Projected onto what is possible; in every split, so the largest ratio too.
+        assert row.nonnegative <= row.auto + 1e-12
+        assert row.worst_nonnegative <= 1e-12
     wf.write(tmp_path, "word_frequency", result.rows, wf.draw_words(result.rows))
     written(tmp_path, "word_frequency", 3)
     assert len(wf.show(result.rows).splitlines()) == 4
@@ -79,7 +82,7 @@ def test_the_single_bound_is_what_the_library_releases(words: Any) -> None:
         for split in (0, 1):
             # One bound in one split, the other in the other.
             table, bound = words.table(halves.released[split]), float(bounds[split])
-            estimate = wf.release(table, words.words, unit, 1e5, bound, seed=1)
+            estimate, _ = wf.release(table, words.words, unit, 1e5, bound, seed=1)
             assert halves.ratio(split, estimate) == pytest.approx(errors[split, split], rel=1e-2)
 
 
@@ -95,15 +98,31 @@ def test_the_baseline_is_the_error_without_clipping_and_noise(words: Any) -> Non
 
 
 def test_targets_tell_pass_from_fail() -> None:
-    def row(cells: int, mean: float, worst: float) -> Any:
-        return wf.WordRow(cells, 1.0, 1.0, 1.0, 0.1, mean, 0.1, mean, worst, worst, 2.0)
+    def row(cells: int, mean: float, worst: float, better: float = 0.9) -> Any:
+        after = (mean * better,) * 3 + (0.0,) * 4
+        return wf.WordRow(cells, 1.0, 1.0, 1.0, 0.1, mean, 0.1, mean, worst, worst, 2.0, *after)
 
     good = wf.targets(
         [row(1, 1.0, 1.1), row(10, 0.8, 0.9), row(100, 0.4, 0.5), row(1000, 0.2, 0.4)]
     )
-    assert [line[:4] for line in good] == ["PASS"] * 4
+    assert [line[:4] for line in good] == ["PASS"] * 8
     bad = wf.targets([row(1, 1.0, 1.3), row(10, 0.95, 1), row(100, 0.6, 1), row(1000, 0.4, 1)])
-    assert [line[:4] for line in bad] == ["FAIL"] * 4
+    assert [line[:4] for line in bad] == ["FAIL"] * 4 + ["PASS"] * 4
+    worse = wf.targets([row(1, 2.0, 1.1, better=1.1)])
+    assert [line[:4] for line in worse] == ["PASS"] + ["FAIL"] * 4
+
+
+def test_post_processing_is_of_the_release_alone(words: Any) -> None:
+    unit, _ = words.partition(5)
+    estimate, std_error = wf.release(
+        words.table(np.ones(60, dtype=np.bool_)), words.words, unit, 1.0, "auto", seed=1
+    )
+    raw, nonnegative, shrunk, unclipped = wf.processed(estimate, std_error)
+    assert (raw == estimate).all()
+    assert (nonnegative == np.maximum(estimate, 0)).all()
+    assert (shrunk >= 0).all()
+    assert (unclipped >= shrunk).all()
+    assert unclipped.sum() > shrunk.sum()
 
 
 def test_order_at_a_small_size(tmp_path: Path) -> None:
@@ -180,3 +199,4 @@ def test_bounds_per_cell_halve_the_excess_on_congress_words() -> None:
     assert 2**10 < row.rho < 2**14
     assert row.mean_ratio <= 0.5
     assert result.check < 0.1
+    assert row.unclipped < row.shrunk < row.auto < row.zeros
