@@ -19,8 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpgrain as dg
+from dpgrain.data.blocks import Blocks
 from dpgrain.data.elements import Elements, as_elements, cell_codes
-from dpgrain.data.engine import Dictionary, Engine
+from dpgrain.data.engine import Cells, Dictionary, Engine
+from dpgrain.data.groups import Groups
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
 
@@ -32,14 +34,28 @@ def table(items: list[Any] | None = None) -> dg.UserTable:
 
 def dictionary(elements: Any, items: list[Any], *, public: bool = True) -> Dictionary:
     with Engine(table(items)) as engine:
-        kind = pa.int64() if isinstance(items[0], int) else pa.string()
-        return engine.dictionary(pa.array(items, kind), as_elements(elements), public=public)
+        return coded(engine, items, as_elements(elements), public=public)
+
+
+def coded(
+    engine: Engine, items: list[Any], elements: Elements | None, *, public: bool
+) -> Dictionary:
+    """The dictionary of items under a partition; None: each item is its own cell."""
+    kind = pa.int64() if isinstance(items[0], int) else pa.string()
+    groups = Groups.of(["word"], [pa.array(items, kind)])
+    blocks = Blocks.of_unit(dg.Element(elements or "word"), engine.table, ["word"])
+    return engine.dictionary(groups, Cells.of(blocks, groups, public=public))
+
+
+def items_of(found: Dictionary) -> list[Any]:
+    (items,) = found.groups.columns
+    return list(items.to_pylist())
 
 
 def partition(found: Dictionary) -> set[frozenset[Any]]:
     cells: dict[int, set[Any]] = {}
     assert found.layout.cell_of is not None
-    for item, cell in zip(found.items.to_pylist(), found.layout.cell_of.tolist(), strict=True):
+    for item, cell in zip(items_of(found), found.layout.cell_of.tolist(), strict=True):
         cells.setdefault(cell, set()).add(item)
     return {frozenset(items) for items in cells.values()}
 
@@ -267,15 +283,15 @@ def test_order_depends_on_each_item_alone(by: Any) -> None:
     items = [str(i) for i in range(60)]
     elements = None if by is None else Elements.from_function(by)
     with Engine(table()) as engine:
-        full = engine.dictionary(pa.array(items), elements, public=False)
+        full = coded(engine, items, elements, public=False)
         rng = np.random.default_rng(2)
         assert full.layout.cell_of is not None
-        place = {item: i for i, item in enumerate(full.items.to_pylist())}
-        cell_of = dict(zip(full.items.to_pylist(), full.layout.cell_of.tolist(), strict=True))
+        place = {item: i for i, item in enumerate(items_of(full))}
+        cell_of = dict(zip(items_of(full), full.layout.cell_of.tolist(), strict=True))
         for _ in range(20):
             part = rng.permutation(items)[: rng.integers(1, 60)].tolist()
-            less = engine.dictionary(pa.array(part), elements, public=False)
-            order = less.items.to_pylist()
+            less = coded(engine, part, elements, public=False)
+            order = items_of(less)
             assert order == sorted(order, key=place.__getitem__)
             assert less.layout.cell_of is not None
             same = np.unique([cell_of[item] for item in order], return_inverse=True)[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import itertools
 import json
 import math
@@ -33,16 +32,16 @@ from dpgrain.data import feed as feed_module
 from dpgrain.data import kernel
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Dictionary, Engine
+from dpgrain.data.engine import Cells, Dictionary, Engine
 from dpgrain.data.feed import Chunk, Feed
-from dpgrain.data.kernel import SATURATION, FloatArray, Grid, IntArray, Layout
+from dpgrain.data.groups import Groups
+from dpgrain.data.kernel import FloatArray, Grid, IntArray
+from dpgrain.data.split import Split, Weight
 from dpgrain.noise import SystemSource
-from dpgrain.statistics.histogram import _select
-from dpgrain.statistics.plan import grid_bits, plan_histogram
+from dpgrain.statistics import request as request_module
+from dpgrain.statistics.plan import grid_bits, plan_histogram, selection_delta
+from dpgrain.statistics.request import select
 from dpgrain.units import RELATIONS, Relation, Unit
-
-# The module, which the package hides behind the function of that name.
-histogram_module: Any = importlib.import_module("dpgrain.statistics.histogram")
 
 Norm: TypeAlias = Literal["l2", "l1"]
 Row: TypeAlias = tuple[int, str, str | None, float]  # user, item, cell, weight
@@ -228,13 +227,19 @@ def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Pa
 # -- b. the same integers however they are read ---
 
 
+def contributions(engine: Any, blocks: Blocks, unit: float | None) -> Contributions:
+    """What users hold of the public items, with weights in multiples of a unit or without."""
+    groups = Groups.of(["item"], [pa.array(ITEMS)])
+    cells = Cells.of(blocks, groups, public=True)
+    value, split = (None, None) if unit is None else ("w", Weight(unit))
+    return Contributions(engine, blocks, groups, cells, value, split)
+
+
 def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
-    blocks = Blocks.of(unit, table, "item")
     with Engine(table) as engine:
-        data = Contributions(
-            engine, "item", "w" if weighted else None, blocks, pa.array(ITEMS), public=True,
-            unit=2.0**-20,
-        )  # fmt: skip
+        data = contributions(
+            engine, Blocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
+        )
         counts = data.norm_counts(np.array([1.0, 4, 16]), "l2")
         grid = Grid(np.array([clip]), 28)
         return np.concatenate([data.sums(grid), counts.reshape(-1)])
@@ -276,27 +281,38 @@ class MemoryEngine:
     def dictionary(self, *_: Any, **__: Any) -> Dictionary:
         return self._dictionary
 
-    def _chunk(self, key: Callable[[Row, int], int], weight: str | None, unit: float) -> Chunk:
-        code = {item: i for i, item in enumerate(self._dictionary.items.to_pylist())}
-        rows = [row for row in self._rows if weight is None or 0 < row[3] < math.inf]
+    def _chunk(
+        self, key: Callable[[Row, int], int], value: str | None, split: Split | None
+    ) -> Chunk:
+        (items,) = self._dictionary.groups.columns
+        code = {item: i for i, item in enumerate(items.to_pylist())}
+        rows = [row for row in self._rows if value is None or math.isfinite(row[3])]
         keys = np.array([key(row, code[row[1]]) for row in rows], dtype=np.int64)
-        if weight is None:
+        if split is None:
             return keys, None
-        totals = [math.floor(min(row[3] / unit, SATURATION)) for row in rows]
-        return keys, np.array(totals, dtype=np.float64)
+        return split(keys, np.array([row[3] for row in rows], dtype=np.float64))
 
     def feed(
-        self, item: str, layout: Layout, *, weight: str | None, unit: float, cell_column: str | None
+        self,
+        dictionary: Dictionary,
+        *,
+        value: str | None,
+        split: Split | None,
+        cell_column: str | None,
     ) -> Feed:
+        layout = dictionary.layout
+
         def key(row: Row, code: int) -> int:
             cell = 0 if cell_column is None else CELLS.index(row[2]) << layout.item_bits
             return (row[0] << layout.user_shift) | cell | code
 
-        chunk = self._chunk(key, weight, unit)
+        chunk = self._chunk(key, value, split)
         return Feed(lambda share: iter([chunk]), layout.user_shift, 10_000, 1)
 
-    def records(self, item: str, *, weight: str | None, unit: float) -> Iterator[Chunk]:
-        return iter([self._chunk(lambda _, code: code, weight, unit)])
+    def records(
+        self, dictionary: Dictionary, *, value: str | None, split: Split | None
+    ) -> Iterator[Chunk]:
+        return iter([self._chunk(lambda _, code: code, value, split)])
 
 
 CELLS = [None, "p", "q", "r"]
@@ -336,23 +352,17 @@ def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.
 @functools.cache
 def dictionary_of(name: str) -> tuple[Blocks, Dictionary]:
     table = table_of([(1, "a", cell, 1.0) for cell in CELLS])
-    blocks = Blocks.of(UNITS[name], table, "item")
+    blocks = Blocks.of_unit(UNITS[name], table, ["item"])
     with Engine(table) as engine:
-        return blocks, engine.dictionary(
-            pa.array(ITEMS), blocks.elements, public=True, cell_column=blocks.column,
-            one_cell=blocks.block != "element",
-        )  # fmt: skip
+        return blocks, contributions(engine, blocks, None).dictionary
 
 
 @functools.lru_cache(maxsize=4096)
 def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntArray]:
     """The integer sums and bin counts of a release, before noise."""
     blocks, dictionary = dictionary_of(what.name)
-    weight = "w" if what.weighted else None
-    data = Contributions(
-        MemoryEngine(list(rows), dictionary), "item", weight, blocks,  # type: ignore[arg-type]
-        pa.array(ITEMS), public=True, unit=2.0**-30,
-    )  # fmt: skip
+    engine = MemoryEngine(list(rows), dictionary)
+    data = contributions(engine, blocks, 2.0**-30 if what.weighted else None)
     grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
     return data.sums(grid), data.norm_counts(np.array([1.0, 2, 4, 8, 16]), what.norm)
 
@@ -588,7 +598,7 @@ def test_the_search_finds_a_record_size_without_the_stretch_of_l1(
 
 def test_a_replaced_record_changes_two_indicators() -> None:
     plan = plan_histogram(unit=dg.Record(), epsilon=1, delta=1e-6, clip=1.0, relation="replace")
-    assert plan.select is not None
+    assert isinstance(plan.select, Selection)
     assert plan.select.contribution.sensitivity(1, "replace") == math.sqrt(2)
     rows = table_of([(1, "a", "p", 1.0)])
     release = dg.histogram(
@@ -698,8 +708,8 @@ def test_audit_replace(unit: Unit) -> None:
 
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = histogram_module._noise
-    monkeypatch.setattr(histogram_module, "_noise", lambda e, scale, s: real(e, scale / 2, s))
+    real = request_module.noise_of
+    monkeypatch.setattr(request_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
     found, promise = zeroed(dg.Element("item"))
     assert found > mu_of(promise)
 
@@ -727,15 +737,15 @@ def captured_bins(
     rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[FloatArray, dg.Guarantee]:
     seen: list[FloatArray] = []
-    real: Callable[..., FloatArray] = histogram_module.choose_bounds
+    real: Callable[..., FloatArray] = request_module.choose_bounds  # type: ignore[attr-defined]
 
     def spy(counts: FloatArray, *rest: Any) -> FloatArray:
         seen.append(counts)
         return real(counts, *rest)
 
-    monkeypatch.setattr(histogram_module, "choose_bounds", spy)
+    monkeypatch.setattr(request_module, "choose_bounds", spy)
     release = audited(dg.Element("item"), rows, np.arange(TESTS), clip=dg.AutoClip(share=0.5))
-    monkeypatch.setattr(histogram_module, "choose_bounds", real)
+    monkeypatch.setattr(request_module, "choose_bounds", real)
     return seen[0], release.guarantee
 
 
@@ -781,14 +791,14 @@ def share_named(unit: Unit) -> tuple[float, float]:
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.Record(), dg.User()])
 def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = share_named(unit)
-    assert found <= claimed <= 0.005
-    real = histogram_module._select
+    assert found <= claimed <= selection_delta(unit.level) * 0.05
+    real = request_module.select
 
-    def careless(data: Contributions, event: Selection, source: Any) -> pa.Array:
+    def careless(data: Contributions, event: Selection, source: Any) -> Groups:
         return real(data, dataclasses.replace(event, threshold=0.8 * event.threshold), source)
 
     # A name published below the threshold.
-    monkeypatch.setattr(histogram_module, "_select", careless)
+    monkeypatch.setattr(request_module, "select", careless)
     found, claimed = share_named(unit)
     assert found > claimed
 
@@ -799,11 +809,11 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
     table = dg.read(pa.table({"who": np.ones(size), "item": np.arange(size)}).cast(
         pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
     event = Selection(1.0, 3.0, 10, Contribution(block="user"))
-    blocks = Blocks.of(dg.User(), table, "item")
+    blocks = Blocks.of_unit(dg.User(), table, ["item"])
     with Engine(table) as engine:
-        held = engine.distinct("item", "item")
-        data = Contributions(engine, "item", None, blocks, held, public=False)
-        assert len(_select(data, event, SystemSource())) <= 10
+        held = engine.distinct(["item"])
+        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        assert len(select(data, event, SystemSource())) <= 10
     rows = pa.table({"who": np.ones(size, dtype=np.int64), "item": np.arange(size),
                      "w": np.full(size, 1e-9)})  # fmt: skip
     light = dg.read(rows, user="who")
@@ -875,7 +885,7 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
 
 @pytest.fixture
 def _no_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Engine) -> str:
+    def refuse(self: Engine, *_: Any) -> str:
         raise AssertionError("rows were read")
 
     monkeypatch.setattr(Engine, "_attach", refuse)

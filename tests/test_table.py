@@ -25,8 +25,10 @@ import pytest
 import dpgrain as dg
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Engine
+from dpgrain.data.engine import Cells, Engine
+from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import Grid
+from dpgrain.data.split import Weight
 from dpgrain.units import Unit
 
 USERS = ["ann", "ann", "ann", "bob", "bob", "čen", None, "dan"]
@@ -46,15 +48,17 @@ def sums(
     clip: float = 1000.0,
 ) -> dict[Any, float]:
     """The exact clipped sums of a histogram, before noise."""
-    blocks = Blocks.of(unit or dg.User(), table, item)
+    blocks = Blocks.of_unit(unit or dg.User(), table, [item])
+    kind = pa.int64() if table.is_integer(item) else pa.string()
+    groups = Groups.of([item], [pa.array(domain, kind)])
+    cells = Cells.of(blocks, groups, public=True)
+    split = None if weight is None else Weight(2.0**-20)
     with Engine(table) as engine:
-        kind = pa.int64() if table.is_integer(item) else pa.string()
-        data = Contributions(
-            engine, item, weight, blocks, pa.array(domain, kind), public=True, unit=2.0**-20
-        )
+        data = Contributions(engine, blocks, groups, cells, weight, split)
         grid = Grid(np.array([clip]), 30)
         values = data.sums(grid) * grid.step[0]
-        return dict(zip(data.dictionary.items.to_pylist(), values.tolist(), strict=True))
+        (items,) = data.dictionary.groups.columns
+        return dict(zip(items.to_pylist(), values.tolist(), strict=True))
 
 
 def write_csv(rows: pa.Table, path: Path) -> Path:
@@ -450,7 +454,7 @@ def test_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_duckdb_says_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dg.read(ROWS, user="who")
 
-    def full(self: Engine) -> str:
+    def full(self: Engine, *_: Any) -> str:
         raise duckdb.IOException('Could not write file "/x": No space left on device')
 
     monkeypatch.setattr(Engine, "_attach", full)

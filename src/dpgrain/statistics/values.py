@@ -209,6 +209,9 @@ class AutoRange:
 
     Bins are a factor of 2 wide, with either sign, and one around 0. Each unit's bins are scaled to
     l2 norm 1, so nobody counts more for holding more.
+
+    >>> AutoRange(smallest=1.0, largest=4.0).edges.tolist()
+    [-4.0, -2.0, -1.0, 1.0, 2.0, 4.0]
     """
 
     smallest: float = 2.0**-20
