@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from dpgrain.data.kernel import BoolArray, IntArray
+from dpgrain.errors import ParameterError
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +59,38 @@ class Groups:
         """(V,) the places of the groups in the order of their keys."""
         if not self.names:
             return np.arange(self.size)
-        keys = [(name, "ascending") for name in self.names]
-        found = pyarrow.compute.sort_indices(self.table(), sort_keys=keys)
+        # Under names of its own: Arrow takes a name with a dot or bracket in front for a path.
+        keys = {f"k{i}": column for i, column in enumerate(self.columns)}
+        order = [(name, "ascending") for name in keys]
+        found = pyarrow.compute.sort_indices(pa.table(keys), sort_keys=order)
         return np.asarray(found.to_numpy(), dtype=np.int64)
 
     def sorted(self) -> Groups:
         """The groups in the order of their keys."""
         return self.take(self.order())
+
+    def codes_in(self, other: Groups) -> IntArray:
+        """(V,) where each group stands in others that have some of its keys.
+
+        Raises:
+            ParameterError: if the keys do not fit, or one of either has no counterpart.
+        """
+        missing = [name for name in other.names if name not in self.names]
+        if missing:
+            raise ParameterError(
+                f"totals have the key {missing[0]!r}, which the parts lack ({', '.join(self.names)})."
+            )
+        mine = [self.columns[self.names.index(name)].to_pylist() for name in other.names]
+        rows = list(zip(*mine, strict=True)) if mine else [()] * self.size
+        theirs = zip(*(column.to_pylist() for column in other.columns), strict=True)
+        place = {row: i for i, row in enumerate(theirs)} if other.names else {(): 0}
+        unknown = [row for row in rows if row not in place]
+        if unknown or len(set(rows)) < len(place):
+            raise ParameterError(
+                "every group of the totals must have parts, and every part its total; release "
+                "both with the same public domain."
+            )
+        return np.array([place[row] for row in rows], dtype=np.int64)
 
     def table(self) -> pa.Table:
         """The keys as a table."""

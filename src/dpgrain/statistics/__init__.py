@@ -1,11 +1,13 @@
 """Statistics of tables: histograms, top items, counts, sums, means, variances, quantiles."""
 
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import count, histogram, sum
+from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
+from dpgrain.statistics.holdings import Holdings, elements_per_user
 from dpgrain.statistics.moments import mean, variance
 from dpgrain.statistics.plan import Plan, plan_histogram
 from dpgrain.statistics.quantiles import quantile, quantiles
 from dpgrain.statistics.release import Estimates, Histogram, Release
+from dpgrain.statistics.top import top
 from dpgrain.statistics.values import AutoRange
 
 __all__ = [
@@ -13,14 +15,17 @@ __all__ = [
     "AutoRange",
     "Estimates",
     "Histogram",
+    "Holdings",
     "Plan",
     "Release",
     "count",
+    "elements_per_user",
     "histogram",
     "mean",
     "plan_histogram",
     "quantile",
     "quantiles",
     "sum",
+    "top",
     "variance",
 ]

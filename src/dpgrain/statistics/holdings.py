@@ -1,7 +1,8 @@
-"""``dg.elements_per_user``: how many elements and records people hold, without which nobody can read ε(k)."""
+"""``dg.elements_per_user``: how much people hold, without which nobody can read a curve ε(k)."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,8 +81,8 @@ def elements_per_user(
     Args:
         table: from :func:`dpgrain.read`.
         by: the column whose values are the elements; by default that of the unit's partition. A
-            mapping or function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows without
-            a value are left out.
+            mapping or function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows
+            without a value are left out.
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
@@ -173,7 +174,7 @@ def _element_column(by: str | None, unit: Any) -> str:
 
 def _checked_edges(edges: Any) -> list[int]:
     limits = [_validate.integer(minimum=1, edges=edge) for edge in edges]
-    if not limits or any(b <= a for a, b in zip(limits, limits[1:], strict=False)):
+    if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
         raise ParameterError(f"edges must be increasing whole numbers, not {edges!r}.")
     return limits
 

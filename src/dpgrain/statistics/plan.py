@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from dpgrain import _validate
-from typing import TYPE_CHECKING
 
+from dpgrain import _validate
 from dpgrain.accounting import (
+    BoundedRange,
     Contribution,
     Event,
     Gaussian,
@@ -20,14 +20,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
-# Selecting unknown items gets this share of μ², and this share of δ for names below the threshold:
-# small, since k elements of one person cost k times it.
-if TYPE_CHECKING:
-    from dpgrain.accounting import BoundedRange
-
-SELECTION_SHARE = 0.3
-# Where names are what is wanted they get more.
-TOP_SHARE = 0.5
+# Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
+# δ for names below the threshold: small, since k elements of one person cost k times it.
+SELECTION_SHARE, TOP_SHARE = 0.3, 0.5
 SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
 RANGE_SHARE = 0.15

@@ -20,6 +20,7 @@ from dpgrain.data.kernel import FloatArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.files import whole_file
 from dpgrain.guarantee import Guarantee
+from dpgrain.statistics import postprocess
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.wording import counted
 
@@ -91,10 +92,14 @@ class Release(ABC):
             "high": self.high,
             **self.more,
         }
-        keys = {
-            f"key {name}" if name in columns else name: column
-            for name, column in zip(self.groups.names, self.groups.columns, strict=True)
-        }
+        keys = dict(zip(self.groups.names, self.groups.columns, strict=True))
+        # The names of numbers are taken, be they shown or only saved.
+        for name in {**columns, **self._columns()}:
+            if name in keys:
+                free = f"key {name}"
+                while free in keys:
+                    free = f"key {free}"
+                keys = {free if key == name else key: keys[key] for key in keys}
         return pa.table({**keys, **columns})
 
     def to_pandas(self) -> pd.DataFrame:
@@ -212,9 +217,14 @@ class Release(ABC):
                 f"{str(path)!r} is not a saved release; give a file written by save()."
             ) from error
 
+    @property
+    def _of_items(self) -> bool:
+        """Whether its groups are called items."""
+        return self.statistic in ("histogram", "top")
+
     def __repr__(self) -> str:
         name = (
-            f"{self.statistic} of {counted(len(self), 'group')}"
+            f"{self.statistic} of {counted(len(self), 'item' if self._of_items else 'group')}"
             if self.groups.names
             else self.statistic
         )
@@ -281,6 +291,70 @@ class Histogram(Release):
     def without_negatives(self) -> Self:
         """The same release with negative estimates set to 0: post-processing, free of charge."""
         return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True)
+
+    def shrunk(self, prior: ArrayLike | None = None) -> Self:
+        """The same release, each estimate pulled towards 0 as far as it is probably noise: free.
+
+        Args:
+            prior: (V,) public values to which the true ones may be proportional; pulled towards these
+                instead of 0.
+
+        Raises:
+            ParameterError: if the prior has another length, or is not above 0.
+
+        An empirical-Bayes rule: :func:`dpgrain.statistics.postprocess.shrink`. The standard errors are
+        those of the fitted law of true values, no longer those of the noise. For counts and sums of
+        what cannot be negative.
+        """
+        estimate, error = postprocess.shrink(self.estimate, self.std_error, prior, noise=self.noise)
+        return self._processed("shrunk", estimate, error, nonnegative=True)
+
+    def consistent(self, total: float | None = None) -> Self:
+        """The same release with the nearest estimates that are not negative and add up: free of charge.
+
+        Args:
+            total: a public total; by default the estimates' own.
+
+        Raises:
+            ParameterError: if the total is negative.
+        """
+        estimate = postprocess.consistent(self.estimate, self.std_error, total)
+        return self._processed("consistent", estimate, self.std_error, nonnegative=True)
+
+    def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
+        """Both releases, combined so that the parts add up to the totals: free of charge.
+
+        Args:
+            totals: a release of the same statistic by some of this one's keys, such as counts by item
+                where this one's are by item and month. Every group of it must have parts here, and
+                every part its total.
+
+        Returns:
+            This release and the totals, each with smaller standard errors than before.
+
+        Raises:
+            ParameterError: if the keys do not fit, or a group is missing.
+        """
+        group = self.groups.codes_in(totals.groups)
+        parts, parts_sd, whole, whole_sd = postprocess.reconcile(
+            self.estimate, self.std_error, totals.estimate, totals.std_error, group
+        )
+        return (
+            self._processed("reconciled", parts, parts_sd),
+            totals._processed("reconciled", whole, whole_sd),
+        )
+
+    def _processed(
+        self, how: str, estimate: FloatArray, std_error: FloatArray, nonnegative: bool = False
+    ) -> Self:
+        done = self.asked.get("post-processing")
+        return replace(
+            self,
+            estimate=estimate,
+            std_error=std_error,
+            nonnegative=nonnegative,
+            asked={**self.asked, "post-processing": f"{done}, {how}" if done else how},
+        )
 
     def order_loss(self, truth: ArrayLike, gamma: float) -> int:
         """The number of pairs whose order is wrong: for research, since it needs the truth.

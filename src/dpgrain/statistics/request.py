@@ -10,11 +10,17 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain import accounting, noise as sampling
-from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, Selection
+from dpgrain.accounting import (
+    BoundedRange,
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    Selection,
+    calibrate_bounded_range,
+)
 from dpgrain.budgets import charge
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
@@ -29,6 +35,7 @@ from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
     Source,
     discrete_laplace,
+    gumbel_order,
     raised,
     rounded_gaussian,
     source_of,
@@ -133,6 +140,14 @@ class Request:
             # Nothing to choose where it is known what a record adds.
             known = 1.0 if measure is None else measure.record_norm.get(norm)
             rule = rule if known is None else known
+        if blocks.block == "record" and measure is not None and measure.corners > 1:
+            least = measure.record_norm[norm]
+            if not isinstance(rule, AutoClip) and rule < least and not measure.net:
+                # A record's coordinates are cut off one by one, which bounds their norm only then.
+                raise ParameterError(
+                    f"clip must be at least {least:.6g} for Record(), the norm of what one record adds; "
+                    "leave clip out."
+                )
         if indicator and blocks.alone and clip == "auto":
             # One count of 1.
             rule = 1.0
@@ -157,7 +172,8 @@ class Request:
         )
         if request.domain.selected and noise == "laplace":
             raise ParameterError(
-                "domain must be given under Laplace noise: unknown items are selected with Gaussian noise."
+                "domain must be given under Laplace noise: unknown items are selected with Gaussian "
+                "noise."
             )
         return request
 
@@ -228,7 +244,7 @@ class Request:
         if self.best is None:
             return self._planned(self.epsilon, self.delta)
         part = self.delta / 2
-        chosen = accounting.calibrate_bounded_range(
+        chosen = calibrate_bounded_range(
             self.epsilon / 2, part, count=self.best, level=self.unit.level, relation=self.relation
         )
         unit = OWN_UNIT[self.unit.level]
@@ -494,7 +510,7 @@ def _selected(engine: Engine, request: Request, source: Source) -> Groups:
 def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     """The public groups with the most users, by one-shot Gumbel noise; the best first."""
     event = request.plan.select
-    assert isinstance(event, accounting.BoundedRange)  # noqa: S101 - a plan chooses wherever a number is asked for
+    assert isinstance(event, BoundedRange)  # noqa: S101 - a plan chooses wherever a number is asked for
     groups, cells = request.public or (Groups.of((), ()), None)
     assert cells is not None  # noqa: S101 - asked for with a public domain only
     groups = groups.filter(cells.codes >= 0)
@@ -502,7 +518,7 @@ def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     blocks = Blocks("record" if request.table.user is None else "user")
     data = Contributions(engine, blocks, groups, Cells.of(blocks, groups, public=True))
     counts = whole_counts(data, len(groups))
-    order = sampling.gumbel_order(counts, 1 / event.epsilon, event.count, source=source)
+    order = gumbel_order(counts, 1 / event.rate, event.count, source=source)
     return data.dictionary.groups.take(order)
 
 
@@ -545,7 +561,7 @@ def _range(
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = (sums + noise_of(event, scale, source)) * float(grid.step[0])
+    noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
     return rule.choose(noisy, noise_sd(event))
 
 
@@ -591,9 +607,7 @@ def _alignment(
     fell on one coordinate; it is estimated from above by one standard deviation.
     """
     assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
-    grid = Grid(
-        np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm
-    )
+    grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
     sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])

@@ -10,9 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain import _validate, accounting
-from dpgrain import noise as sampling
-from dpgrain.accounting import Selection, calibrate_gaussian
+from dpgrain import _validate
+from dpgrain.accounting import (
+    Selection,
+    TruncatedGeometric,
+    calibrate_gaussian,
+    calibrate_truncated_geometric,
+)
 from dpgrain.budgets import charge
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
@@ -21,7 +25,13 @@ from dpgrain.data.kernel import Grid
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
-from dpgrain.noise import RandomState, raised, rounded_gaussian, source_of
+from dpgrain.noise import (
+    RandomState,
+    raised,
+    rounded_gaussian,
+    source_of,
+    truncated_geometric,
+)
 from dpgrain.progress import Progress
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
@@ -75,8 +85,8 @@ def top(
               counts, |W|^(−1/2) for each of the |W| items of a unit, and publishes their counts
               with the rest of the budget (best where a unit holds several);
             - public items: ``"gaussian"`` or ``"laplace"`` noise on every count; ``"gumbel"`` chooses
-              the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items a
-              unit holds, and counts them with the rest of the budget.
+              the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items
+              a unit holds, and counts them with the rest of the budget.
         counts: with unknown items and ``"gaussian"``: False spends all on selecting; estimates are
             then the weighted counts.
         clip: the norm to which a unit's items are clipped where they are counted after selection.
@@ -194,11 +204,11 @@ def _unknown(
     return _names(request, _weighted(request, most), random_state, progress)
 
 
-def _truncated_event(request: Request, most: int) -> Any:
+def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
     contribution = request.blocks.contribution(
         items=None, cells=None, single=request.blocks.alone, norm="l2"
     )
-    return accounting.calibrate_truncated_geometric(
+    return calibrate_truncated_geometric(
         request.epsilon,
         request.delta,
         contribution=contribution,
@@ -250,13 +260,11 @@ def _truncated(
     with _held(request, promise, progress) as data:
         groups = data.dictionary.groups
         sums = whole_counts(data, most or 1, max_items=most)
-    noisy = sums + sampling.truncated_geometric(
-        event.epsilon, event.cutoff, sums.size, source=source
-    )
+    noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
     # What nobody holds is at most the cutoff away from 0 and never passes.
     passed = (sums > 0) & (noisy > event.cutoff)
     size = int(passed.sum())
-    decay = math.exp(-event.epsilon)
+    decay = math.exp(-event.rate)
     return _sorted(
         Histogram(
             groups.filter(passed),
@@ -292,7 +300,7 @@ def _names(
     return _sorted(
         Histogram(
             groups.filter(passed),
-            noisy[passed] * step,
+            np.asarray(noisy[passed] * step, dtype=np.float64),
             np.full(size, event.noise_multiplier),
             np.ones(size),
             promise,
