@@ -18,6 +18,7 @@ from scipy.special import ndtr
 
 from dpgrain.accounting import (
     ApproximateDP,
+    BoundedRange,
     Compose,
     Contribution,
     Event,
@@ -26,6 +27,7 @@ from dpgrain.accounting import (
     Loss,
     PureDP,
     Selection,
+    TruncatedGeometric,
     calibrate_gaussian,
     calibrate_laplace,
     gaussian_delta,
@@ -221,7 +223,7 @@ def test_epsilon_and_delta_of_a_loss_invert_each_other(
 
 def test_losses_add() -> None:
     one, two = Loss(3.0, 0.25, 1e-3), Loss(4.0, 0.5, 1e-4)
-    assert one + two == two + one == Loss(5.0, 0.75, 1e-3 + 1e-4)
+    assert one + two == two + one == Loss(5.0, 0.75, 1e-3 + 1e-4, (0.25**2 + 0.5**2) / 2)
     assert one + Loss() == one
     assert (Loss(leak=0.7) + Loss(leak=0.7)).leak == 1.0
 
@@ -249,6 +251,8 @@ EVENTS: list[Event] = [
     Laplace(2.0),
     Laplace(2.0, Contribution(norm="l1", coordinates="signed", cells=9), count=2),
     Selection(4.0, threshold=30.0, max_items=3),
+    TruncatedGeometric(1.0, cutoff=20, max_items=3),
+    BoundedRange(0.1, count=9),
     ApproximateDP(0.5, 1e-7, "element", "replace", count=3),
     PureDP(0.5, level="element"),
 ]

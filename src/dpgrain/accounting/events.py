@@ -20,7 +20,10 @@ from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.loss import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+
+# What the rounding of a probability, and of the scale of the noise behind it, may amount to.
+_ROUNDING = 2.0**-36
 
 
 class Event(ABC):
@@ -232,7 +235,9 @@ class Laplace(Event):
         self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
     ) -> Loss:
         moved = self.contribution.sensitivity(units, relation, unit)
-        return Loss(pure=self.count * moved / self.noise_multiplier)
+        one = moved / self.noise_multiplier
+        pure = self.count * moved / self.noise_multiplier
+        return Loss(pure=pure, rho=self.count * one * one / 2)
 
 
 @dataclass(frozen=True)
@@ -279,7 +284,7 @@ class Selection(Event):
 
     def _named(self, units: int, unit: Unit | None) -> float:
         """The probability that an item held only by the changed units is named."""
-        blocks = self._changed_blocks(units, unit)
+        blocks = _changed_blocks(self.contribution, units, unit)
         if math.isinf(blocks):
             return 1.0
         several_people = units > 1 and unit_level(unit, self.contribution.block) == "user"
@@ -292,23 +297,24 @@ class Selection(Event):
         single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
         return -math.expm1(blocks * math.log1p(-single)) if single < 1 else 1.0
 
-    def _changed_blocks(self, units: int, unit: Unit | None) -> float:
-        """How many blocks of one data set may vanish or appear."""
-        own, asked = self.contribution.block, unit_level(unit, self.contribution.block)
-        bounds = [self.contribution.max_elements, self.contribution.cells]
-        if own == "element" and asked == "user":
-            bounds.append(unit.max_elements if isinstance(unit, User) else None)
-            known = [m for m in bounds if m is not None]
-            return units * min(known) if known else math.inf
-        if own == "record" and asked != "record":
-            return math.inf
-        if own == "element" and asked == "record":
-            # A replaced record leaves one block and enters another.
-            return 2 * units
-        return units
-
     def _passes(self, value: float) -> float:
         return float(ndtr((value - self.threshold) / self.noise_multiplier))
+
+
+def _changed_blocks(contribution: Contribution, units: int, unit: Unit | None) -> float:
+    """How many blocks of one data set may vanish or appear."""
+    own, asked = contribution.block, unit_level(unit, contribution.block)
+    bounds = [contribution.max_elements, contribution.cells]
+    if own == "element" and asked == "user":
+        bounds.append(unit.max_elements if isinstance(unit, User) else None)
+        known = [m for m in bounds if m is not None]
+        return units * min(known) if known else math.inf
+    if own == "record" and asked != "record":
+        return math.inf
+    if own == "element" and asked == "record":
+        # A replaced record leaves one block and enters another.
+        return 2 * units
+    return units
 
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
@@ -319,6 +325,164 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
     t = np.arange(1, max_items + 1, dtype=np.float64)
     log_none = t * log_ndtr((threshold - 1 / np.sqrt(t)) / noise_multiplier)
     return float(-np.expm1(log_none.min()))
+
+
+@dataclass(frozen=True)
+class TruncatedGeometric(Event):
+    """Items published with their counts, because these passed a cutoff with noise that never does.
+
+    Each block adds 1 to the counts of at most ``max_items`` items. The counts of the items that anybody
+    holds get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}; what is above the cutoff is
+    published, items and noisy counts. This names an item with the largest probability that any
+    mechanism with the same ε and δ for one holder can give it.
+
+    Args:
+        rate: ε for one count that changes by one.
+        cutoff: the largest noise; an item is published if its noisy count is above it.
+        max_items: the most items that one block adds to.
+        contribution: how blocks enter the counts.
+
+    Formal guarantee: (rate, P(X = cutoff))-DP for one count that changes by one. Source: Desfontaines,
+    Voss, Gipson & Mandayam 2022; docs/theory.md, "Truncated noise".
+
+    >>> event = TruncatedGeometric(1.0, cutoff=11)
+    >>> round(event.epsilon(1e-5), 4), round(event.passes(12), 2)
+    (1.0, 0.73)
+    """
+
+    rate: float
+    cutoff: int
+    max_items: int = 1
+    contribution: Contribution = field(default_factory=Contribution)
+
+    def __post_init__(self) -> None:
+        _validate.positive(rate=self.rate)
+        _validate.integer(minimum=1, cutoff=self.cutoff)
+        _validate.integer(minimum=1, max_items=self.max_items)
+
+    @property
+    def level(self) -> Level:
+        return self.contribution.block
+
+    def passes(self, count: int) -> float:
+        """The probability that an item with this count is published.
+
+        Args:
+            count: how many blocks add to it, at least 0.
+        """
+        if count <= self.cutoff + 1:
+            return self._tail(self.cutoff + 1 - count)
+        return 1 - self._tail(count - self.cutoff)
+
+    def _tail(self, value: int) -> float:
+        """P(X ≥ value) for value ≥ 0."""
+        if value > self.cutoff:
+            return 0.0
+        # (q^v − q^{k+1})/(1 + q − 2q^{k+1}), q = e^{−rate}, without cancellation.
+        past = -math.expm1(-self.rate * (self.cutoff + 1 - value))
+        below = -math.expm1(-self.rate * (self.cutoff + 1))
+        inside = -math.exp(-self.rate) * math.expm1(-self.rate * self.cutoff)
+        return math.exp(-self.rate * value) * past / (below + inside)
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        changes = self._changes(units, relation, unit)
+        if math.isinf(changes):
+            return Loss(pure=math.inf)
+        piled = self._piled(units, changes, unit)
+        # An item that changes by j costs (j·rate, passes(j)); no more than the best ratio for each
+        # change, which is found before the law of X ends.
+        ends = min(piled, 2 * self.cutoff + 1)
+        leak = changes * max(self.passes(j) / j for j in range(1, ends + 1))
+        return Loss(
+            pure=changes * self.rate,
+            leak=min(leak * (1 + _ROUNDING), 1.0),
+            rho=changes * piled * self.rate * self.rate / 2,
+        )
+
+    def _changes(self, units: int, relation: Relation, unit: Unit | None) -> float:
+        """By how much the counts change, all items together."""
+        own, asked = self.contribution.block, unit_level(unit, self.contribution.block)
+        one = self.contribution.coordinates == "one"
+        items = 1 if one else self.max_items
+        # A block is a vector of l1 norm at most max_items; nothing but that is used.
+        blocks = dataclasses.replace(
+            self.contribution,
+            coordinates="one" if one else "nonnegative",
+            norm="l1",
+            record_size=math.inf,
+        )
+        changes = items * blocks.sensitivity(units, relation, unit)
+        if asked == "record" and own != "record":
+            steps = 2 * units if relation == "replace" and own == "element" else units
+            # A record takes one item out of the block's first ones and lets another in; the last one
+            # of an element also makes room for another element.
+            if self.contribution.max_elements is None:
+                changes = min(changes, steps * (1 if one else 2))
+            elif own == "element":
+                changes = min(changes, steps * (1 + items))
+        return changes
+
+    def _piled(self, units: int, changes: float, unit: Unit | None) -> int:
+        """The most by which the count of one item changes."""
+        own, asked = self.contribution.block, unit_level(unit, self.contribution.block)
+        if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):
+            # A person has an item in one block at most.
+            piled: float = units if asked == "user" else 1
+        else:
+            piled = _changed_blocks(self.contribution, units, unit)
+        return int(min(piled, changes))
+
+
+@dataclass(frozen=True)
+class BoundedRange(Event):
+    """The best items of a public domain, chosen by their noisy numbers of holders.
+
+    Every item of the domain has a score, the number of distinct users who hold it (of records, where
+    the level is the record); Gumbel noise of scale 1/rate is added to each, and the names of the
+    ``count`` largest are published in their order. One person moves each score by at most one however
+    many items are held, so that an element costs as much as the
+    whole user. For that no item that a user holds may be left out of the scores.
+
+    Args:
+        rate: ε for one choice, under ``zero_out``.
+        count: how many items are chosen.
+        level: the unit that the release protects.
+
+    Formal guarantee: ``count`` adaptive choices of rate-bounded range under ``zero_out``, where all
+    scores move one way, of twice that under ``replace``: count·rate-DP and count·rate²/8-zCDP.
+    Source: Durfee & Rogers 2019, Dong, Durfee & Rogers 2020; docs/theory.md, "Choosing the best items".
+
+    >>> event = BoundedRange(0.1, count=100)
+    >>> round(event.epsilon(), 9), round(event.epsilon(1e-6), 3)
+    (10.0, 2.419)
+    """
+
+    rate: float
+    count: int = 1
+    level: Level = "user"
+
+    def __post_init__(self) -> None:
+        _validate.positive(rate=self.rate)
+        _validate.integer(minimum=1, count=self.count)
+        _validate.one_of(LEVELS, level=self.level)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the Gumbel noise."""
+        # The division is rounded: towards more noise.
+        return (1 / self.rate) * (1 + 2.0**-51)
+
+    def loss(
+        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+    ) -> Loss:
+        asked = unit_level(unit, self.level)
+        if self.level == "record" and asked != "record":
+            return Loss(pure=math.inf)
+        moved = units if asked == "user" or self.level == "record" else 1
+        spread = self.rate * moved * (1 if relation == "zero_out" else 2)
+        return Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
 
 
 @dataclass(frozen=True)
@@ -357,15 +521,16 @@ class ApproximateDP(Event):
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
+        pure, rho = self.count * steps * epsilon, self.count * (steps * epsilon) ** 2 / 2
         if self.guaranteed_delta == 0:
-            return Loss(pure=self.count * steps * epsilon)
+            return Loss(pure=pure, rho=rho)
         # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.
         grown = steps
         if epsilon > 0:
             last = math.exp(min((steps - 1) * epsilon, 700))
             grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon)
         leak = min(self.count * self.guaranteed_delta * grown, 1.0)
-        return Loss(pure=self.count * steps * epsilon, leak=leak)
+        return Loss(pure=pure, leak=leak, rho=rho)
 
     def _steps(self, units: int, relation: Relation, unit: Unit | None) -> float:
         """How many moves of the stated unit and relation lead from one data set to the other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mpmath
@@ -15,6 +16,10 @@ from dpgrain.noise.inversion import FloatArray, IntArray, sample
 from dpgrain.noise.sources import Source, SystemSource
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
+# The least share of draws that a truncated law may keep, about.
+_LEAST_KEPT = 2.0**-10
+# Draws at a time, of which some are thrown away.
+_DRAWS = 1 << 20
 
 
 class _RoundedGaussian:
@@ -80,6 +85,45 @@ def discrete_laplace(
     (2,)
     """
     return sample(_DiscreteLaplace(), _scales(scale, size), source or SystemSource())
+
+
+def truncated_geometric(
+    epsilon: float, cutoff: int, size: int, *, source: Source | None = None
+) -> IntArray:
+    """Draw from P(x) ∝ exp(−ε|x|) on the integers from −cutoff to cutoff, exactly.
+
+    Args:
+        epsilon: the rate ε of the law, in (2^-40, 2^30).
+        cutoff: the largest value, with ε·cutoff ≥ 2^-10.
+        size: the number of samples.
+        source: random bits; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: added to integer counts of which one changes by one it is (ε, P(X = cutoff))-DP.
+    The law is exact: draws of the discrete Laplace law beyond the cutoff are drawn again, and the
+    scale 1/ε is rounded up. Source: docs/theory.md, "Truncated noise".
+
+    >>> bool(abs(truncated_geometric(0.5, 4, 100)).max() <= 4)
+    True
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    cutoff = _validate.integer(minimum=1, cutoff=cutoff)
+    out = np.empty(_validate.integer(minimum=0, size=size), dtype=np.int64)
+    if epsilon * cutoff < _LEAST_KEPT:
+        # Nearly all draws would be thrown away.
+        raise ParameterError(f"cutoff must be at least 2^-10/epsilon, not {cutoff!r}.")
+    scale = raised(1 / epsilon)
+    # More than are missing, on average, for the share ε·cutoff or more of draws that are kept.
+    share, filled = min(epsilon * cutoff, 1.0) / 2, 0
+    while filled < out.size:
+        tries = min(math.ceil((out.size - filled) / share), _DRAWS)
+        drawn = discrete_laplace(scale, tries, source=source)
+        kept = drawn[np.abs(drawn) <= cutoff][: out.size - filled]
+        out[filled : filled + kept.size] = kept
+        filled += kept.size
+    return out
 
 
 def raised(scale: FloatArray | float) -> FloatArray:

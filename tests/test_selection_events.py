@@ -1,0 +1,684 @@
+"""Published counts with truncated noise, and chosen items, against exact enumeration.
+
+No bound is taken from the proofs: laws are enumerated, neighbours are searched for among tables, and
+the divergence of what is published is compared with what the event claims.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpgrain.accounting import (
+    ApproximateDP,
+    BoundedRange,
+    Compose,
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    Loss,
+    TruncatedGeometric,
+    calibrate_bounded_range,
+    calibrate_truncated_geometric,
+    gaussian_delta,
+)
+from dpgrain.accounting.zcdp import zcdp_delta, zcdp_epsilon
+from dpgrain.errors import ParameterError
+from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+
+EPSILONS = [0.0, 0.1, 0.35, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0]
+# Room for the rounding of the enumeration itself.
+ROUNDING = 1e-12
+
+Law = Mapping[Any, float]
+
+
+def truncated(rate: float, cutoff: int) -> dict[int, float]:
+    """The law of the noise."""
+    weights = {x: math.exp(-rate * abs(x)) for x in range(-cutoff, cutoff + 1)}
+    total = math.fsum(weights.values())
+    return {x: weight / total for x, weight in weights.items()}
+
+
+def hockey_stick(p: Law, q: Law, gamma: float) -> float:
+    return math.fsum(max(mass - gamma * q.get(x, 0.0), 0.0) for x, mass in p.items())
+
+
+def product(laws: Iterable[Law]) -> Law:
+    joint: dict[Any, float] = {(): 1.0}
+    for law in laws:
+        joint = {(*x, y): p * q for x, p in joint.items() for y, q in law.items()}
+    return joint
+
+
+# What is published of one item.
+
+
+def published(count: int, rate: float, cutoff: int, passes: int | None = None) -> Law:
+    """What is seen of an item: its noisy count if that is above ``passes``, else nothing."""
+    passes = cutoff if passes is None else passes
+    if count == 0:
+        return {None: 1.0}
+    law: dict[Any, float] = defaultdict(float)
+    for x, p in truncated(rate, cutoff).items():
+        law[count + x if count + x > passes else None] += p
+    return law
+
+
+def published_delta(
+    before: Sequence[int], after: Sequence[int], epsilon: float, publish: Callable[[int], Law]
+) -> float:
+    """The larger δ of the two orders."""
+    p, q = (product(map(publish, counts)) for counts in (before, after))
+    gamma = math.exp(epsilon)
+    return max(hockey_stick(p, q, gamma), hockey_stick(q, p, gamma))
+
+
+# Neighbouring counts, and in how many changes of one person they are reached.
+MOVES = [
+    pytest.param((0,), (1,), 1, "zero_out", 1, id="a first holder"),
+    pytest.param((4,), (5,), 1, "zero_out", 1, id="one more holder"),
+    pytest.param((9,), (8,), 1, "zero_out", 1, id="one holder less, far above the cutoff"),
+    pytest.param((0, 0, 0), (1, 1, 1), 1, "zero_out", 3, id="three items that nobody else holds"),
+    pytest.param((3, 0, 8), (4, 1, 9), 1, "zero_out", 3, id="three items"),
+    pytest.param((1, 0), (0, 1), 1, "replace", 1, id="a move to another item"),
+    pytest.param((9, 8), (8, 9), 1, "replace", 1, id="a move far above the cutoff"),
+    pytest.param((1, 1, 0, 0), (0, 0, 1, 1), 1, "replace", 2, id="a move of two items"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "units", "relation", "items"), MOVES)
+@pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 4), (0.4, 3), (2.0, 2)])
+def test_what_is_published_keeps_the_claim(
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    units: int,
+    relation: Relation,
+    items: int,
+    rate: float,
+    cutoff: int,
+) -> None:
+    event = TruncatedGeometric(rate, cutoff, items)
+
+    def publish(count: int) -> Law:
+        return published(count, rate, cutoff)
+
+    for epsilon in [*EPSILONS, items * rate]:
+        claim = event.delta(epsilon, units=units, relation=relation)
+        assert published_delta(before, after, epsilon, publish) <= claim + ROUNDING
+
+
+def test_users_who_pile_up_on_an_item_keep_the_claim_and_nearly_attain_it() -> None:
+    event = TruncatedGeometric(0.7, 6, contribution=Contribution(block="user"))
+    for users, start in itertools.product((1, 2, 3, 5, 9), (0, 1, 20)):
+        claim = event.loss(users)
+        for epsilon in [*EPSILONS, claim.pure]:
+            found = published_delta(
+                (start,), (start + users,), epsilon, lambda count: published(count, 0.7, 6)
+            )
+            assert found <= claim.delta(epsilon) + ROUNDING
+        if users <= 6:
+            # Exactly what the group formula gives.
+            group = event.passes(1) * math.expm1(users * 0.7) / math.expm1(0.7)
+            assert claim.leak == pytest.approx(group, rel=1e-9)
+            found = published_delta(
+                (0,), (users,), claim.pure, lambda count: published(count, 0.7, 6)
+            )
+            assert found == pytest.approx(claim.leak, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("bug", "before", "after"),
+    [
+        (lambda c: published(c, 1.0, 4, passes=3), (0,), (1,)),
+        (lambda c: published(c, 2.0, 4), (4,), (5,)),
+        (lambda c: published(c, 1.0, 3), (0,), (1,)),
+        # The noisy count must not be published where only the name was to be.
+        (lambda c: {c + 4: 1.0} if c > 1 else published(c, 1.0, 4), (4,), (5,)),
+    ],
+    ids=["at the cutoff, too", "half the noise", "a lower cutoff", "the count without noise"],
+)
+def test_a_wrong_mechanism_is_caught(
+    bug: Callable[[int], Law], before: tuple[int, ...], after: tuple[int, ...]
+) -> None:
+    event = TruncatedGeometric(1.0, 4)
+    assert published_delta(before, after, 1.0, bug) > event.delta(1.0) * 1.5
+
+
+# How often an item passes: the optimal rule.
+
+
+def optimal_passes(count: int, epsilon: float, delta: float) -> float:
+    """The largest probability that an (ε, δ)-DP rule can give (Desfontaines et al. 2022)."""
+    passes = 0.0
+    for _ in range(count):
+        other = 1 - math.exp(-epsilon) * (1 - passes - delta)
+        passes = min(math.exp(epsilon) * passes + delta, other, 1.0)
+    return passes
+
+
+@pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 11), (0.1, 60), (2.5, 3), (0.01, 400)])
+def test_an_item_passes_as_often_as_under_the_optimal_rule(rate: float, cutoff: int) -> None:
+    event = TruncatedGeometric(rate, cutoff)
+    law = truncated(rate, cutoff)
+    delta = law[cutoff]
+    for count in range(2 * cutoff + 4):
+        passes = math.fsum(p for x, p in law.items() if count > 0 and count + x > cutoff)
+        assert event.passes(count) == pytest.approx(passes, rel=1e-11, abs=1e-15)
+        optimal = optimal_passes(count, rate, delta)
+        assert event.passes(count) == pytest.approx(optimal, rel=1e-9, abs=1e-12)
+
+
+def test_whole_cutoffs_cost_less_than_one_holder() -> None:
+    for epsilon, delta in itertools.product((0.1, 0.5, 1.0, 3.0), (1e-4, 1e-5, 1e-9)):
+        event = calibrate_truncated_geometric(epsilon, delta)
+        for count in range(1, 2 * event.cutoff + 3):
+            assert event.passes(count) <= optimal_passes(count, epsilon, delta) + 1e-12
+            # The tail that a lower cutoff would cut off is at most δ.
+            assert event.passes(count + 1) >= optimal_passes(count, epsilon, delta) - delta
+
+
+def test_the_published_figures() -> None:
+    assert [round(optimal_passes(c, 1.0, 1e-5), 2) for c in (11, 12)] == [0.35, 0.76]
+    event = calibrate_truncated_geometric(1.0, 1e-5)
+    assert (event.rate, event.cutoff) == (1.0, 11)
+    assert [round(event.passes(c), 3) for c in (10, 11, 12, 13)] == [0.099, 0.269, 0.731, 0.901]
+    law = truncated(1.0, 11)
+    variance = math.fsum(x * x * p for x, p in law.items())
+    # The Gaussian for counts alone has 3.73 for the same budget.
+    assert math.sqrt(variance) == pytest.approx(1.357, abs=1e-3)
+
+
+# The claim for any change of the counts: exact divergences by counting log ratios, which are
+# multiples of the rate.
+
+
+@cache
+def log_ratios(rate: float, cutoff: int, moved: int) -> dict[int | None, float]:
+    """The law of the log ratio, in rates, of noise against noise moved by so much; None: infinite."""
+    law: dict[int | None, float] = defaultdict(float)
+    for x, p in truncated(rate, cutoff).items():
+        law[abs(x - moved) - abs(x) if abs(x - moved) <= cutoff else None] += p
+    return law
+
+
+@cache
+def joint_log_ratios(rate: float, cutoff: int, moves: tuple[int, ...]) -> dict[int | None, float]:
+    if not moves:
+        return {0: 1.0}
+    law: dict[int | None, float] = defaultdict(float)
+    rest = joint_log_ratios(rate, cutoff, moves[1:])
+    one = log_ratios(rate, cutoff, moves[0])
+    for (x, p), (y, q) in itertools.product(rest.items(), one.items()):
+        law[None if x is None or y is None else x + y] += p * q
+    return law
+
+
+def moved_delta(rate: float, cutoff: int, moves: tuple[int, ...], epsilon: float) -> float:
+    """δ at any real ε of noisy counts that move by so much, all of them seen."""
+    law = joint_log_ratios(rate, cutoff, moves)
+    return math.fsum(
+        p if x is None else p * max(-math.expm1(epsilon - rate * x), 0.0) for x, p in law.items()
+    )
+
+
+def reference(loss: Loss, epsilon: float) -> float:
+    """The first curve of a loss, for negative ε too: randomised response, and the leak."""
+    gamma, odds = math.exp(epsilon), math.exp(loss.pure)
+    if gamma <= 1 / odds:
+        return 1 - gamma + loss.leak
+    return max(odds - gamma, 0.0) / (1 + odds) + loss.leak
+
+
+@pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 2), (0.3, 3), (0.05, 30)])
+@pytest.mark.parametrize("moves", [(1,), (3,), (1, 1), (2, 1, 1), (7,), (1,) * 8, (4, 4)], ids=str)
+def test_the_loss_bounds_the_divergence_at_every_gamma(
+    rate: float, cutoff: int, moves: tuple[int, ...]
+) -> None:
+    """Section 7 of the theory composes bounds at every γ ≥ 0, not only at γ ≥ 1."""
+    parts = (Loss(pure=j * rate, leak=TruncatedGeometric(rate, cutoff).passes(j)) for j in moves)
+    loss = sum(parts, Loss())
+    for epsilon in [*EPSILONS, *(-e for e in EPSILONS), loss.pure]:
+        exact = moved_delta(rate, cutoff, moves, epsilon)
+        assert exact <= reference(loss, epsilon) + ROUNDING
+        if epsilon >= 0:
+            assert exact <= loss.delta(epsilon) + ROUNDING
+
+
+# A search among tables for neighbours that break the claim.
+
+Row = tuple[int, int, int]  # user, column, item
+
+
+def counts_of(
+    rows: Sequence[Row], contribution: Contribution, max_items: int, *, single: bool
+) -> Counter[int]:
+    """The counts, by a plain implementation of the rules."""
+
+    def cell(row: Row) -> int:
+        if contribution.layout == "shared":
+            return row[1]
+        return row[2] if single else row[2] // 4
+
+    counts: Counter[int] = Counter()
+    if contribution.block == "record":
+        counts.update(row[2] for row in rows)
+        return counts
+    blocks: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        blocks[row[0]][cell(row)].add(row[2])
+    for cells in blocks.values():
+        # The public order is that of the numbers.
+        kept = sorted(cells)[: contribution.max_elements]
+        if contribution.block == "element":
+            for c in kept:
+                counts.update(sorted(cells[c])[:max_items])
+        else:
+            counts.update(sorted(set().union(*(cells[c] for c in kept)))[:max_items])
+    return counts
+
+
+def neighbour(
+    rng: np.random.Generator,
+    rows: list[Row],
+    level: Level,
+    relation: Relation,
+    units: int,
+    contribution: Contribution,
+    *,
+    single: bool,
+) -> list[Row]:
+    """Another table that differs in so many units of one person, or in so many users."""
+
+    def cell(row: Row) -> int:
+        if contribution.layout == "shared":
+            return row[1]
+        return row[2] if single else row[2] // 4
+
+    def random_row(user: int) -> Row:
+        return user, int(rng.integers(3)), int(rng.integers(12))
+
+    own = [row for row in rows if row[0] == 0]
+    new: list[Row] = []
+    if level == "record":
+        gone = [own[i] for i in rng.permutation(len(own))[:units]]
+        if relation == "replace":
+            new = [random_row(0) for _ in gone]
+    elif level == "element":
+        # Cells that are empty in one of the tables count, too.
+        every = sorted({cell((0, column, item)) for column in range(3) for item in range(12)})
+        held = sorted({cell(row) for row in own})
+        chosen = set(rng.permutation(held if relation == "zero_out" else every)[:units].tolist())
+        gone = [row for row in own if cell(row) in chosen]
+        if relation == "replace":
+            new = [row for row in (random_row(0) for _ in range(8)) if cell(row) in chosen]
+    else:
+        gone = [row for row in rows if row[0] < units]
+        if relation == "replace":
+            new = [random_row(user) for user in range(units) for _ in range(6)]
+    rest = Counter(rows) - Counter(gone)
+    return [*rest.elements(), *new]
+
+
+CASES: list[tuple[Contribution, int, bool]] = [
+    (Contribution(block="record"), 1, False),
+    (Contribution(coordinates="one"), 1, True),
+    (Contribution(coordinates="one", max_elements=2), 1, True),
+    (Contribution(coordinates="one", cells=12), 1, True),
+    *(
+        (Contribution(block, layout, max_elements=most), items, False)
+        for block in ("element", "user")
+        for layout in ("disjoint", "shared")
+        for most in (None, 2)
+        for items in (1, 2, 3)
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("level", ["record", "element", "user"])
+def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None:
+    rng = np.random.default_rng(5)
+    unit = OWN_UNIT[level]
+    rate, cutoff = 0.5, 3
+    attained = searched = 0
+    for (contribution, items, single), units in itertools.product(CASES, (1, 2, 3)):
+        event = TruncatedGeometric(rate, cutoff, items, contribution)
+        claim = event.loss(units, relation, unit)
+        if math.isinf(claim.pure):
+            continue
+        searched += 1
+        patterns: set[tuple[int, ...]] = set()
+        for _ in range(60):
+            rows = [
+                (int(user), int(column), int(item))
+                for user, column, item in zip(
+                    rng.integers(4, size=16),
+                    rng.integers(3, size=16),
+                    rng.integers(12, size=16),
+                    strict=True,
+                )
+            ]
+            other = neighbour(rng, rows, level, relation, units, contribution, single=single)
+            difference = counts_of(rows, contribution, items, single=single)
+            difference.subtract(counts_of(other, contribution, items, single=single))
+            patterns.add(tuple(sorted((abs(d) for d in difference.values() if d), reverse=True)))
+        largest = max(map(sum, patterns))
+        assert largest * rate <= claim.pure + ROUNDING, (contribution, items, units)
+        attained += largest * rate == pytest.approx(claim.pure)
+        for moves, epsilon in itertools.product(patterns, (0.0, 0.6, 1.5, claim.pure)):
+            found = moved_delta(rate, cutoff, moves, epsilon)
+            assert found <= claim.delta(epsilon) + ROUNDING, (contribution, items, units, moves)
+    assert searched >= 30
+    # The search is a good one: about half of the claims are attained.
+    assert attained >= 0.4 * searched
+
+
+def test_a_smaller_claim_would_be_broken() -> None:
+    """One element of a user-bounded block takes one item out and lets another in: two changes."""
+    contribution = Contribution(block="user")
+    rows: list[Row] = [(0, 0, 1), (0, 0, 2)]
+    before = counts_of(rows, contribution, 1, single=False)
+    after = counts_of(rows[1:], contribution, 1, single=False)
+    assert (dict(before), dict(after)) == ({1: 1}, {2: 1})
+    event = TruncatedGeometric(1.0, 5, 1, contribution)
+    assert event.loss(1, "zero_out", Record()).pure == 2.0
+    assert moved_delta(1.0, 5, (1, 1), 1.0) > 2 * event.delta(1.0, unit=User())
+
+
+@pytest.mark.parametrize(
+    ("contribution", "items", "unit", "relation", "units", "changes"),
+    [
+        (Contribution(), 1, None, "zero_out", 1, 1),
+        (Contribution(), 4, None, "zero_out", 3, 12),
+        (Contribution(), 4, None, "replace", 1, 8),
+        (Contribution(coordinates="one"), 1, None, "replace", 3, 3),
+        (Contribution(max_elements=5), 2, None, "zero_out", 1, 4),
+        (Contribution(max_elements=5), 2, User(), "zero_out", 1, 10),
+        (Contribution(max_elements=5), 2, User(), "replace", 2, 40),
+        (Contribution(), 2, User(max_elements=3), "zero_out", 1, 6),
+        (Contribution(), 2, User(), "zero_out", 1, math.inf),
+        (Contribution(), 3, Record(), "zero_out", 1, 2),
+        (Contribution(), 3, Record(), "replace", 1, 4),
+        (Contribution(max_elements=5), 3, Record(), "zero_out", 1, 4),
+        (Contribution(block="user"), 6, None, "zero_out", 2, 12),
+        (Contribution(block="user"), 6, None, "replace", 1, 12),
+        (Contribution(block="user"), 6, Element(), "zero_out", 1, 12),
+        (Contribution(block="user"), 6, Record(), "zero_out", 1, 2),
+        (Contribution(block="record"), 1, None, "zero_out", 4, 4),
+        (Contribution(block="record"), 1, None, "replace", 1, 2),
+        (Contribution(block="record"), 1, User(), "zero_out", 1, math.inf),
+    ],
+)  # fmt: skip
+def test_the_number_of_changes(
+    contribution: Contribution,
+    items: int,
+    unit: Unit | None,
+    relation: Relation,
+    units: int,
+    changes: float,
+) -> None:
+    event = TruncatedGeometric(0.5, 9, items, contribution)
+    assert event.loss(units, relation, unit).pure == 0.5 * changes
+
+
+# Calibration.
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("contribution", "items", "unit"),
+    [
+        (Contribution(coordinates="one"), 1, None),
+        (Contribution(), 3, None),
+        (Contribution(max_elements=40), 2, User()),
+        (Contribution(layout="shared", max_elements=3), 2, User()),
+        (Contribution(block="user"), 100, None),
+        (Contribution(block="record"), 1, None),
+    ],
+)
+def test_calibrated_counts_keep_the_promise_and_no_lower_cutoff_does(
+    contribution: Contribution, items: int, unit: Unit | None, relation: Relation
+) -> None:
+    for epsilon, delta in ((1.0, 1e-5), (0.1, 1e-9), (10.0, 1e-3)):
+        event = calibrate_truncated_geometric(
+            epsilon, delta, contribution=contribution, max_items=items, relation=relation, unit=unit
+        )
+        assert event.epsilon(delta, relation=relation, unit=unit) <= epsilon
+        if event.cutoff > 1:
+            lower = TruncatedGeometric(event.rate, event.cutoff - 1, items, contribution)
+            assert lower.epsilon(delta, relation=relation, unit=unit) > epsilon
+
+
+def test_many_items_cost_less_than_so_many_times_one() -> None:
+    event = calibrate_truncated_geometric(
+        1.0, 1e-5, max_items=100, contribution=Contribution(block="user")
+    )
+    assert event.rate > 2 / 100
+    assert event.cutoff < 600
+    # A hundredth of ε for each does not do with twice the cutoff.
+    assert TruncatedGeometric(0.01, 2 * event.cutoff, 100).epsilon(1e-5) > 1.0
+
+
+def test_what_nothing_bounds_is_refused() -> None:
+    with pytest.raises(ParameterError, match="bounded contribution"):
+        calibrate_truncated_geometric(1.0, 1e-5, unit=User())
+    wrong: Any
+    for wrong in ({"rate": 0.0}, {"cutoff": 0}, {"max_items": 0}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            TruncatedGeometric(**{"rate": 1.0, "cutoff": 3, **wrong})
+    for wrong in ({"rate": -1.0}, {"count": 0}, {"level": "group"}):
+        with pytest.raises(ParameterError, match=next(iter(wrong))):
+            BoundedRange(**{"rate": 1.0, **wrong})
+
+
+# Choosing items.
+
+
+def chosen(scores: Sequence[int], rate: float, count: int) -> Law:
+    """The law of the choice: one after the other, without replacement."""
+    law: dict[tuple[int, ...], float] = {}
+    for order in itertools.permutations(range(len(scores)), count):
+        left, mass = set(range(len(scores))), 1.0
+        for j in order:
+            mass /= math.fsum(math.exp(rate * (scores[i] - scores[j])) for i in left)
+            left.remove(j)
+        law[order] = mass
+    return law
+
+
+def worst_choice(
+    rate: float, count: int, moves: Iterable[tuple[int, ...]], epsilon: float
+) -> float:
+    """The largest δ over starting scores and moves, in both orders."""
+    gamma = math.exp(epsilon)
+    worst = 0.0
+    for move in moves:
+        for start in itertools.product((0, 3), repeat=len(move) - 1):
+            before = (0, *start)
+            after = tuple(a + b for a, b in zip(before, move, strict=True))
+            p, q = chosen(before, rate, count), chosen(after, rate, count)
+            worst = max(worst, hockey_stick(p, q, gamma), hockey_stick(q, p, gamma))
+    return worst
+
+
+def moves_of(relation: Relation, users: int = 1) -> list[tuple[int, ...]]:
+    steps = range(-users, 1) if relation == "zero_out" else range(-users, users + 1)
+    return list(itertools.product(steps, repeat=3))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("users", [1, 2])
+def test_no_scores_break_the_claim(relation: Relation, count: int, users: int) -> None:
+    for rate in (0.3, 1.0):
+        event = BoundedRange(rate, count)
+        moves = moves_of(relation, users)
+        ends = event.loss(users, relation).pure
+        for epsilon in (0.0, 0.2, ends / 2, 0.9 * ends, ends):
+            claim = event.delta(epsilon, units=users, relation=relation)
+            assert worst_choice(rate, count, moves, epsilon) <= claim + ROUNDING
+
+
+def test_wrong_choices_are_caught() -> None:
+    event = BoundedRange(0.5)
+    for relation in RELATIONS:
+        ends = event.epsilon(relation=relation)
+        # Half the noise.
+        assert worst_choice(1.0, 1, moves_of(relation), ends) > 0.01
+    # What moves both ways, billed as what moves one way.
+    assert worst_choice(0.5, 1, moves_of("replace"), event.epsilon()) > 0.01
+    # Users billed as one.
+    assert worst_choice(0.5, 1, moves_of("zero_out", 2), event.epsilon()) > 0.01
+
+
+def test_a_choice_costs_elements_what_it_costs_the_user() -> None:
+    event = BoundedRange(0.5, count=3, level="element")
+    for units in (1, 7):
+        assert event.loss(units) == event.loss(1, unit=User()) == event.loss(units, unit=Record())
+    assert event.loss(4, unit=User()).pure == pytest.approx(6.0)
+    # Where records are counted, a person may have any number.
+    records = BoundedRange(0.5, level="record")
+    assert records.loss(3).pure == 1.5
+    assert records.loss(1, unit=User()).pure == math.inf
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("count", [1, 10, 1000])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_calibrated_choices_keep_the_promise_and_spend_it(
+    relation: Relation, count: int, delta: float
+) -> None:
+    for epsilon in (0.01, 1.0, 20.0):
+        event = calibrate_bounded_range(epsilon, delta, count=count, relation=relation)
+        assert event.epsilon(delta, relation=relation) <= epsilon
+        more = BoundedRange(event.rate * (1 + 1e-9), count)
+        assert more.epsilon(delta, relation=relation) > epsilon * (1 - 1e-12)
+        assert 1 / event.scale <= event.rate
+
+
+# Composition: the exact worst case over adaptive choices.
+
+STEPS = 4
+
+
+def worst_composed(
+    rate: float, choices: int, epsilon: float, *, mu: float = 0.0, leaks: int = 0, leak: float = 0.0
+) -> float:
+    """The largest δ of adaptive choices of bounded range, then of (rate, leak)-DP parts and a Gaussian.
+
+    A choice of bounded range has log ratios t and t − rate at worst, and an adversary picks t each
+    time, here from multiples of rate/4. H_γ of the whole is Σ over outcomes of p·H_{γq/p}(rest).
+    """
+
+    @cache
+    def stick(left: int, offset: int) -> float:
+        """H_γ of what is left at ln γ = epsilon + offset·rate/4."""
+        if left == 0:
+            at = epsilon + offset * rate / STEPS
+            return gaussian_delta(at, mu) if mu else max(-math.expm1(at), 0.0)
+        best = 0.0
+        for t in range(1, STEPS) if left > leaks else [STEPS // 2]:
+            # The leaking parts have log ratios ±rate: twice the range.
+            up, down = (t, t - STEPS) if left > leaks else (STEPS, -STEPS)
+            ratio_up, ratio_down = (math.exp(rate * x / STEPS) for x in (up, down))
+            q = (1 - ratio_down) / (ratio_up - ratio_down)
+            p = ratio_up * q
+            rest = p * stick(left - 1, offset - up) + (1 - p) * stick(left - 1, offset - down)
+            best = max(best, rest if left > leaks else leak + (1 - leak) * rest)
+        return best
+
+    return stick(choices + leaks, 0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "others"),
+    [(1, {}), (5, {}), (60, {}), (30, {"mu": 0.7}), (20, {"leaks": 20, "leak": 1e-5}),
+     (0, {"leaks": 60, "leak": 1e-6}), (10, {"mu": 2.0, "leaks": 5, "leak": 1e-4})],
+)  # fmt: skip
+@pytest.mark.parametrize("rate", [0.05, 0.3, 1.5])
+def test_composed_claims_hold_against_the_worst_adversary(
+    choices: int, others: dict[str, Any], rate: float
+) -> None:
+    events: list[Event] = [BoundedRange(rate)] * choices
+    leaks, mu = others.get("leaks", 0), others.get("mu", 0.0)
+    if leaks:
+        events.append(ApproximateDP(rate, others["leak"], count=leaks))
+    loss = sum((event.loss() for event in events), Loss(mu=mu))
+    for epsilon in (0.0, 0.3, 1.0, 2.5, 6.0, 12.0):
+        exact = worst_composed(rate, choices, epsilon, **others)
+        assert exact <= loss.delta(epsilon) + ROUNDING
+    if choices + leaks > 1 and not mu:
+        # A loss that took half the range would be found out.
+        halved = Loss(mu, loss.pure / 2, loss.leak, loss.rho / 4)
+        sharp = [e / 4 for e in range(40)]
+        assert any(
+            worst_composed(rate, choices, e, **others) > halved.delta(e) + 1e-9 for e in sharp
+        )
+
+
+def test_the_better_of_two_curves_is_taken() -> None:
+    few, many = BoundedRange(0.5, count=2), BoundedRange(0.05, count=400)
+    assert few.epsilon(1e-6) == pytest.approx(few.epsilon(0.0), rel=1e-3)
+    assert many.epsilon(1e-6) < many.epsilon(0.0) / 5
+    assert many.epsilon(1e-6) == zcdp_epsilon(1e-6, 400 * 0.05**2 / 8)
+    assert many.epsilon() == many.epsilon(0.0) == pytest.approx(20.0)
+    # With Gaussian and pure parts too, and never more than either.
+    mixed = many + Gaussian(2.0) + Laplace(3.0)
+    loss = mixed.loss(1, unit=User(max_elements=1))
+    assert loss.rho == pytest.approx(400 * 0.05**2 / 8 + 1 / 18)
+    first = Loss(loss.mu, loss.pure).epsilon(1e-6)
+    second = zcdp_epsilon(1e-6, loss.rho + 1 / 8)
+    assert loss.epsilon(1e-6) == min(first, second) < first
+    for epsilon in EPSILONS:
+        assert loss.delta(epsilon) <= zcdp_delta(epsilon, loss.rho + 1 / 8)
+
+
+def test_the_order_of_events_does_not_matter() -> None:
+    events: list[Event] = [
+        TruncatedGeometric(0.5, 20, contribution=Contribution(block="user")),
+        BoundedRange(0.25, count=16),
+        Gaussian(4.0, Contribution(block="user")),
+        Laplace(8.0, Contribution(block="user", norm="l1")),
+    ]
+    losses = {Compose(order).loss().epsilon(1e-5) for order in itertools.permutations(events)}
+    assert max(losses) == pytest.approx(min(losses), rel=1e-12)
+    for event in (*events, Compose(tuple(events))):
+        assert Event.from_json(event.to_json()) == event
+
+
+# From Rényi bounds to (ε, δ).
+
+
+@pytest.mark.parametrize("rho", [1e-8, 1e-3, 0.1, 1.0, 30.0, 1e4])
+def test_the_conversion_is_the_best_over_alpha(rho: float) -> None:
+    t = np.exp(np.linspace(-12, 25, 400_001))
+    for delta in (0.3, 1e-3, 1e-9, 1e-100):
+        best = float(np.min((1 + t) * rho - np.log1p(1 / t) - (math.log(delta) + np.log1p(t)) / t))
+        epsilon = zcdp_epsilon(delta, rho)
+        assert epsilon == pytest.approx(max(best, 0.0), rel=1e-6, abs=1e-7)
+        assert zcdp_delta(epsilon, rho) <= delta
+        if epsilon > 0:
+            assert zcdp_delta(epsilon * 0.999, rho) > delta
+    for epsilon in (0.0, 0.1, 3.0, 100.0):
+        exponent = t * ((1 + t) * rho - epsilon - np.log1p(1 / t)) - np.log1p(t)
+        best = min(math.exp(min(float(exponent.min()), 0.0)), 1.0)
+        assert zcdp_delta(epsilon, rho) == pytest.approx(best, rel=1e-6, abs=1e-300)
+
+
+def test_the_ends_of_the_conversion() -> None:
+    assert zcdp_delta(1.0, 0.0) == zcdp_delta(math.inf, 1.0) == 0.0
+    assert zcdp_delta(-1.0, 0.1) == zcdp_delta(1.0, math.inf) == 1.0
+    assert zcdp_epsilon(1e-6, 0.0) == 0.0
+    assert zcdp_epsilon(0.0, 1.0) == zcdp_epsilon(1e-6, math.inf) == math.inf
+    # It holds for the Gaussian, which attains μ²/2 at every α.
+    for mu, epsilon in itertools.product((0.1, 0.5, 2.0), EPSILONS):
+        assert gaussian_delta(epsilon, mu) <= zcdp_delta(epsilon, mu * mu / 2)
