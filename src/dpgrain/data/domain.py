@@ -50,9 +50,9 @@ class Domain:
         if not self.public:
             return selected
         rows = pa.array(np.arange(len(selected)))
-        factors = Groups.product(("row", *self.public), [rows, *self.public.values()])
-        columns = dict(zip(factors.names, factors.columns, strict=True))
-        found = selected.take(columns["row"].to_numpy())
+        row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
+        found = selected.take(row.to_numpy())
+        columns = dict(zip(self.public, public, strict=True))
         columns.update(zip(found.names, found.columns, strict=True))
         return Groups.of(self.keys, [columns[key] for key in self.keys])
 
@@ -62,8 +62,8 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
 
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
-            that it lacks are selected privately), or a list of tuples. None means the keys of the unit's
-            public mapping, or the cells of a column of cells, where there are such.
+            that it lacks are selected privately), or a list of tuples. None means the keys of the
+            unit's public mapping, or the cells of a column of cells, where there are such.
         blocks: the blocks of the unit.
         table: the table.
         keys: the columns that tell a record's group.
@@ -76,14 +76,21 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
         if domain is not None:
             raise ParameterError("domain needs by=…: there is one group only without it.")
         return Domain((), {})
+    known = _given(domain, blocks, table, keys)
+    for key, values in known.public.items():
+        _some_cell(values, blocks, key)
+    if known.listed is not None:
+        for key, values in zip(keys, known.listed.columns, strict=True):
+            _some_cell(values, blocks, key)
+    return known
+
+
+def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+    """The public part of a domain, in any form that a caller may give it."""
     if domain is None:
         return _implied(blocks, table, keys)
-    if isinstance(domain, str | bytes):
-        raise ParameterError(f"domain must be a list of items, not the text {domain!r}.")
     if len(keys) == 1 and not (isinstance(domain, Mapping) and list(domain) == list(keys)):
-        values = _column(_values(domain), table, keys[0])
-        _some_cell(values, blocks, keys[0])
-        return Domain(keys, {keys[0]: values})
+        return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
     if isinstance(domain, Mapping):
         unknown = [key for key in domain if key not in keys]
         if unknown:
@@ -91,8 +98,6 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
                 f"domain names {unknown[0]!r}, which is none of the keys {', '.join(keys)}."
             )
         public = {key: _column(_values(domain[key]), table, key) for key in keys if key in domain}
-        for key, values in public.items():
-            _some_cell(values, blocks, key)
         # A mapping that names no key leaves all of them to be selected.
         return Domain(keys, public)
     return Domain(keys, {}, _listed(_values(domain), table, keys))
@@ -122,7 +127,8 @@ def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
                 f"domain must hold {len(keys)} values in each row ({', '.join(keys)}), or be a mapping "
                 f"from key to values; it holds {row!r}."
             )
-    _no_repeat([tuple(row) for row in rows])
+    rows = [tuple(map(_plain, row)) for row in rows]
+    _no_repeat(rows)
     columns = [_typed([row[i] for row in rows], table, key) for i, key in enumerate(keys)]
     return Groups.of(keys, columns)
 
@@ -169,7 +175,13 @@ def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
         )
 
 
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _values(domain: Any) -> list[Any]:
+    if isinstance(domain, str | bytes):
+        raise ParameterError(f"domain must be a list of items, not the text {domain!r}.")
     if isinstance(domain, Mapping):
         return list(domain)
     if isinstance(domain, pa.Array | pa.ChunkedArray):
@@ -177,6 +189,6 @@ def _values(domain: Any) -> list[Any]:
     if isinstance(domain, np.ndarray) or hasattr(domain, "to_list"):
         return list(domain.tolist() if isinstance(domain, np.ndarray) else domain.to_list())
     try:
-        return [value.item() if isinstance(value, np.generic) else value for value in domain]
+        return list(map(_plain, domain))
     except TypeError:
         raise ParameterError(f"domain must be a list of items, not {domain!r}.") from None
