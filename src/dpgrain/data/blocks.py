@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpgrain.accounting import Contribution
 from dpgrain.data.elements import Elements, as_elements
-from dpgrain.data.table import UserTable
+from dpgrain.data.table import CellColumn, UserTable
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.units import Element, Level, Record, Unit, User
 
@@ -72,7 +72,7 @@ class Blocks:
             return Blocks("user")
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
-                f"{type(unit).__name__} needs a partition: a column, a mapping or a function"
+                f"{type(unit).__name__}() needs a partition: a column, a mapping or a function"
                 + (
                     f", such as {type(unit).__name__}(by={item!r}) for each item by itself."
                     if item
@@ -111,14 +111,16 @@ class Blocks:
         if self.of in keys and self.of is not None:
             single = self.elements is None and len(keys) == 1
             return table, replace(self, key=list(keys).index(self.of), alone=single)
-        column = self.cell_column
-        if column is None and self.of is not None:
+        column, known = self.cell_column, self.elements
+        if column is None and self.of is not None and known is not None:
+            if known.missing == "error":
+                # Nothing lacks a cell that counts: other items are outside the public domain.
+                known = replace(known, missing="own")
             column = f"cell of {self.of}"
-            if column not in table.schema:
-                known = self.elements
-                if known is not None and known.missing == "error":
-                    # Nothing lacks a cell that counts: other items are outside the public domain.
-                    known = replace(known, missing="own")
+            # A column of that name which holds anything else would be another partition.
+            while table.has(column) and table.cells.get(column) != CellColumn(self.of, known):
+                column += "'"
+            if not table.has(column):
                 table = table.with_cells(column, self.of, known)
         return table, replace(self, key=None, alone=False, cell_column=column)
 

@@ -159,15 +159,18 @@ class Elements:
 
         An item that is its own cell is called ``"own: item"``, a cell that is not text ``"cell: 7"``.
         """
-        own = self.missing == "own"
+        rest: Missing = "drop" if self.missing == "drop" else "own"
 
         def label(item: Any) -> str | None:
-            name = self.cell(item)
-            if name is None:
-                return f"own: {item}" if own else None
-            return _label(name)
+            cell = self.cell(item)
+            if cell is None:
+                return f"own: {item}" if rest == "own" else None
+            try:
+                return _label(cell)
+            except Exception as error:
+                raise _no_cell(cell) from error
 
-        return Elements(self.name, function=label, missing="drop")
+        return Elements(self.name, function=label, missing=rest)
 
     @property
     def labels(self) -> list[str] | None:
@@ -340,7 +343,7 @@ def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Has
     return [cell_or_none(elements, item) for item in items]
 
 
-def cell_or_none(elements: Elements, item: Any) -> Hashable | None:
+def cell_or_none(elements: Elements, item: Any) -> Any:
     """The cell of an item of the table, None where the function fails on it."""
     try:
         return elements.cell(item)
@@ -370,20 +373,46 @@ def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
                 names.append(None if cell is None else _name(cell))
         except Exception as error:
             if public:
-                raise ParameterError(
-                    f"a cell must be text, a number, a date or a tuple of these, not {cell!r}; "
-                    "change the partition into elements."
-                ) from error
+                raise _no_cell(cell) from error
             # As above: an item without a usable cell has none.
             names.append(None)
     return names
 
 
+def _no_cell(cell: Any) -> ParameterError:
+    return ParameterError(
+        f"a cell must be text, a number, a date or a tuple of these, not {cell!r}; "
+        "change the partition into elements."
+    )
+
+
+def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
+    """What a column of cells holds for items of the table: None where an item is left out."""
+    labelled = elements.labelled()
+    labels = [cell_or_none(labelled, item) for item in items]
+    if labelled.missing == "drop":
+        return labels
+    # An item on which the function fails has no cell, as one for which it returns None.
+    pairs = zip(labels, items, strict=True)
+    return [f"own: {item}" if label is None else label for label, item in pairs]
+
+
 def _label(cell: Any) -> str:
     """A text for a cell that no other cell has, nor any item that is its own."""
-    if isinstance(cell, str) and not cell.startswith(("own: ", "cell: ")):
-        return str.__str__(cell)
+    if isinstance(cell, str):
+        text = str.__str__(cell)
+        # Surrogates cannot be written; how they are quoted can.
+        if not text.startswith(("own: ", "cell: ")) and _is_valid(text):
+            return text
     return f"cell: {_name(cell)}"
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _name(cell: Any) -> str:

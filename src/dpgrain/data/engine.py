@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain.data.blocks import Blocks
-from dpgrain.data.elements import cell_codes, cell_or_none
+from dpgrain.data.elements import cell_codes, cell_labels
 from dpgrain.data.feed import MIXING, Chunk, Feed, Scan, Share
 from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import IntArray, Layout
@@ -346,34 +346,33 @@ class Engine:
 
     def _attach(self, used: Sequence[str] = ()) -> str:
         """Something to select from, with those columns of cells that are used."""
+        cells, needed = self.table.cells, set(used)
+        for name in reversed(list(cells)):
+            # A column of cells may be of another one, which was added before it.
+            if name in needed:
+                needed.add(cells[name].of)
+        # The lookups read the source, which is good for one query.
+        lookups = {name: self._lookup(name) for name in cells if name in needed}
         source = self.table.source.attach(self._connection)
-        made = [name for name in self.table.cells if name in used]
-        if not made:
-            return source
-        lookups = [self._lookup(name) for name in made]
-        # The lookups may have read the source, which is good for one query.
-        source = self.table.source.attach(self._connection)
-        columns = ", ".join(
-            f"{lookup}.label AS {quoted(name)}" for name, lookup in zip(made, lookups, strict=True)
-        )
-        joins = " ".join(
-            f"LEFT JOIN {lookup} ON {lookup}.value = "
-            f"{self.table.key(self.table.cells[name].of, 'of', source='rows0')}"
-            for name, lookup in zip(made, lookups, strict=True)
-        )
-        return f"(SELECT rows0.*, {columns} FROM {source} rows0 {joins})"
+        for name, lookup in lookups.items():
+            value = self.table.key(cells[name].of, "of", source="rows0")
+            source = (
+                f"(SELECT rows0.*, {lookup}.label AS {quoted(name)} FROM {source} rows0 "
+                f"LEFT JOIN {lookup} ON {lookup}.value = {value})"
+            )
+        return source
 
     def _lookup(self, name: str) -> str:
         """The table of a column of cells: value → label."""
         if name not in self._lookups:
             column = self.table.cells[name]
             values = self.distinct([column.of]).columns[0]
-            elements = column.elements.labelled()
-            labels = [cell_or_none(elements, value) for value in values.to_pylist()]
+            labels = cell_labels(column.elements, values.to_pylist())
             lookup = f"lookup{len(self._lookups)}"
             made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
             self._connection.register("made", made)
-            self._connection.execute(f"CREATE TEMP TABLE {lookup} AS SELECT * FROM made")
+            with reading(self.table.source.name):
+                self._connection.execute(f"CREATE TEMP TABLE {lookup} AS SELECT * FROM made")
             self._connection.unregister("made")
             self._lookups[name] = lookup
         return self._lookups[name]

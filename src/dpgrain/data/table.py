@@ -74,7 +74,7 @@ class UserTable:
         >>> table.with_cells("topic", of="page", by=lambda page: page.split("/")[1]).schema["topic"]
         'VARCHAR'
         """
-        if not isinstance(name, str) or not name or name in self.schema:
+        if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.key(of, "of")
         elements = as_elements(by).of_keys(integers=self.is_integer(of))
@@ -85,6 +85,10 @@ class UserTable:
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
         return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
+
+    def has(self, name: str) -> bool:
+        """Whether a column is called so; queries do not tell capital letters from small ones."""
+        return name.casefold() in map(str.casefold, self.schema)
 
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column; ``role`` says what for."""
@@ -135,7 +139,8 @@ class UserTable:
         self.require(column, role)
         kind = self.schema[column]
         may_hold = kind in _NUMBERS or kind.startswith("DECIMAL")
-        if not may_hold and not (self.source.untyped and kind == "VARCHAR"):
+        untyped = self.source.untyped and kind == "VARCHAR" and column not in self.cells
+        if not may_hold and not untyped:
             raise SchemaError(f"{role} {column!r} has type {kind}; it must hold numbers.")
         return f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
