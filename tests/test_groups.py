@@ -1,0 +1,656 @@
+"""Groups of no, one or several keys; columns of cells; domains; the same blocks for other keys."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pytest
+
+import dpgrain as dg
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.domain import Domain, public_domain
+from dpgrain.data.engine import Cells, Engine
+from dpgrain.data.groups import Groups
+from dpgrain.data.kernel import Grid
+from dpgrain.units import Unit
+
+PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
+
+
+def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in groups.columns), strict=True))
+
+
+def one_sentence(error: BaseException) -> str:
+    text = str(error)
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert len(text) < 400
+    return text
+
+
+# -- groups ------------------------------------------------------------------------------------------
+
+
+def test_a_product_varies_the_first_key_slowest() -> None:
+    groups = Groups.product(("a", "b", "c"), [pa.array([2, 1]), pa.array(["x"]), pa.array([3, 4])])
+    assert groups.names == ("a", "b", "c")
+    assert rows_of(groups) == [(2, "x", 3), (2, "x", 4), (1, "x", 3), (1, "x", 4)]
+    assert len(groups) == groups.size == 4
+    assert len(Groups.product(("a", "b"), [pa.array([1, 2]), pa.array([], pa.string())])) == 0
+
+
+def test_no_keys_are_one_group() -> None:
+    everything = Groups.of((), ())
+    assert len(everything) == 1
+    assert everything.labels() == ["all"]
+    assert everything.sorted().size == 1
+    assert len(everything.take(np.array([0]))) == 1
+    assert len(everything.filter(np.array([False]))) == 0
+    assert everything.table().num_columns == 0
+
+
+@pytest.mark.parametrize("names", [("a", "b"), (".a", "[b"), ("a.b", ".[0]"), ("", " ")])
+def test_taking_and_sorting_keep_rows_whole(names: tuple[str, str]) -> None:
+    rows = [("y", 2), ("x", 10), ("x", 9), ("é", -1), ("", 3)]
+    text, numbers = zip(*rows, strict=True)
+    groups = Groups.of(names, [pa.array(text), pa.array(numbers)])
+    assert rows_of(groups.take(np.array([3, 0]))) == [rows[3], rows[0]]
+    assert rows_of(groups.filter(np.array([True, False, False, False, True]))) == [rows[0], rows[4]]
+    assert rows_of(groups.sorted()) == sorted(rows)
+    assert groups.sorted().names == names
+    assert groups.labels() == ["y · 2", "x · 10", "x · 9", "é · -1", " · 3"]
+
+
+# -- columns of cells ---
+
+
+TOPICS = {"a": "x", "b": "x", "c": "y"}
+ROWS: dict[str, list[Any]] = {
+    "who": [1, 1, 1, 1, 1, 2, 2, 2, None, 3, 3, 3, 4],
+    "page": ["a", "a", "b", "c", "d", "a", "d", "e", "a", "c", None, "e", "b"],
+    "code": [7, 7, 8, 9, 10, 7, 10, 11, 7, 9, None, 11, 8],
+    "month": [1, 2, 1, 1, 2, 2, 2, 1, 1, 3, 1, 2, None],
+}
+NUMBER: dict[str, int] = {"a": 7, "b": 8, "c": 9, "d": 10, "e": 11}
+
+
+def table_of(rows: Any = None, **options: Any) -> dg.UserTable:
+    return dg.read(pa.table(ROWS) if rows is None else rows, user="who", **options)
+
+
+def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
+    """What a column of cells holds for the values of another column."""
+    with Engine(table) as engine:
+        return dict(rows_of(engine.distinct([of, name])))
+
+
+def fails_on_d(page: str) -> str | None:
+    if page == "d":
+        raise RuntimeError(page)
+    return TOPICS.get(page)
+
+
+OWN = {"a": "x", "b": "x", "c": "y", "d": "own: d", "e": "own: e"}
+DROP = {"a": "x", "b": "x", "c": "y"}
+# How a column of cells may be made (of which column, by what), and what it holds for each page.
+MADE: dict[str, tuple[str, Callable[[], Any], dict[str, str]]] = {
+    "function": ("page", lambda: TOPICS.get, OWN),
+    "failing": ("page", lambda: fails_on_d, OWN),
+    "failing drop": (
+        "page",
+        lambda: dg.Elements.from_function(fails_on_d, missing="drop"),
+        DROP,
+    ),
+    "mapping": ("page", lambda: TOPICS, OWN),
+    "mapping drop": ("page", lambda: dg.Elements.from_mapping(TOPICS, missing="drop"), DROP),
+    "table": (
+        "page",
+        lambda: pa.table({"i": list(TOPICS), "c": list(TOPICS.values())}),
+        OWN,
+    ),
+    "integers": (
+        "code",
+        lambda: {NUMBER[page]: topic for page, topic in TOPICS.items()},
+        {**OWN, "d": "own: 10", "e": "own: 11"},
+    ),
+    "texts of integers": (
+        "code",
+        lambda: {str(NUMBER[page]): topic for page, topic in TOPICS.items()},
+        {**OWN, "d": "own: 10", "e": "own: 11"},
+    ),
+    "function of integers": (
+        "code",
+        lambda: lambda code: code % 2,
+        {"a": "cell: 1", "b": "cell: 0", "c": "cell: 1", "d": "cell: 0", "e": "cell: 1"},
+    ),
+}
+
+
+def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
+    of, by, expected = MADE[made]
+    return table_of().with_cells("topic", of=of, by=by()), expected
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
+    table, expected = with_topics(made)
+    assert table.schema["topic"] == "VARCHAR"
+    of = MADE[made][0]
+    wanted = {NUMBER[page] if of == "code" else page: cell for page, cell in expected.items()}
+    assert labels(table, of, "topic") == wanted
+    assert list(table_of().schema) == ["who", "page", "code", "month"]
+
+
+def expected_sums(
+    keys: Sequence[str],
+    cell: Callable[[dict[str, Any]], Any],
+    topics: dict[str, str],
+    clip: float,
+) -> dict[tuple[Any, ...], float]:
+    """Clipped sums by the definition; a record whose cell is … is left out."""
+    blocks: dict[Any, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
+    for who, page, code, month in zip(*ROWS.values(), strict=True):
+        row = {"who": who, "page": page, "code": code, "month": month, "topic": topics.get(page)}
+        group, block = tuple(row[key] for key in keys), cell(row)
+        if who is not None and None not in group and block is not ...:
+            blocks[who, block][group] += 1.0
+    sums: dict[Any, float] = defaultdict(float)
+    for block in blocks.values():
+        for group, total in block.items():
+            sums[group] += total * min(1.0, clip / math.hypot(*block.values()))
+    return sums
+
+
+def found_sums(
+    table: dg.UserTable, blocks: Blocks, groups: Groups, clip: float, *, public: bool = True
+) -> dict[tuple[Any, ...], float]:
+    """The integer sums of a release before noise."""
+    cells = Cells.of(blocks, groups, public=public)
+    with Engine(table) as engine:
+        data = Contributions(engine, blocks, groups, cells)
+        grid = Grid(np.array([clip]), 30)
+        sums = data.sums(grid) * grid.step[0]
+        known = data.dictionary.groups
+        return dict(zip(rows_of(known) if known.names else [()], sums.tolist(), strict=True))
+
+
+def held_groups(table: dg.UserTable, keys: Sequence[str]) -> Groups:
+    with Engine(table) as engine:
+        return engine.distinct(keys) if keys else Groups.of((), ())
+
+
+def assert_same(found: dict[Any, float], expected: dict[Any, float]) -> None:
+    for group in {*found, *expected}:
+        assert found.get(group, 0.0) == pytest.approx(expected.get(group, 0.0), abs=1e-6), group
+
+
+UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page"),
+                          "month": dg.Element("month"), "user": dg.User()}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    "keys",
+    [(), ("page",), ("topic",), ("month",), ("page", "month"), ("month", "topic"), ("topic", "page")],
+)  # fmt: skip
+def test_sums_are_those_of_the_definition(made: str, unit: str, keys: tuple[str, ...]) -> None:
+    table, topics = with_topics(made)
+    drops = made.endswith("drop")
+
+    def cell(row: dict[str, Any]) -> Any:
+        if unit == "user":
+            return "all"
+        return ... if unit == "topic" and drops and row["topic"] is None else row[unit]
+
+    groups = held_groups(table, keys)
+    blocks = Blocks.of_unit(UNITS[unit], table, keys)
+    for clip in (0.7, 1.5, 100.0):
+        expected = expected_sums(keys, cell, topics, clip)
+        assert_same(found_sums(table, blocks, groups, clip, public=False), expected)
+
+
+def test_labels_of_different_cells_differ() -> None:
+    cells: dict[str, Any] = {
+        "a": "own: x", "b": 3, "c": "3", "d": "cell: 3", "e": "own: 3", "f": "own: own: x",
+        "g": 3.5, "h": ("3",), "i": (3,), "j": b"3", "k": "", "l": "cell: '3'", "m": "'3'",
+        "n": "\ud800", "o": "'\\ud800'", "p": "cell: '\\ud800'", "q": "cell: 3.5", "r": "None",
+    }  # fmt: skip
+    # Items that are their own cells, under the names of others.
+    items = [*cells, "x", "3", "own: x", "cell: 3", "None"]
+    table = table_of(pa.table({"who": range(len(items)), "page": items}))
+    found = labels(table.with_cells("cell", of="page", by=cells.get), "page", "cell")
+    assert set(found) == set(items)
+    assert len(set(found.values())) == len(items)
+    assert (found["x"], found["a"]) == ("own: x", "cell: 'own: x'")
+    assert (found["b"], found["c"]) == ("cell: 3", "3")
+
+
+def test_cells_that_are_equal_have_one_label() -> None:
+    cells: dict[str, Any] = {"a": 1, "b": 1.0, "c": True, "d": np.int64(1), "e": Decimal(1)}
+    table = table_of(pa.table({"who": range(5), "page": list(cells)}))
+    found = labels(table.with_cells("cell", of="page", by=cells.get), "page", "cell")
+    assert set(found.values()) == {"cell: 1"}
+
+
+def fails(page: str) -> str:
+    if page == "bro":
+        raise RuntimeError(page)
+    return "cell"
+
+
+class Odd:
+    """A cell that cannot be hashed, compared or printed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        fails,
+        lambda page: [page] if page == "bro" else "cell",
+        lambda page: {"bro": Odd()}.get(page, "cell"),
+        lambda page: object() if page == "bro" else "cell",
+        lambda page: Decimal("sNaN") if page == "bro" else "cell",
+        lambda page: None if page == "bro" else "cell",
+    ],
+)
+@pytest.mark.parametrize("missing", ["own", "drop"])
+def test_a_function_that_fails_on_private_values_is_silent(function: Any, missing: Any) -> None:
+    rows = pa.table({"who": [1, 2, 3], "page": ["yo", "bro", "hello"], "month": [1, 1, 1]})
+    elements = dg.Elements.from_function(function, missing=missing)
+    table = table_of(rows).with_cells("topic", of="page", by=elements)
+    rest = {} if missing == "drop" else {"bro": "own: bro"}
+    assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
+    # The cell of an item is the same where the item itself tells it.
+    groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
+    cells = Cells.of(Blocks.of_unit(dg.Element("topic"), table, ["page"]), groups, public=False)
+    yo, bro, hello = cells.codes.tolist()
+    assert yo == hello != bro
+    assert (bro == -1) == (missing == "drop")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for keys in ("topic", "page", "month", ["month", "topic"], ["page", "topic"]):
+            for unit in (dg.Element("topic"), dg.User(1, by="topic"), dg.User()):
+                dg.histogram(table, keys, unit=unit, **PUBLIC)
+
+
+def test_a_function_that_fails_on_the_public_domain_raises() -> None:
+    table = table_of().with_cells("topic", of="page", by=fails_on_d)
+    with pytest.raises(RuntimeError, match="d"):
+        dg.histogram(table, "page", unit=dg.Element("topic"), domain=["a", "d"], **PUBLIC)
+    odd = table_of().with_cells("topic", of="page", by=lambda page: [page])
+    with pytest.raises(dg.ParameterError, match="a cell must be text, a number") as caught:
+        dg.histogram(odd, "page", unit=dg.Element("topic"), domain=["a"], **PUBLIC)
+    one_sentence(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "by", "error", "words"),
+    [
+        ("page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column, not 'page'"),
+        ("Page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column, not 'Page'"),
+        ("", "page", {"a": "x"}, dg.ParameterError, "new column"),
+        (3, "page", {"a": "x"}, dg.ParameterError, "new column, not 3"),
+        ("topic", "nothing", {"a": "x"}, dg.SchemaError, "of 'nothing' is not a column"),
+        ("topic", "n", {"a": "x"}, dg.SchemaError, "of 'n' has type DOUBLE"),
+        ("topic", "page", {}, dg.ParameterError, "is empty"),
+        ("topic", "page", 5, dg.ParameterError, "not int"),
+        ("topic", "page", {7: "x"}, dg.ParameterError, "names item 7, but.*text"),
+        ("topic", "code", {"x": "y"}, dg.ParameterError, "names item 'x', but.*integers"),
+        ("topic", "code", {"7": "a", "007": "b"}, dg.ParameterError, "two cells"),
+        ("topic", "page", dg.Elements.from_mapping({"a": "x"}, missing="error"), dg.ParameterError,
+         "missing='error' needs a public domain, which a column has not"),
+    ],
+)  # fmt: skip
+def test_wrong_columns_of_cells(
+    name: Any, of: str, by: Any, error: type[Exception], words: str
+) -> None:
+    table = table_of(pa.table({**ROWS, "n": [0.5] * 13}))
+    with pytest.raises(error, match=words) as caught:
+        table.with_cells(name, of=of, by=by)
+    one_sentence(caught.value)
+
+
+def test_a_column_of_cells_holds_no_numbers(tmp_path: Path) -> None:
+    pyarrow.csv.write_csv(pa.table(ROWS), tmp_path / "rows.csv")
+    table = table_of(tmp_path / "rows.csv").with_cells("topic", of="page", by=lambda _: "5")
+    with pytest.raises(dg.SchemaError, match="'topic' has type VARCHAR; it must hold numbers"):
+        dg.histogram(table, "page", unit=dg.User(), weight="topic", **PUBLIC)
+
+
+def test_cells_of_cells() -> None:
+    areas = {"x": "north", "y": "south"}
+    table = table_of().with_cells("topic", of="page", by=TOPICS)
+    table = table.with_cells("other", of="page", by=lambda page: "one")
+    table = table.with_cells("area", of="topic", by=areas)
+    assert labels(table, "page", "area") == {
+        "a": "north", "b": "north", "c": "south", "d": "own: own: d", "e": "own: own: e",
+    }  # fmt: skip
+    assert labels(table, "topic", "area")["x"] == "north"
+    assert set(labels(table, "page", "other").values()) == {"one"}
+    for keys, unit in itertools.product(("area", "topic", "page"), ("area", "topic", "other")):
+        dg.histogram(table, keys, unit=dg.Element(unit), **PUBLIC)
+
+
+@pytest.mark.parametrize("kind", ["arrow reader", "csv", "pandas"])
+def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
+    rows = pa.table({**ROWS, "code": [None] * 13})
+    expected = labels(table_of(rows).with_cells("topic", of="page", by=TOPICS), "page", "topic")
+    if kind == "csv":
+        pyarrow.csv.write_csv(rows, tmp_path / "rows.csv")
+    source = {
+        "arrow reader": lambda: pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()),
+        "csv": lambda: tmp_path / "rows.csv",
+        "pandas": lambda: rows.filter(pa.compute.is_valid(rows["who"])).to_pandas(),
+    }[kind]()
+    table = table_of(source).with_cells("topic", of="page", by=TOPICS)
+    assert labels(table, "page", "topic") == expected
+
+
+def test_names_of_columns_do_not_matter() -> None:
+    names = ["rows0", "label", "value", "lookup0", "made", "k0", 'x "{}" y', "key"]
+    rows = {name: ["a", "b", "d"] for name in names}
+    table = dg.read(pa.table({"rows_": [1, 2, 3], **rows}), user="rows_")
+    for name in names:
+        for cell in ("cell", 'c "{}" d', "code", "user_", "given"):
+            found = table.with_cells(cell, of=name, by=TOPICS)
+            assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
+            dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
+
+
+def test_check_counts_what_has_no_cell() -> None:
+    table = table_of().with_cells(
+        "topic", of="page", by=dg.Elements.from_mapping(TOPICS, missing="drop")
+    )
+    assert "rows without an item (left out)" in table.check("topic")
+    # d, e and null: five rows of users, none of nobody's.
+    assert "5  rows without an item (left out)" in table.check("topic")
+
+
+# -- domains ---
+
+
+MONTHS, PAGES = [3, 1], ["b", "a"]
+
+
+def domain_of(domain: Any, keys: Sequence[str], unit: Unit | None = None) -> Domain:
+    table = table_of().with_cells(
+        "topic", of="page", by=dg.Elements.from_mapping(TOPICS, missing="drop")
+    )
+    blocks = Blocks.of_unit(unit or dg.User(), table, keys)
+    return public_domain(domain, blocks, table, keys)
+
+
+def test_the_product_of_public_values() -> None:
+    found = domain_of({"page": PAGES, "month": MONTHS}, ["month", "page"])
+    assert found.selected == ()
+    assert found.groups().names == ("month", "page")
+    assert rows_of(found.groups()) == list(itertools.product(MONTHS, PAGES))
+    assert found.groups().columns[0].type == pa.int64()
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        [(3, "b"), (1, "a"), (3, "a")],
+        [[3, "b"], [1, "a"], [3, "a"]],
+        iter([(3, "b"), (1, "a"), (3, "a")]),
+        [(np.int64(3), np.str_("b")), (np.int32(1), "a"), (3, "a")],
+    ],
+)
+def test_a_list_of_groups(domain: Any) -> None:
+    found = domain_of(domain, ["month", "page"])
+    assert found.selected == ()
+    assert rows_of(found.groups()) == [(3, "b"), (1, "a"), (3, "a")]
+
+
+@pytest.mark.parametrize("keys", [("month", "page"), ("page", "month")])
+def test_some_values_public_and_the_rest_selected(keys: tuple[str, ...]) -> None:
+    found = domain_of({"month": MONTHS}, keys)
+    assert found.selected == ("page",)
+    groups = found.groups(Groups.of(["page"], [pa.array(["a", "c"])]))
+    assert groups.names == keys
+    wanted = {(month, page) for month in MONTHS for page in ("a", "c")}
+    assert {row if keys[0] == "month" else row[::-1] for row in rows_of(groups)} == wanted
+    assert len(groups) == 4
+    assert len(found.groups(Groups.of(["page"], [pa.array([], pa.string())]))) == 0
+
+
+def test_nothing_public() -> None:
+    for domain in (None, dict[str, Any]()):
+        found = domain_of(domain, ["month", "page"])
+        assert found.selected == ("month", "page")
+        held = Groups.of(["month", "page"], [pa.array([1]), pa.array(["a"])])
+        assert found.groups(held) is held
+    assert rows_of(domain_of({"page": ["a"]}, ["page"]).groups()) == [("a",)]
+    assert rows_of(domain_of({"a": "x", "b": "y"}, ["page"]).groups()) == [("a",), ("b",)]
+
+
+def test_a_key_may_be_called_anything() -> None:
+    rows = pa.table({"who": [1, 2], "row": [5, 6], "page": ["a", "b"]})
+    found = public_domain({"row": [9, 5, 6]}, Blocks("user"), table_of(rows), ["page", "row"])
+    groups = found.groups(Groups.of(["page"], [pa.array(["b", "a"])]))
+    assert rows_of(groups) == list(itertools.product(["b", "a"], [9, 5, 6]))
+
+
+def test_public_mappings_tell_their_domain() -> None:
+    # A mapping that drops the rest tells all cells; the keys of a unit's mapping are the items.
+    assert rows_of(domain_of(None, ["topic"]).groups()) == [("x",), ("y",)]
+    mixed = domain_of(None, ["month", "topic"])
+    assert mixed.selected == ("month",)
+    assert mixed.public["topic"].to_pylist() == ["x", "y"]
+    items = domain_of(None, ["page", "month"], dg.Element(TOPICS))
+    assert items.selected == ("month",)
+    assert items.public["page"].to_pylist() == list(TOPICS)
+
+
+@pytest.mark.parametrize(
+    ("keys", "domain", "words"),
+    [
+        ([], ["a"], "domain needs by=…: there is one group only without it"),
+        (["month", "page"], {"year": [1]}, "names 'year', which is none of the keys month, page"),
+        (["month", "page"], {"month": []}, "domain is empty"),
+        (["month", "page"], {"month": ["1"]}, "holds '1', but the item column 'month'.*integers"),
+        (["month", "page"], {"page": [1]}, "holds 1, but the item column 'page'.*text"),
+        (["month", "page"], {"page": "abc"}, "a list of items, not the text 'abc'"),
+        (["month", "page"], {"page": None}, "a list of items, not None"),
+        (["page"], {"page": "abc"}, "a list of items, not the text 'abc'"),
+        (["month", "page"], {"page": ["a", "a"]}, "names item 'a' twice"),
+        (["month", "page"], {"page": [["a"]]}, "nothing nested"),
+        (["month", "page"], {"month": [2**63]}, "not 64-bit integers"),
+        (["month", "page"], "ab", "a list of items, not the text 'ab'"),
+        (["month", "page"], 5, "a list of items, not 5"),
+        (["month", "page"], [], "domain is empty"),
+        (["month", "page"], [1, 2], r"must hold 2 values in each row \(month, page\).*holds 1"),
+        (["month", "page"], [(1, "a", 2)], r"must hold 2 values.*\(1, 'a', 2\)"),
+        (["month", "page"], ["ab"], "must hold 2 values.*'ab'"),
+        (["month", "page"], [(1, "a"), (1, "a")], r"names item \(1, 'a'\) twice"),
+        (["month", "page"], [("a", 1)], "holds 'a', but the item column 'month'"),
+        (["month", "page"], [(True, "a")], "holds True, but the item column 'month'"),
+        (["month", "page"], [(1, None)], "holds None, but the item column 'page'"),
+        (["month", "page"], [(1, ["a"])], "nothing nested"),
+        (["month", "page"], [(1, "\ud800")], "not valid text"),
+        (["topic"], [3], "holds 3, but the item column 'topic' holds text"),
+    ],
+)
+def test_wrong_domains(keys: list[str], domain: Any, words: str) -> None:
+    with pytest.raises(dg.ParameterError, match=words) as caught:
+        domain_of(domain, keys)
+    one_sentence(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "domain"),
+    [
+        (["page"], ["q"]),
+        (["page"], {"page": ["q"]}),
+        (["month", "page"], {"page": ["q"]}),
+        (["month", "page"], [(1, "q")]),
+    ],
+)
+@pytest.mark.parametrize(
+    "unit", [dg.Element(dg.Elements.from_mapping(TOPICS, missing="drop")), dg.Element("topic")]
+)
+def test_a_domain_without_a_cell(keys: list[str], domain: Any, unit: dg.Element) -> None:
+    if unit.by != "topic":
+        keys, domain = keys[-1:], ["q"]
+    with pytest.raises(dg.ParameterError, match="domain has no item with a cell") as caught:
+        domain_of(domain, keys, unit)
+    one_sentence(caught.value)
+
+
+def test_a_mapping_to_no_cell_has_no_domain() -> None:
+    nothing = dg.Element(dg.Elements.from_mapping({"a": None}, missing="drop"))
+    with pytest.raises(dg.ParameterError, match="domain has no item with a cell"):
+        dg.histogram(table_of(), "page", unit=nothing, **PUBLIC)
+
+
+def test_a_release_of_several_keys(tmp_path: Path) -> None:
+    many = {name: values * 60 for name, values in ROWS.items()}
+    many["who"] = [None if w is None else 10 * i + w for i, w in enumerate(many["who"])]
+    table = table_of(pa.table(many)).with_cells("topic", of="page", by=TOPICS)
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 20.0, "delta": 1e-6, "clip": 5.0}
+    release = dg.histogram(table, ["month", "topic"], domain={"month": [2, 1]}, **options)
+    found = release.to_arrow()
+    assert found.column_names == ["month", "topic", "estimate", "std_error", "low", "high"]
+    pairs = list(zip(found["month"].to_pylist(), found["topic"].to_pylist(), strict=True))
+    assert set(pairs) == set(itertools.product([2, 1], ["x", "y", "own: d", "own: e"]))
+    exact = dict.fromkeys(pairs, 0)
+    for who, page, month in zip(many["who"], many["page"], many["month"], strict=True):
+        pair = (month, OWN.get(page, ""))
+        if who is not None and pair in exact:
+            exact[pair] += 1
+    for pair, estimate, error in zip(pairs, release.estimate, release.std_error, strict=True):
+        assert abs(estimate - exact[pair]) <= 6 * error
+    listed = dg.histogram(table, ["month", "page"], domain=[(9, "z"), (1, "a")], **options)
+    assert listed.items.to_pylist() == [{"month": 9, "page": "z"}, {"month": 1, "page": "a"}]
+    again = dg.Histogram.load(listed.save(tmp_path / "r.parquet"))
+    assert again.groups.names == ("month", "page")
+    assert again.to_arrow().equals(listed.to_arrow())
+
+
+def test_keys_that_are_called_like_numbers(tmp_path: Path) -> None:
+    names = ["clip", "estimate", "key estimate", "low", "std_error"]
+    rows = {name: ["a", "b"] for name in names}
+    table = table_of(pa.table({"who": [1, 2], **rows}))
+    domain = [("a",) * 5, ("b",) * 5]
+    release = dg.histogram(table, names, unit=dg.User(), domain=domain, **PUBLIC)
+    found = release.to_arrow()
+    assert found.num_columns == 5 + 4
+    assert found["estimate"].to_pylist() == release.estimate.tolist()
+    assert [found.column(i).to_pylist() for i in range(5)] == [["a", "b"]] * 5
+    again = dg.Histogram.load(release.save(tmp_path / "r.parquet"))
+    assert again.to_arrow().equals(found)
+    assert again.groups.names == tuple(names)
+    np.testing.assert_array_equal(again.clip, release.clip)
+    np.testing.assert_array_equal(again.std_error, release.std_error)
+
+
+# -- the same blocks for other keys ---
+
+
+@pytest.mark.parametrize("unit", [dg.Record(), dg.User()])
+def test_records_and_users_need_no_cells(unit: Unit) -> None:
+    table = table_of()
+    blocks = Blocks.of_unit(unit, table, ["page"])
+    for keys in ((), ("month",), ("page", "month")):
+        assert blocks.for_keys(keys, table) == (table, blocks)
+
+
+CELLS: dict[str, tuple[Unit, Callable[[dict[str, Any]], Any]]] = {
+    "each item": (dg.Element("page"), lambda row: row["page"]),
+    "mapping": (dg.Element(TOPICS), lambda row: OWN.get(row["page"])),
+    "drop": (
+        dg.Element(dg.Elements.from_mapping(TOPICS, missing="drop")),
+        lambda row: DROP.get(row["page"], ...),
+    ),
+    "error": (
+        dg.Element(dg.Elements.from_mapping(OWN, missing="error")),
+        lambda row: OWN.get(row["page"]),
+    ),
+    "failing": (dg.Element(fails_on_d), lambda row: OWN.get(row["page"])),
+    "column": (dg.Element("month"), lambda row: row["month"]),
+    "cells": (dg.Element("topic"), lambda row: OWN.get(row["page"])),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("first", [("page",), ("page", "month"), ("month", "page")])
+@pytest.mark.parametrize(
+    "second", [(), ("month",), ("page",), ("code",), ("month", "page"), ("topic",)]
+)
+def test_other_keys_have_the_same_blocks(
+    name: str, first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    unit, cell = CELLS[name]
+    table = table_of().with_cells("topic", of="page", by=TOPICS)
+    item = "page" if name in ("mapping", "drop", "error", "failing") else None
+    blocks = Blocks.of_unit(unit, table, first, item)
+    table, other = blocks.for_keys(second, table)
+    assert (other.named, other.max_elements) == (blocks.named, blocks.max_elements)
+    groups = held_groups(table, second)
+    public = name == "error"
+    for clip in (0.7, 1.5, 100.0):
+        expected = expected_sums(second, cell, OWN, clip)
+        assert_same(found_sums(table, other, groups, clip, public=public), expected)
+    # Asked again it is the same, of the table with the column too.
+    assert blocks.for_keys(second, table) == (table, other)
+    shared = other.contribution(items=None, cells=None, single=False, norm="l2").layout == "shared"
+    assert shared == (other.of not in second)
+
+
+def test_keys_that_tell_the_cell() -> None:
+    table = table_of()
+    blocks = Blocks.of_unit(dg.Element("page"), table, ["month", "page"])
+    assert (blocks.key, blocks.alone) == (1, False)
+    same, page = blocks.for_keys(["page"], table)
+    assert same is table
+    assert (page.key, page.alone) == (0, True)
+    assert page.for_keys(["page", "month"], table)[1].alone is False
+    mapped = Blocks.of_unit(dg.Element(TOPICS), table, ["page"])
+    assert mapped.alone is False
+    assert mapped.for_keys(["month", "page"], table)[1].key == 1
+
+
+@pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
+def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
+    # All of a user's records would seem to lie in one cell, or in as many as somebody likes.
+    plain = table_of(pa.table({**ROWS, taken: ["one"] * 13}))
+    made = table_of().with_cells(taken, of="page", by=lambda _: "one")
+    other = table_of().with_cells(taken, of="code", by=lambda _: "one")
+    for table in (plain, made, other):
+        blocks = Blocks.of_unit(dg.Element(TOPICS), table, ["page"])
+        more, found = blocks.for_keys((), table)
+        assert found.cell_column != taken
+        assert list(more.cells)[-1] == found.cell_column
+        expected = expected_sums((), lambda row: OWN.get(row["page"]), OWN, 1.0)
+        assert_same(found_sums(more, found, Groups.of((), ()), 1.0), expected)
+
+
+def test_units_that_no_key_helps() -> None:
+    table = table_of()
+    with pytest.raises(dg.ParameterError, match="there is no item to apply it to") as caught:
+        Blocks.of_unit(dg.Element(TOPICS), table, [])
+    one_sentence(caught.value)
+    for unit in (dg.Element(), dg.User(2)):
+        with pytest.raises(dg.ParameterError, match=r"\(\) needs a partition") as caught:
+            Blocks.of_unit(unit, table, [])
+        one_sentence(caught.value)
