@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
     from dpgrain.statistics.bounds import AutoClip
-    from dpgrain.statistics.histogram import count, histogram, sum
+    from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
     from dpgrain.statistics.moments import mean, variance
     from dpgrain.statistics.plan import Plan, plan_histogram

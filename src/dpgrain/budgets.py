@@ -1,4 +1,4 @@
-"""``dg.budget``: several releases under one promise, refused before any computation if it would break."""
+"""``dg.budget``: several releases under one promise, each refused beforehand if it would break it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Budget:
 
         >>> half = budget(1.0, 1e-6).share(0.5)
         >>> round(half["epsilon"], 2), half["delta"]
-        (0.66, 5e-07)
+        (0.71, 5e-07)
         """
         if part != 1:
             part = _validate.fraction(part=part)
@@ -117,8 +117,9 @@ class Budget:
         spent = self._spent(together)
         if spent > self.epsilon:
             raise ParameterError(
-                f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this release: "
-                f"with it ε would be {_shown(spent)}; ask for less, or use **budget.share(part)."
+                f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
+                f"release: with it ε would be {_shown(spent)}; ask for less, or use "
+                "**budget.share(part)."
             )
         self.guarantee = together
 
@@ -129,7 +130,8 @@ class Budget:
 
     def __repr__(self) -> str:
         spent = 0.0 if self.guarantee is None else self._spent(self.guarantee)
-        return f"Budget(epsilon={self.epsilon:g}, delta={self.delta:g}; spent ε = {rounded_up(spent, 4)})"
+        whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}"
+        return f"Budget({whole}; spent ε = {rounded_up(spent, 4)})"
 
 
 _open: ContextVar[Budget | None] = ContextVar("budget", default=None)
@@ -157,10 +159,15 @@ def budget(epsilon: float, delta: float = 0.0) -> Budget:
     >>> with budget(1.0, 1e-6) as b:
     ...     visits = count(table, unit=User(), clip=5.0, **b.share(0.5))
     ...     pages = count(table, by="page", unit=User(), clip=5.0, domain=["a"], **b.share(0.5))
-    >>> round(b.guarantee.epsilon(1e-6), 2)
-    0.97
+    >>> round(b.guarantee.epsilon(1e-6), 3)
+    0.999
     """
     return Budget(epsilon, delta)
+
+
+def in_budget() -> bool:
+    """Whether a budget is open."""
+    return _open.get() is not None
 
 
 def charge(promise: Guarantee) -> None:

@@ -13,7 +13,7 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import checked
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Measured, Request, noisy_sums
+from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.units import Relation, Unit
 
@@ -112,7 +112,7 @@ def count(
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law | Literal["auto"] = "auto",
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -129,7 +129,7 @@ def count(
         relation: ``"zero_out"`` or ``"replace"``.
         clip: as for :func:`dpgrain.histogram`, as are the arguments not named here.
         domain: the public groups.
-        noise: the law of the noise.
+        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
         max_items: where groups are selected privately.
         random_state: a seed, for tests and research.
         progress: show progress.
@@ -161,7 +161,7 @@ def count(
         measure=None if value is None else values.count(),
         max_items=max_items,
     )
-    return as_histogram(noisy_sums(request, random_state, progress), noise)
+    return as_histogram(noisy_sums(request, random_state, progress), request.noise)
 
 
 def sum(  # noqa: A001 - the field's word; always called as dg.sum
@@ -176,7 +176,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law | Literal["auto"] = "auto",
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -196,7 +196,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         clip: as for :func:`dpgrain.histogram`, in units of the largest magnitude within bounds, as
             are the arguments not named here.
         domain: the public groups.
-        noise: the law of the noise.
+        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
         max_items: where groups are selected privately.
         random_state: a seed, for tests and research.
         progress: show progress.
@@ -239,7 +239,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     assert isinstance(split, Parts)  # noqa: S101 - what values.total makes
     # A range without numbers above 0 has one corner, for magnitudes.
     sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
-    return as_histogram(measured, noise, scale=split.scale, sign=sign)
+    return as_histogram(measured, request.noise, scale=split.scale, sign=sign)
 
 
 def as_histogram(

@@ -13,7 +13,7 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Measured, Request, noisy_sums
+from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
 from dpgrain.statistics.values import Powers
 from dpgrain.units import Relation, Unit
 
@@ -33,7 +33,7 @@ def mean(
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law | Literal["auto"] = "auto",
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -53,7 +53,7 @@ def mean(
         clip: the norm to which each unit's masses are clipped; arguments not named here are as for
             :func:`dpgrain.histogram`.
         domain: the public groups.
-        noise: the law of the noise.
+        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
         max_items: where groups are selected privately.
         random_state: a seed, for tests and research.
         progress: show progress.
@@ -93,7 +93,7 @@ def mean(
     )
     measured = noisy_sums(request, random_state, progress)
     low, width = _range(measured)
-    masses, sd, z = measured.masses, measured.sd, _Z[noise]
+    masses, sd, z = measured.masses, measured.sd, _Z[request.noise]
     share = _shares(masses)[:, 1]
     count = masses.sum(axis=1)
     bottom, top = _ratio_interval(masses[:, 1], masses[:, 0], z * sd)
@@ -121,7 +121,7 @@ def variance(
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
-    noise: Literal["gaussian", "laplace"] = "gaussian",
+    noise: Law | Literal["auto"] = "auto",
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -139,7 +139,7 @@ def variance(
         relation: ``"zero_out"`` or ``"replace"``.
         clip: the norm to which each unit's masses are clipped.
         domain: the public groups.
-        noise: the law of the noise.
+        noise: the law of the noise; ``"auto"`` takes Laplace where that is known to be less.
         max_items: where groups are selected privately.
         random_state: a seed, for tests and research.
         progress: show progress.
@@ -192,7 +192,7 @@ def variance(
         ]
     )
     error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, count)
-    half = np.where(count > 4 * np.sqrt(3) * measured.sd, _Z[noise] * error, np.inf)
+    half = np.where(count > 4 * np.sqrt(3) * measured.sd, _Z[request.noise] * error, np.inf)
     return Estimates(
         measured.groups,
         width**2 * spread,

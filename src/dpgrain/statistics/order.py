@@ -20,7 +20,7 @@ def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> i
 
     Source: element-level paper, eq. (8), whose second inequality is printed the wrong way round.
 
-    >>> misordered_pairs(np.array([0.5, 0.3, 0.2]), np.array([5.0, 1.0, 2.0]), gamma=0.1)
+    >>> misordered_pairs(np.array([0.5, 0.3, 0.2]), np.array([5.0, 1.0, 2.0]), gamma=0.05)
     1
     """
     descending = np.argsort(-truth, kind="stable")

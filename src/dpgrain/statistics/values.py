@@ -36,6 +36,9 @@ class Measure:
         record_norm: by norm, the largest norm of what one record adds.
         net: whether the second corner is subtracted from the first before noise is added.
         presence: what tells that a record is there, where groups are selected.
+        bias: how much of what clipping takes shows in the result, roughly: all of it in sums, but
+            little in ratios, where what is left is like what was taken.
+        noisy: how many coordinates' noise shows in the result of one group, roughly.
     """
 
     corners: int
@@ -44,6 +47,8 @@ class Measure:
     record_norm: dict[str, float]
     net: bool = False
     presence: Split = field(default_factory=Present)
+    bias: float = 1.0
+    noisy: int = 1
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,8 @@ def moments(degree: int) -> Measure:
         lambda low, high: Powers(low, high, degree),
         AutoClip(low=0.5),
         {"l2": 1.0, "l1": 1.0},
+        bias=0.05,
+        noisy=degree + 1,
     )
 
 
@@ -192,6 +199,9 @@ def ranks(height: int) -> Measure:
         lambda low, high: Tree(low, high, height),
         AutoClip(),
         {"l2": math.sqrt(height), "l1": float(height)},
+        bias=0.5,
+        # A rank is the sum of a few nodes.
+        noisy=4 * height,
     )
 
 
