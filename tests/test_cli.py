@@ -52,7 +52,7 @@ def test_histogram_prints_estimates_and_the_promise(visits: Path, tmp_path: Path
     assert "ε = 1 and δ = 10⁻⁶" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
-    assert rows.column_names == ["item", "estimate", "std_error", "low", "high"]
+    assert rows.column_names == ["page", "estimate", "std_error", "low", "high"]
     assert rows.num_rows == 8
     again = dpgrain("guarantee", saved)
     assert again.returncode == 0
@@ -70,7 +70,7 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
-    assert {"item", "estimate", "std_error", "low", "high"} == set(read[0])
+    assert {"page", "estimate", "std_error", "low", "high"} == set(read[0])
 
 
 def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path) -> None:

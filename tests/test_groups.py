@@ -356,12 +356,12 @@ def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
     expected = labels(table_of(rows).with_cells("topic", of="page", by=TOPICS), "page", "topic")
     if kind == "csv":
         pyarrow.csv.write_csv(rows, tmp_path / "rows.csv")
-    source = {
+    sources: dict[str, Callable[[], Any]] = {
         "arrow reader": lambda: pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()),
         "csv": lambda: tmp_path / "rows.csv",
         "pandas": lambda: rows.filter(pa.compute.is_valid(rows["who"])).to_pandas(),
-    }[kind]()
-    table = table_of(source).with_cells("topic", of="page", by=TOPICS)
+    }
+    table = table_of(sources[kind]()).with_cells("topic", of="page", by=TOPICS)
     assert labels(table, "page", "topic") == expected
 
 
