@@ -616,6 +616,10 @@ def test_composed_claims_hold_against_the_worst_adversary(
     for epsilon in (0.0, 0.3, 1.0, 2.5, 6.0, 12.0):
         exact = worst_composed(rate, choices, epsilon, **others)
         assert exact <= loss.delta(epsilon) + ROUNDING
+    for delta in (1e-3, 3e-4, 1e-9):
+        # The other way round, the leak included.
+        epsilon = loss.epsilon(delta)
+        assert epsilon == math.inf or loss.delta(epsilon) <= delta
     if choices + leaks > 1 and not mu:
         # A loss that took half the range would be found out.
         halved = Loss(mu, loss.pure / 2, loss.leak, loss.rho / 4)
