@@ -287,7 +287,7 @@ def top(
     ] = "auto",
     domain: _Domain = None,
     clip: _Clip = "auto",
-    max_items: _MaxItems = 100,
+    max_items: _MaxItems = 200,
     n_users: _Users = None,
     cells: _Cells = None,
     delimiter: _Delimiter = ",",

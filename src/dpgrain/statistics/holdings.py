@@ -137,7 +137,7 @@ def elements_per_user(
         facts.append(f"a roster of {counted(table.n_users, 'user')}")
     promise = Guarantee(level, named, relation, delta, event, tuple(facts), source.private)
     charge(promise)
-    warn_of_delta(delta, level, table.n_users, 1, stacklevel=3)
+    warn_of_delta(delta, level, table.n_users, 1)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with Engine(table) as engine, Progress(2, progress) as shown:
         shown.stage("Counting")

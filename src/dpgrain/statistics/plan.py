@@ -22,7 +22,7 @@ from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
 # δ for names below the threshold: small, since k elements of one person cost k times it.
-SELECTION_SHARE, TOP_SHARE = 0.3, 0.5
+SELECTION_SHARE, TOP_SHARE = 0.3, 0.7
 SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
 RANGE_SHARE = 0.15

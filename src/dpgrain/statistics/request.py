@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Sequence
@@ -198,10 +199,16 @@ class Request:
         """Whether a group's second coordinate is subtracted from its first before noise is added."""
         return self.measure is not None and self.measure.net
 
-    @property
-    def noisy(self) -> int:
-        """How many coordinates' noise shows in the result of one group, roughly."""
-        return 1 if self.measure is None else self.measure.noisy
+    def noisy_coordinates(self, sizes: IntArray) -> IntArray:
+        """(K,) how many coordinates' noise weighs against what clipping takes of a cell, roughly.
+
+        Args:
+            sizes: (K,) the number of coordinates in each cell.
+        """
+        groups = sizes // self.corners
+        if self.measure is None:
+            return groups
+        return groups ** (2 if self.measure.ratio else 1) * self.measure.noisy
 
     def netted(self, sums: IntArray) -> IntArray:
         """(V, C) what is released of (V·corners,) sums."""
@@ -445,7 +452,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     promise = request.guarantee(plan.event, source, request.plan_in_words())
     charge(promise)
     cells = request.contribution.cells or 1
-    warn_of_delta(request.delta, request.unit.level, request.table.n_users, cells, stacklevel=4)
+    warn_of_delta(request.delta, request.unit.level, request.table.n_users, cells)
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
@@ -631,7 +638,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
         noisy,
         rule.edges,
         noise_sd(event),
-        data.dictionary.cell_sizes // request.corners * request.noisy,
+        request.noisy_coordinates(data.dictionary.cell_sizes),
         noise_sd(plan.sums) / aligned,
     )
     # The last edge may lie beyond the largest norm of interest.
@@ -687,9 +694,7 @@ def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
     return 0.0 if part is None else spent(part) / sum(map(spent, parts))
 
 
-def warn_of_delta(
-    delta: float, level: Level, n_users: int | None, cells: int, *, stacklevel: int
-) -> None:
+def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
     """Warn where δ allows publishing somebody's data outright with real odds.
 
     Args:
@@ -697,7 +702,6 @@ def warn_of_delta(
         level: the protected unit.
         n_users: the size of the roster, if known.
         cells: the number of elements a user may have, if known; else 1.
-        stacklevel: as for :func:`warnings.warn`.
     """
     if n_users is None or level == "record":
         return
@@ -709,5 +713,13 @@ def warn_of_delta(
             f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
             "publishing the data of each unit outright with probability delta keeps the promise.",
             DeltaWarning,
-            stacklevel=stacklevel,
+            stacklevel=_callers_level(),
         )
+
+
+def _callers_level() -> int:
+    """The stack level, for :func:`warnings.warn` in the caller, of the first frame outside of dpgrain."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
+        frame, level = frame.f_back, level + 1
+    return level

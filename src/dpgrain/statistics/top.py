@@ -57,7 +57,7 @@ def top(
     method: Method = "auto",
     counts: bool = True,
     clip: float | Literal["auto"] | AutoClip = "auto",
-    max_items: int = 100,
+    max_items: int = 200,
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Histogram:
@@ -319,7 +319,7 @@ def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterat
     """What units hold of all items that anybody holds, after the budget was charged."""
     charge(promise)
     level, n_users = request.unit.level, request.table.n_users
-    warn_of_delta(request.delta, level, n_users, 1, stacklevel=7)
+    warn_of_delta(request.delta, level, n_users, 1)
     with Engine(request.table) as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = engine.distinct(request.keys)

@@ -39,6 +39,8 @@ class Measure:
         bias: how much of what clipping takes shows in the result, roughly: all of it in sums, but
             little in ratios, where what is left is like what was taken.
         noisy: how many coordinates' noise shows in the result of one group, roughly.
+        ratio: whether results are divided by their group's count: then what clipping takes of all groups
+            shows in each, and noise the more, the more groups share the records.
     """
 
     corners: int
@@ -49,6 +51,7 @@ class Measure:
     presence: Split = field(default_factory=Present)
     bias: float = 1.0
     noisy: int = 1
+    ratio: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,7 @@ def moments(degree: int) -> Measure:
         {"l2": 1.0, "l1": 1.0},
         bias=0.05,
         noisy=degree + 1,
+        ratio=True,
     )
 
 
@@ -202,6 +206,7 @@ def ranks(height: int) -> Measure:
         bias=0.5,
         # A rank is the sum of a few nodes.
         noisy=4 * height,
+        ratio=True,
     )
 
 
