@@ -570,7 +570,7 @@ def test_the_unread_bits_decide_where_they_can() -> None:
     """Two keys that agree in all that 64 bits tell: later bits put either of them first."""
     with mpmath.workprec(200):
         # V′ = 1 − (1 − V)^e has the same key with a score that is one higher.
-        own = int(mpmath.ldexp(mpmath.mpf("0.9"), 64))
+        own = int(mpmath.ldexp(mpmath.mpf("0.9"), 64)) + 2
         same = mpmath.ldexp(1 - (1 - mpmath.ldexp(own, -64)) ** mpmath.e, 64)
         other = int(mpmath.floor(same))
         # What is unread of V moves the threshold by a twentieth of a step.
