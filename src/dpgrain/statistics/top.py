@@ -257,6 +257,7 @@ def _truncated(
     if most is not None:
         facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
     promise = request.guarantee(event, source, facts)
+    warn_of_delta(request.delta, request.unit.level, request.table.n_users, 1)
     with _held(request, promise, progress) as data:
         groups = data.dictionary.groups
         sums = whole_counts(data, most or 1, max_items=most)
@@ -288,6 +289,7 @@ def _names(
         f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
     ]
     promise = request.guarantee(event, source, facts)
+    warn_of_delta(request.delta, request.unit.level, request.table.n_users, 1)
     with _held(request, promise, progress) as data:
         grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
@@ -318,8 +320,6 @@ def _names(
 def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterator[Contributions]:
     """What units hold of all items that anybody holds, after the budget was charged."""
     charge(promise)
-    level, n_users = request.unit.level, request.table.n_users
-    warn_of_delta(request.delta, level, n_users, 1)
     with Engine(request.table) as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = engine.distinct(request.keys)
