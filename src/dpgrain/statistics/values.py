@@ -191,7 +191,7 @@ def moments(degree: int) -> Measure:
         AutoClip(low=0.5),
         {"l2": 1.0, "l1": 1.0},
         bias=0.05,
-        noisy=degree + 1,
+        noisy=degree,
         ratio=True,
     )
 
