@@ -378,7 +378,7 @@ def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None
             found = moved_delta(rate, cutoff, moves, epsilon)
             assert found <= claim.delta(epsilon) + ROUNDING, (contribution, items, units, moves)
     assert searched >= 30
-    # The search is a good one: about half of the claims are attained.
+    # The search is a good one: most of the claims are attained.
     assert attained >= 0.4 * searched
 
 
