@@ -309,6 +309,26 @@ class Histogram(Release):
         estimate, error = postprocess.shrink(self.estimate, self.std_error, prior, noise=self.noise)
         return self._processed("shrunk", estimate, error, nonnegative=True)
 
+    def unclipped(self) -> Self:
+        """The shrunk release, scaled up by what clipping took, as far as that can be told: free.
+
+        Raises:
+            ParameterError: if the bounds were not chosen by ``clip="auto"`` under Gaussian noise.
+
+        A bound that balances what it takes against the noise tells by the noise how much it took; all
+        items of a cell are assumed to lose the same share: an approximation, much better than nothing
+        where noise is large. :func:`dpgrain.statistics.postprocess.unclip`.
+        """
+        if self.noise != "gaussian" or not self.asked.get("clip", "").startswith("auto"):
+            raise ParameterError("unclipped() needs clip='auto' and Gaussian noise.")
+        if "post-processing" in self.asked:
+            raise ParameterError(
+                "unclipped() needs the release as it was made, not post-processed."
+            )
+        estimate, error = postprocess.shrink(self.estimate, self.std_error, noise=self.noise)
+        estimate, gain = postprocess.unclip(self.estimate, self.std_error, estimate)
+        return self._processed("shrunk, unclipped", estimate, error * gain, nonnegative=True)
+
     def consistent(self, total: float | None = None) -> Self:
         """The same release with the nearest estimates that are not negative and add up: free of charge.
 

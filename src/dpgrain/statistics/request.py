@@ -718,7 +718,7 @@ def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -
 
 
 def _callers_level() -> int:
-    """The stack level, for :func:`warnings.warn` in the caller, of the first frame outside of dpgrain."""
+    """The stack level of the first frame outside of dpgrain, for a warning in the caller."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
         frame, level = frame.f_back, level + 1

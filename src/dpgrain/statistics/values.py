@@ -39,8 +39,8 @@ class Measure:
         bias: how much of what clipping takes shows in the result, roughly: all of it in sums, but
             little in ratios, where what is left is like what was taken.
         noisy: how many coordinates' noise shows in the result of one group, roughly.
-        ratio: whether results are divided by their group's count: then what clipping takes of all groups
-            shows in each, and noise the more, the more groups share the records.
+        ratio: whether results are divided by their group's count: then what clipping takes of all
+            groups shows in each, and noise the more, the more groups share the records.
     """
 
     corners: int
@@ -109,9 +109,13 @@ class Powers:
         x = _bounded(values, self.low, self.high)
         u = (x - self.low) / (self.high - self.low)
         totals = np.empty((u.size, self.corners))
+        rising, falling = u / self.unit, [np.ones_like(u)]
+        for _ in range(self.degree - 1):
+            falling.append(falling[-1] * (1 - u))
         for j in range(1, self.corners):
-            mass = math.comb(self.degree, j) * u**j * (1 - u) ** (self.degree - j)
-            totals[:, j] = np.floor(mass / self.unit)
+            mass = math.comb(self.degree, j) * rising * falling[self.degree - j]
+            np.floor(mass, out=totals[:, j])
+            rising = rising * u
         # In whole units, so that the corners add up to 1 exactly and no norm exceeds 1.
         totals[:, 0] = np.maximum(1 / self.unit - totals[:, 1:].sum(axis=1), 0.0)
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
