@@ -576,7 +576,7 @@ def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     blocks = Blocks("record" if request.table.user is None else "user")
     data = Contributions(engine, blocks, groups, Cells.of(blocks, groups, public=True))
     counts = whole_counts(data, len(groups))
-    order = gumbel_order(counts, 1 / event.rate, event.count, source=source)
+    order = gumbel_order(counts, event.scale, event.count, source=source)
     return data.dictionary.groups.take(order)
 
 
