@@ -84,6 +84,30 @@ class Contributions:
 
         return self._users().accumulate(add, (layout.items,))
 
+    def holders(self, *, max_items: int | None = None) -> IntArray:
+        """(coordinates,) how many blocks hold each coordinate; nothing is clipped.
+
+        Args:
+            max_items: count so many coordinates of each block, the first in the public order.
+        """
+        layout = self.dictionary.layout
+        if self._blocks.block == "record":
+            out = np.zeros(layout.items, dtype=np.int64)
+            for codes, _ in self._records():
+                out += np.bincount(codes, minlength=out.size)
+            return out
+
+        def add(keys: IntArray, _: FloatArray | None, out: IntArray) -> None:
+            kernel.holders(
+                keys,
+                layout,
+                out,
+                max_items=max_items,
+                max_elements=self._blocks.max_elements,
+            )
+
+        return self._users().accumulate(add, (layout.items,))
+
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:

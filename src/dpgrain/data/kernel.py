@@ -178,6 +178,33 @@ def norm_histogram(
         np.add.at(out.reshape(-1), index, 1)
 
 
+def holders(
+    keys: IntArray,
+    layout: Layout,
+    out: IntArray,
+    *,
+    max_items: int | None = None,
+    max_elements: int | None = None,
+) -> None:
+    """Count the blocks that hold each coordinate: nothing is clipped.
+
+    Args:
+        keys: as for :func:`clipped_sum`, as are the arguments not named here.
+        layout: see there.
+        out: (V,) counts, added to in place.
+        max_items: see there.
+        max_elements: see there.
+    """
+    pairs = keys[_changes(keys)]
+    for limit, first in (
+        (max_elements, _Blocks.among_first_blocks),
+        (max_items, _Blocks.among_first_items),
+    ):
+        if limit is not None:
+            pairs = pairs[first(_Blocks.of(pairs, layout), limit)]
+    out += np.bincount(pairs & ((1 << layout.item_bits) - 1), minlength=out.size)
+
+
 def holdings(
     keys: IntArray, totals: FloatArray | None, layout: Layout, edges: IntArray, out: IntArray
 ) -> None:

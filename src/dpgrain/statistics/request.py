@@ -575,16 +575,9 @@ def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     # Counted by user, whatever the unit: one person's data move each count by at most 1.
     blocks = Blocks("record" if request.table.user is None else "user")
     data = Contributions(engine, blocks, groups, Cells.of(blocks, groups, public=True))
-    counts = whole_counts(data, len(groups))
+    counts = data.holders()
     order = gumbel_order(counts, event.scale, event.count, source=source)
     return data.dictionary.groups.take(order)
-
-
-def whole_counts(data: Contributions, items: int, *, max_items: int | None = None) -> IntArray:
-    """(V,) how many blocks hold each group, none clipped."""
-    bits = max(math.ceil(math.log2(items)), 0)
-    # A bound that no block of so many ones exceeds, with a grid step of 1.
-    return data.sums(Grid(np.array([2.0**bits]), bits), indicator=True, max_items=max_items)
 
 
 def select(data: Contributions, event: Selection, source: Source) -> Groups:

@@ -37,7 +37,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request, noisy_sums, warn_of_delta, whole_counts
+from dpgrain.statistics.request import Request, noisy_sums, warn_of_delta
 from dpgrain.units import OWN_UNIT, Record, Relation, Unit
 
 Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
@@ -260,7 +260,7 @@ def _truncated(
     warn_of_delta(request.delta, request.unit.level, request.table.n_users, 1)
     with _held(request, promise, progress) as data:
         groups = data.dictionary.groups
-        sums = whole_counts(data, most or 1, max_items=most)
+        sums = data.holders(max_items=most)
     noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
     # What nobody holds is at most the cutoff away from 0 and never passes.
     passed = (sums > 0) & (noisy > event.cutoff)
