@@ -654,3 +654,14 @@ def test_units_that_no_key_helps() -> None:
         with pytest.raises(dg.ParameterError, match=r"\(\) needs a partition") as caught:
             Blocks.of_unit(unit, table, [])
         one_sentence(caught.value)
+
+
+@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("by", [TOPICS, TOPICS.get, dg.Elements.from_function(TOPICS.get)])
+def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, public: bool) -> None:
+    blocks = Blocks.of_unit(dg.Element(by), table_of(), ["page", "month"])
+    pages = ["d", "a", "d", "e", "b", "d", "c"]
+    groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])
+    codes = Cells.of(blocks, groups, public=public).codes.tolist()
+    cells = [TOPICS.get(page, page) for page in pages]
+    assert len({*zip(codes, cells, strict=True)}) == len({*codes}) == len({*cells}) == 4

@@ -309,7 +309,7 @@ def cell_codes(
 
     Args:
         elements: the partition.
-        items: the items, all different.
+        items: the items; one that several groups have stands there several times.
         public: whether the items are a public domain. Where they come from the table, nothing that
             happens here may depend on one of them: a function that fails has no cell to give.
     """
@@ -329,9 +329,12 @@ def cell_codes(
     codes = [-1 if cell is None else number.setdefault(cell, len(number)) for cell in cells]
     labels = [None if cell is None else f"cell {cell!r}" for cell in cells]
     if without and elements.missing == "own":
+        # One cell for each item, however many groups have it.
+        own: dict[Any, int] = {}
         for i, cell in enumerate(cells):
             if cell is None:
-                codes[i], labels[i] = len(number) + i, f"own {items[i]}"
+                codes[i] = len(number) + own.setdefault(items[i], len(own))
+                labels[i] = f"own {items[i]}"
     return labels, np.array(codes, dtype=np.int64)
 
 
