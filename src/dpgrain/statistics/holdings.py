@@ -141,7 +141,7 @@ def elements_per_user(
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with Engine(table) as engine, Progress(2, progress) as shown:
         shown.stage("Counting")
-        held, blocks = engine.distinct((column,)), Blocks("user")
+        held, blocks = engine.candidates((column,)), Blocks("user")
         data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
         counts = data.holdings(bins).ravel()
     scale = np.full(counts.size, event.noise_multiplier * size)

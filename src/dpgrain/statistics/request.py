@@ -559,10 +559,20 @@ def _selected(engine: Engine, request: Request, source: Source) -> Groups:
     event = request.plan.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
     _, blocks = request.selecting
-    held = engine.distinct(request.domain.selected, request.value)
+    held = held_groups(engine, blocks, request.domain.selected, request.value)
     cells = Cells.of(blocks, held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
     return select(data, event, source).sorted()
+
+
+def held_groups(
+    engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
+) -> Groups:
+    """The groups that anybody may hold; private."""
+    if blocks.elements is None or blocks.key is None:
+        return engine.candidates(keys, value)
+    # A partition is asked about items that occur, and no others.
+    return engine.distinct(keys, value)
 
 
 def best_groups(engine: Engine, request: Request, source: Source) -> Groups:

@@ -37,7 +37,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request, noisy_sums, warn_of_delta
+from dpgrain.statistics.request import Request, held_groups, noisy_sums, warn_of_delta
 from dpgrain.units import OWN_UNIT, Record, Relation, Unit
 
 Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
@@ -322,7 +322,7 @@ def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterat
     charge(promise)
     with Engine(request.table) as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
-        held = engine.distinct(request.keys)
+        held = held_groups(engine, request.blocks, request.keys)
         data = Contributions(
             engine, request.blocks, held, Cells.of(request.blocks, held, public=False)
         )
