@@ -24,14 +24,10 @@ from matplotlib.lines import Line2D
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.report import _number, _Odds, write_report
-from dpgrain.report.plots import (
-    plot_bounds,
-    plot_curve,
-    plot_estimates,
-    printed,
-    shorten,
-)
+from dpgrain.data.groups import Groups
+from dpgrain.report import _Odds, write_report
+from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.words import printed, shorten
 from dpgrain.wording import powers, rounded_up
 
 NASTY = [
@@ -55,7 +51,7 @@ def _histogram(
     kind = pa.int64() if items and isinstance(items[0], int) else pa.string()
     event = event or Gaussian(3.7306, Contribution(coordinates="one"))
     return dg.Histogram(
-        pa.array(items, kind),
+        Groups.of(["word"], [pa.array(items, kind)]),
         np.linspace(300.0, -20.0, size) if size else np.zeros(0),
         np.full(size, 7.25),
         np.full(size, 2.0),
@@ -212,7 +208,7 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     path = tmp_path / "report.html"
     path.write_text("old")
 
-    def broken(release: dg.Histogram) -> str:
+    def broken(release: dg.Release, holdings: dg.Holdings | None) -> str:
         raise RuntimeError(release)
 
     monkeypatch.setattr("dpgrain.report._page", broken)
@@ -294,8 +290,8 @@ class TestNumbers:
         assert [powers(v) for v in (1e-6, 2.5e-10, 0.01, 0)] == ["10⁻⁶", "2.5·10⁻¹⁰", "0.01", "0"]
 
     def test_no_negative_zero(self) -> None:
-        assert _number(-0.001, 1) == "0.0"
-        assert _number(-1234.56, 1) == "−1,234.6"
+        assert number(-0.001, 1) == "0.0"
+        assert number(-1234.56, 1) == "−1,234.6"
 
     def test_names(self) -> None:
         assert printed("a\tb\x00\u202ec") == "a\\tb\\x00\\u202ec"

@@ -16,21 +16,37 @@ from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpgrain.errors import ParameterError
 from dpgrain.files import whole_file
 from dpgrain.guarantee import Guarantee
 from dpgrain.report.plots import (
     contributions,
+    decimals_of,
+    drawn,
+    number,
+    number_in_words,
     plot_bounds,
     plot_curve,
     plot_estimates,
-    printed,
-    shorten,
 )
-from dpgrain.statistics.release import Histogram
+from dpgrain.report.words import (
+    groups_of,
+    is_one,
+    key_texts,
+    measured,
+    printed,
+    ranks,
+    shorten,
+    shown,
+    value_of,
+    words_of,
+)
+from dpgrain.statistics.holdings import Holdings
+from dpgrain.statistics.release import Estimates, Histogram, Release
 from dpgrain.units import RELATIONS, Element, Level, Record, Unit, User
 from dpgrain.wording import powers, rounded_up
 
@@ -46,6 +62,7 @@ _PLOTTED, _LISTED, _NAME_LETTERS, _TEXT_LETTERS = 30, 100, 120, 500
 # A figure is drawn once for a page and once for a telephone; in points, which SVG shows as pixels.
 _WIDTHS = {"wide": 816, "narrow": 344}
 _ASKED = {
+    "statistic": "Statistic",
     "table": "Table",
     "item": "Column of items",
     "domain": "Items",
@@ -60,7 +77,12 @@ _ASKED = {
     "delta": "δ",
     "clip": "Clipping bound",
     "noise": "Noise",
+    "post-processing": "Afterwards",
 }
+_ASKED_OF_GROUPS = {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"}
+_ASKED_OF_HOLDINGS = {"item": "Column of elements", "weight": "What is counted"}
+# How many elements of one person the table of granularities asks about.
+_SOME = (5, 20, 100)
 _BLOCKS: dict[Level, str] = {
     "record": "one record adds",
     "element": "one user adds in one cell",
@@ -68,27 +90,44 @@ _BLOCKS: dict[Level, str] = {
 }
 
 
-def write_report(release: Histogram, path: str | Path) -> Path:
+def write_report(release: Release, path: str | Path, holdings: Holdings | None = None) -> Path:
     """Write a release as one self-contained HTML file.
 
     Args:
-        release: a published histogram.
+        release: a published release of any kind.
         path: where to write; the folder must exist.
+        holdings: how much users hold, a second release, to show beside the granularity curve.
 
     Returns:
         The path.
 
     Raises:
+        ParameterError: if the holdings are none, or of another partition than the release.
         DataError: if the file cannot be written; none is left behind then.
 
-    The file holds what was asked, the promise in plain words, the granularity curve, the largest
-    estimates with their intervals, the clipping bounds and what happened. It stays below 1 MB
-    whatever the number of items. All of it is post-processing of the release: it costs no budget.
+    The file holds what was asked, the promise in plain words, the granularity curve, the estimates
+    with their intervals, the clipping bounds and what happened. It stays below 1 MB whatever the number
+    of groups. All of it is post-processing of what was released: it costs no budget.
     """
+    if holdings is not None:
+        _check_holdings(release, holdings)
     path = Path(path)
     with whole_file(path) as part:
-        part.write_text(_page(release), encoding="utf-8")
+        part.write_text(_page(release, holdings), encoding="utf-8")
     return path
+
+
+def _check_holdings(release: Release, holdings: Any) -> None:
+    if not isinstance(holdings, Holdings):
+        raise ParameterError(
+            f"holdings must come from dg.elements_per_user, not {type(holdings).__name__}."
+        )
+    mine, theirs = release.guarantee.elements, holdings.guarantee.elements
+    if mine != theirs:
+        raise ParameterError(
+            f"holdings of the partition {theirs or 'none'} do not fit a release of the partition "
+            f"{mine or 'none'}; release both with the same unit."
+        )
 
 
 @dataclass(frozen=True)
@@ -136,54 +175,112 @@ class _Grain:
     name: str
     promises: tuple[_Odds, ...]
     promised: bool = False
+    share: str = ""
 
 
 @dataclass(frozen=True)
 class _Estimate:
     """One line of the table of estimates, as it is printed."""
 
-    item: str
+    keys: tuple[str, ...]
     estimate: str
     std_error: str
     low: str
     high: str
+    count: str = ""
 
 
-def _page(release: Histogram) -> str:
+@dataclass(frozen=True)
+class _Held:
+    """What a release of holdings says beside the curve."""
+
+    kind: str
+    shares: tuple[tuple[int, str], ...]
+    drowned: bool
+    asked: str
+    sentence: str
+    together: str
+    odds: _Odds | None
+    private: bool
+    guarantee_json: str
+
+    @property
+    def second(self) -> bool:
+        """Whether it is another release than the one that is reported."""
+        return bool(self.sentence)
+
+
+def _page(release: Release, holdings: Holdings | None = None) -> str:
     from dpgrain import __version__
 
     guarantee, level = release.guarantee, release.guarantee.level
     today = datetime.now(UTC)
-    clip = np.asarray(release.clip, dtype=np.float64)
+    words = words_of(release)
+    events = _events(guarantee)
+    names = {event["event"] for event in events}
+    law = release.asked.get("noise", getattr(release, "noise", "gaussian"))
+    clip = _clip(release, names)
+    held = _held(release, holdings)
+    groups = groups_of(release)
+    figure = len(release) > 0 and not is_one(release)
+    rows = drawn(release, _PLOTTED) if figure else 0
     return _template().render(
         release=release,
+        statistic=release.statistic,
         guarantee=guarantee,
         # Names in it come from the caller; the promise itself is never cut.
         sentence=_text(guarantee, 20_000),
-        asked=[(_ASKED.get(key, key), _text(value)) for key, value in release.asked.items()],
-        asked_item=_text(release.asked.get("item", "items"), 60),
+        asked=[(_asked_name(release, key), _text(v)) for key, v in release.asked.items()],
+        words=words,
+        name=_text(words.of, 60),
+        by=_text(words.by, 60),
+        heads=[_text(head, 60) for head in words.heads],
+        value=_text(value_of(release), 60),
+        measured=_text(measured(release), 80),
+        kind="sums" if isinstance(release, Histogram) else "estimates",
         elements=_text(guarantee.elements or "a public partition"),
         weight=_text(release.asked.get("weight", "1 for each record")),
+        clipping=_text(release.asked.get("clip", "")),
         chosen=release.asked.get("clip", "").startswith("auto"),
+        processed=_text(release.asked.get("post-processing", "")),
+        nonnegative=getattr(release, "nonnegative", False),
         odds=_Odds(guarantee.epsilon(), guarantee.delta),
         delta=powers(guarantee.delta),
         one_in=f"{math.floor(1 / guarantee.delta):,}" if guarantee.delta else "",
         relations=RELATIONS,
-        grains=_grains(guarantee),
+        grains=_grains(guarantee, held),
+        held=held,
         max_elements=_bound(guarantee, "max_elements"),
-        selected=any(event["event"] == "Selection" for event in _events(guarantee)),
+        selected=bool(names & {"Selection", "TruncatedGeometric"}),
+        threshold=_threshold(events),
+        event_names=names,
         block=_BLOCKS[next((c.block for c in contributions(guarantee.event)), level)],
-        gaussian=release.noise == "gaussian",
+        gaussian=law == "gaussian",
+        law=law,
+        groups=groups,
+        one=number_in_words(release) if is_one(release) else None,
+        one_error=number(float(release.std_error[0]), decimals_of(float(release.std_error[0])))
+        if is_one(release)
+        else "",
+        one_count=f"{float(release.count[0]):,.0f}".replace("-", "−")
+        if is_one(release) and isinstance(release, Estimates)
+        else "",
+        counted=isinstance(release, Estimates),
+        ranks=[f"{rank:g}" for rank in ranks(release)],
         estimates=_estimates(release, _LISTED),
-        plotted=min(_PLOTTED, len(release)),
+        plotted=min(_PLOTTED, groups),
         bounds=[f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
         curve_plots=_plots("curve", partial(plot_curve, guarantee), 320),
         estimate_plots=_plots(
             "estimates",
             partial(plot_estimates, release, top=_PLOTTED),
-            80 + 24 * min(_PLOTTED, max(len(release), 2)),
-        ),
-        bound_plots=_plots("bounds", partial(plot_bounds, release), 200),
+            100 + 24 * max(rows, 2) if rows else 300,
+        )
+        if figure
+        else "",
+        bound_plots=_plots("bounds", partial(plot_bounds, release), 200)
+        if isinstance(release, Histogram)
+        else "",
         events=[_text(event, 2000) for event in _parts(guarantee)],
         public=[_text(fact) for fact in guarantee.public],
         guarantee_json=json.dumps(guarantee.to_dict(), ensure_ascii=False, indent=1),
@@ -191,6 +288,86 @@ def _page(release: Histogram) -> str:
         date=f"{today:%Y-%m-%d}",
         year=f"{today:%Y}",
     )
+
+
+def _asked_name(release: Release, key: str) -> str:
+    own: dict[str, str] = {}
+    if release.statistic == "elements per user":
+        own = _ASKED_OF_HOLDINGS
+    elif release.statistic not in ("histogram", "top"):
+        own = _ASKED_OF_GROUPS
+    return own.get(key, _ASKED.get(key, key))
+
+
+def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
+    """The clipping bounds, where a release has any."""
+    weighted = release.asked.get("weight", "").startswith("1/√")
+    if (
+        not isinstance(release, Histogram)
+        or isinstance(release, Holdings)
+        or weighted
+        or "TruncatedGeometric" in events
+    ):
+        return np.zeros(0)
+    return np.asarray(release.clip, dtype=np.float64)
+
+
+def _threshold(events: list[dict[str, Any]]) -> str:
+    """From which noisy count on an item is named, in words; empty where none was selected."""
+    for event in events:
+        if event["event"] == "TruncatedGeometric":
+            return f"a noisy count above {event['cutoff']:,}"
+        if event["event"] == "Selection":
+            weighted = "weighted " if event["max_items"] > 1 else ""
+            return f"a noisy {weighted}count of at least {event['threshold']:,.4g}"
+    return ""
+
+
+def _held(release: Release, holdings: Holdings | None) -> _Held | None:
+    """What is told of how much users hold: of a second release, or of the release itself."""
+    known = holdings or (release if isinstance(release, Holdings) else None)
+    if known is None or not len(known):
+        return None
+    mine, theirs = release.guarantee, known.guarantee
+    sentence = together = ""
+    odds = None
+    if known is not release:
+        sentence = _text(theirs, 20_000)
+        if (mine.level, mine.relation) == (theirs.level, theirs.relation):
+            both = mine + theirs
+            together, odds = _text(both, 20_000), _Odds(both.epsilon(), both.delta)
+    kind: Literal["elements", "records"] = "elements" if mine.elements else "records"
+    kinds, edges = (column.to_pylist() for column in known.groups.columns)
+    some = [edge for one, edge in zip(kinds, edges, strict=True) if one == kind]
+    users = np.array([one == kind for one in kinds])
+    total = float(known.estimate[users].sum())
+    error = float(np.sqrt((known.std_error[users] ** 2).sum()))
+    shares = tuple((k, _share(known, k, kind)) for k in _SOME if k in some)
+    return _Held(
+        kind,
+        shares,
+        total <= 4 * error,
+        _text(known.asked.get("item", "elements"), 60),
+        sentence,
+        together,
+        odds,
+        theirs.private,
+        json.dumps(theirs.to_dict(), ensure_ascii=False, indent=1),
+    )
+
+
+def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) -> str:
+    """The share of users with at most so many, with as many decimals as the noise allows."""
+    share = holdings.share_at_most(most, kind)
+    kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
+    users = np.array([one == kind for one in kinds])
+    within = users & np.array([edge is not None and edge <= most for edge in edges])
+    total = max(float(holdings.estimate[users].sum()), 1.0)
+    # Of within ÷ total, whose noises overlap.
+    weights = np.where(within, 1 - share, share)[users] * holdings.std_error[users]
+    error = float(np.sqrt((weights**2).sum())) / total
+    decimals = min(max(1 - math.floor(math.log10(max(100 * error, 1e-9))) - 1, 0), 2)
+    return f"{100 * share:.{decimals}f}%"
 
 
 def _template() -> Template:
@@ -226,8 +403,9 @@ def _bound(guarantee: Guarantee, name: str) -> int | None:
     return min((value for value in values if value is not None), default=None)
 
 
-def _grains(guarantee: Guarantee) -> list[_Grain]:
-    """What the release promises to each granularity, at its own δ."""
+def _grains(guarantee: Guarantee, held: _Held | None = None) -> list[_Grain]:
+    """What the release promises to each granularity, at its own δ, and to how many users."""
+    shares = dict(held.shares) if held is not None and not held.drowned else {}
 
     def grain(name: str, unit: Unit, units: int = 1) -> _Grain:
         promises = (
@@ -244,36 +422,27 @@ def _grains(guarantee: Guarantee) -> list[_Grain]:
         grains.append(grain("one element", Element()))
         known = (_bound(guarantee, name) for name in ("max_elements", "cells"))
         most = min((bound for bound in known if bound is not None), default=math.inf)
-        for some in (5, 20, 100):
+        for some in _SOME:
             if some < most:
                 limited = grain(f"a user with at most {some} elements", User(max_elements=some))
-                grains.append(_Grain(limited.name, limited.promises))
+                share = shares.get(some, "")
+                grains.append(_Grain(limited.name, limited.promises, share=share))
     grains.append(grain("a whole user", User()))
     return grains
 
 
-def _estimates(release: Histogram, count: int) -> list[_Estimate]:
-    table = release.largest(count)
+def _estimates(release: Release, count: int) -> list[_Estimate]:
+    places = shown(release, count)
+    columns = (release.estimate, release.std_error, release.low, release.high)
+    values = np.stack([column[places] for column in columns], axis=1)
+    counts = release.count[places] if isinstance(release, Estimates) else None
     lines = []
-    for line in table.to_pylist():
-        decimals = _decimals(line["std_error"])
-        numbers = (
-            _number(line[name], decimals) for name in ("estimate", "std_error", "low", "high")
-        )
-        lines.append(_Estimate(_text(line["item"], _NAME_LETTERS), *numbers))
+    for row, keys in enumerate(key_texts(release, places, letters=_NAME_LETTERS)):
+        decimals = decimals_of(float(values[row, 1]))
+        estimate, error, low, high = (number(float(v), decimals) for v in values[row])
+        of = "" if counts is None else number(float(counts[row]), 0)
+        lines.append(_Estimate(keys, estimate, error, low, high, of))
     return lines
-
-
-def _decimals(std_error: float) -> int:
-    """As many decimals as show two digits of the standard error."""
-    if not std_error > 0:
-        return 0
-    return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
-
-
-def _number(value: float, decimals: int) -> str:
-    # Adding 0 turns −0 into 0.
-    return f"{round(value, decimals) + 0.0:,.{decimals}f}".replace("-", "−")
 
 
 def _percent_up(share: float) -> str:

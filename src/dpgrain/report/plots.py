@@ -7,22 +7,33 @@ the figure; the report itself never touches it.
 from __future__ import annotations
 
 import math
-import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpgrain import _validate
 from dpgrain.accounting import Compose, Contribution, Event
+from dpgrain.data.kernel import FloatArray
 from dpgrain.guarantee import Guarantee
+from dpgrain.report.words import (
+    bins_in_words,
+    is_one,
+    key_texts,
+    label,
+    measured,
+    printed,
+    ranks,
+    shorten,
+    shown,
+)
 from dpgrain.units import RELATIONS, Relation
 from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.statistics.release import Histogram
+    from dpgrain.statistics.release import Histogram, Release
 
 # Two of the colour-blind-safe palette of Okabe and Ito; apart in lightness as well.
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -34,61 +45,58 @@ _STEPS = (1, 2, 5)
 _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
 _NARROW = 5.5
-# Joiners that change how the letters beside them are written; not printable, but harmless.
-_JOINERS = "\u200c\u200d"
 _MANY_BOUNDS = 24
 
 
-def plot_estimates(release: Histogram, ax: Axes | None = None, *, top: int = 30) -> Axes:
-    """Draw the largest estimates, largest first, with their 95% intervals.
+def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
+    """Draw the estimates of a release with their 95% intervals.
 
     Args:
-        release: a published histogram; one without items gives axes that say so.
+        release: any release; one without groups gives axes that say so.
         ax: axes to draw on; new ones by default.
-        top: how many items.
+        top: how many groups: those with the largest estimates, largest first; of quantiles the first.
 
     Raises:
         ParameterError: if ``top`` is not a whole number of at least 1.
 
-    The intervals are for the sum of clipped contributions: the bias of clipping is not in them.
+    One number over all records is written, not drawn. Quantiles are one line for each group, or a curve
+    over the ranks where there are no groups; what users hold is drawn bin by bin. The intervals are for
+    the noise: the bias of clipping and of bounds is not in them.
     """
-    shown = release.largest(_validate.integer(minimum=1, top=top))
-    size = shown.num_rows
-    ax = _axes(7.0, 1.2 + 0.28 * max(size, 2)) if ax is None else ax
+    top = _validate.integer(minimum=1, top=top)
+    rows = drawn(release, top)
+    if ax is None:
+        ax = _axes(7.0, 4.2 if not rows and len(release) > 1 else 1.2 + 0.28 * max(rows, 2))
     _plain(ax)
-    # A narrow figure has room for half a line.
-    gap = "\n" if _width(ax) < _NARROW else " "
-    ax.set_xlabel(f"estimate ({_counted(release, ax)}){gap}with 95% interval")
-    if size == 0:
-        return _say(ax, "no items were published")
-    estimate, low, high = (shown[name].to_numpy() for name in ("estimate", "low", "high"))
-    rows = np.arange(size)
-    ax.errorbar(
-        estimate,
-        rows,
-        # An interval cut at 0 still holds its estimate; rounding must not make a length negative.
-        xerr=np.maximum([estimate - low, high - estimate], 0.0),
-        fmt="o",
-        color=BLUE,
-        markersize=5,
-        elinewidth=1.6,
-        capsize=2.5,
-    )
-    ax.axvline(0.0, color=INK, linewidth=0.8)
-    letters = min(max(10, int(_LETTERS_PER_INCH * _width(ax))), _MOST_LETTERS)
-    labels = [shorten(printed(item), letters) for item in shown["item"].to_pylist()]
-    # Names are text, not formulas: a $ in them is a dollar.
-    ax.set_yticks(rows, labels, parse_math=False)
-    ax.set_ylim(size - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color=FAINT, linewidth=0.6)
-    ax.locator_params(axis="x", nbins=max(3, min(8, int(_width(ax)))))
-    millions = float(np.abs([low, high]).max()) >= 2e6
-    scale, name = (1e6, "M") if millions else (1.0, "")
-    ax.xaxis.set_major_formatter(
-        lambda value, _: f"{value / scale:,.10g}{name if value else ''}".replace("-", "−")
-    )
+    if is_one(release):
+        return _write_number(release, ax)
+    if not len(release):
+        ax.set_xlabel(_counted(release, ax))
+        return _say(ax, f"no {'items' if _of_items(release) else 'groups'} were published")
+    if release.statistic == "elements per user":
+        return _draw_holdings(release, ax)
+    if release.statistic == "quantiles":
+        if release.groups.names == ("quantile",):
+            return _draw_quantile_curve(release, ax)
+        return _draw_quantiles(release, ax, top)
+    places = shown(release, top)
+    estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
+    _interval_bars(ax, np.arange(rows), estimate, low, high)
+    sums = release.statistic in ("histogram", "count", "sum", "top")
+    what = f"estimate ({_counted(release, ax)})" if sums else _counted(release, ax)
+    _label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
     return ax
+
+
+def drawn(release: Release, top: int) -> int:
+    """How many rows :func:`plot_estimates` draws below one another; 0 for a curve or one number."""
+    if is_one(release) or release.groups.names == ("quantile",):
+        return 0
+    if release.statistic == "elements per user":
+        return len(_bins(release))
+    if release.statistic == "quantiles":
+        return min(top, len(release) // max(len(ranks(release)), 1))
+    return min(top, len(release))
 
 
 def plot_curve(guarantee: Guarantee, ax: Axes | None = None, *, max_units: int = 100) -> Axes:
@@ -154,10 +162,10 @@ def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
     ax = _axes(7.0, 2.8) if ax is None else ax
     _plain(ax)
     ax.set_xlabel(f"clipping bound ({_counted(release, ax)})")
-    ax.set_ylabel("items")
+    ax.set_ylabel("items" if _of_items(release) else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:
-        return _say(ax, "no items were published")
+        return _say(ax, f"no {'items' if _of_items(release) else 'groups'} were published")
     low, high = float(bounds.min()), float(bounds.max())
     ax.set_xscale("log")
     # Bounds need not differ: one bar then, a step wide.
@@ -184,26 +192,6 @@ def contributions(event: Event) -> Iterator[Contribution]:
             yield contribution
 
 
-def printed(item: Any) -> str:
-    """An item as one line of text in which nothing is invisible or reorders its surroundings."""
-    text = str(item)
-    if not text.strip():
-        return repr(text)
-    return "".join(
-        c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text
-    )
-
-
-def shorten(text: str, letters: int) -> str:
-    """Cut a text to so many letters, of which wide ones count two, with … at the end."""
-    used = 0
-    for place, letter in enumerate(text):
-        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        if used > letters:
-            return text[: max(place - 1, 0)].rstrip() + "…"
-    return text
-
-
 def _axes(width: float, height: float) -> Axes:
     import matplotlib.pyplot as plt
 
@@ -216,12 +204,200 @@ def _width(ax: Axes) -> float:
     return 7.0 if figure is None else float(figure.get_figwidth())
 
 
-def _counted(release: Histogram, ax: Axes) -> str:
+def _letters(ax: Axes) -> int:
+    """How many letters a label may have on these axes."""
+    return max(14, int(_LETTERS_PER_INCH * _width(ax)))
+
+
+def _of_items(release: Release) -> bool:
+    return release.statistic in ("histogram", "top")
+
+
+def _counted(release: Release, ax: Axes) -> str:
     """What an estimate counts, in a word or two."""
-    weight = release.asked.get("weight", "1 for each record")
-    if weight == "1 for each record":
-        return "records"
-    return shorten(f"sum of {printed(weight)}", max(14, int(_LETTERS_PER_INCH * _width(ax))))
+    return shorten(printed(measured(release)), _letters(ax))
+
+
+def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
+    """The groups in words, their keys joined; of quantiles without the rank."""
+    letters = min(max(10, int(_LETTERS_PER_INCH * _width(ax))), _MOST_LETTERS)
+    keys = key_texts(release, places, letters=200)
+    if release.statistic == "quantiles":
+        keys = [key[:-1] for key in keys]
+    return [label(key, letters) for key in keys]
+
+
+def _interval_bars(
+    ax: Axes, rows: Any, estimate: FloatArray, low: FloatArray, high: FloatArray, **style: Any
+) -> None:
+    """Points with their intervals, one on each row."""
+    drawing = {"fmt": "o", "color": BLUE, "markersize": 5, "elinewidth": 1.6, "capsize": 2.5}
+    # An interval cut at 0 still holds its estimate; rounding must not make a length negative.
+    ax.errorbar(
+        estimate,
+        rows,
+        xerr=np.maximum([estimate - low, high - estimate], 0.0),
+        **{**drawing, **style},
+    )
+
+
+def _label_rows(
+    ax: Axes, labels: Sequence[str], what: str, low: FloatArray, high: FloatArray, *, zero: bool
+) -> None:
+    """The axes of a plot with one group on each row, the first above."""
+    # A narrow figure has room for half a line.
+    gap = "\n" if _width(ax) < _NARROW else " "
+    ax.set_xlabel(f"{what}{gap}with 95% interval")
+    if zero:
+        ax.axvline(0.0, color=INK, linewidth=0.8)
+    # Names are text, not formulas: a $ in them is a dollar.
+    ax.set_yticks(range(len(labels)), labels, parse_math=False)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color=FAINT, linewidth=0.6)
+    ax.locator_params(axis="x", nbins=max(3, min(8, int(_width(ax)))))
+    ax.xaxis.set_major_formatter(_numbers(low, high))
+
+
+def _numbers(low: FloatArray, high: FloatArray) -> Any:
+    """How numbers on an axis are written."""
+    millions = float(np.abs([low, high]).max()) >= 2e6
+    scale, name = (1e6, "M") if millions else (1.0, "")
+    return lambda value, _: f"{value / scale:,.10g}{name if value else ''}".replace("-", "−")
+
+
+def _write_number(release: Release, ax: Axes) -> Axes:
+    """One number, large, with its interval; there is nothing to compare it with."""
+    number, low, high = number_in_words(release)
+    ax.set_axis_off()
+    middle: dict[str, Any] = {
+        "transform": ax.transAxes,
+        "ha": "center",
+        "color": INK,
+        "parse_math": False,
+    }
+    ax.text(0.5, 0.62, number, va="center", fontsize=30, fontweight="bold", **middle)
+    ax.text(0.5, 0.3, _counted(release, ax), va="center", **middle)
+    ax.text(0.5, 0.1, f"95% interval {low} to {high}", va="center", **middle)
+    return ax
+
+
+def number_in_words(release: Release) -> tuple[str, str, str]:
+    """The one estimate of a release and the ends of its interval, as they are printed."""
+    decimals = decimals_of(float(release.std_error[0]))
+    estimate, low, high = (
+        number(float(values[0]), decimals)
+        for values in (release.estimate, release.low, release.high)
+    )
+    return estimate, low, high
+
+
+def decimals_of(std_error: float) -> int | None:
+    """As many decimals as show two digits of the standard error; None where it is 0."""
+    if not std_error > 0:
+        return None
+    return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
+
+
+def number(value: float, decimals: int | None) -> str:
+    """A number with so many decimals; without a standard error, six digits."""
+    if decimals is None:
+        return f"{value + 0.0:,.6g}".replace("-", "−")
+    # Adding 0 turns −0 into 0.
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}".replace("-", "−")
+
+
+def _ranks_in_words(known: list[float]) -> str:
+    if len(known) > 5:
+        return f"{len(known)} quantiles, {min(known):g} to {max(known):g}"
+    return f"quantile{'s' if len(known) > 1 else ''} {', '.join(f'{rank:g}' for rank in sorted(known))}"
+
+
+def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
+    """One line for each group, from its lowest quantile to its highest."""
+    known = ranks(release)
+    size = drawn(release, top)
+    # Row by row and rank by rank: releases list all ranks of a group together.
+    parts = (release.estimate, release.low, release.high)
+    estimate, low, high = (v[: size * len(known)].reshape(size, -1) for v in parts)
+    rows = np.arange(size)
+    if len(known) == 1:
+        _interval_bars(ax, rows, estimate[:, 0], low[:, 0], high[:, 0])
+    else:
+        for rank in range(len(known)):
+            ax.hlines(rows, low[:, rank], high[:, rank], color=FAINT, linewidth=7)
+        ax.hlines(rows, estimate.min(axis=1), estimate.max(axis=1), color=BLUE, linewidth=1.4)
+        middle = int(np.argmin(np.abs(np.array(known) - 0.5)))
+        for rank in range(len(known)):
+            marker, size_of = ("o", 6.0) if rank == middle else ("|", 10.0)
+            ax.plot(
+                estimate[:, rank],
+                rows,
+                marker,
+                color=BLUE,
+                markersize=size_of,
+                markeredgewidth=1.8,
+            )
+    labels = _labels(release, rows * len(known), ax)
+    gap = "\n" if _width(ax) < _NARROW else ", "
+    what = f"{_counted(release, ax)}: {_ranks_in_words(known)}"
+    what += f"{gap}from left to right," if len(known) > 1 else ""
+    _label_rows(ax, labels, what, low, high, zero=False)
+    return ax
+
+
+def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
+    """The quantiles over their ranks."""
+    rank = np.array(release.groups.columns[-1].to_pylist(), dtype=np.float64)
+    order = np.argsort(rank)
+    x, y, low, high = (v[order] for v in (rank, release.estimate, release.low, release.high))
+    ax.fill_between(x, low, high, color=BLUE, alpha=0.18, linewidth=0)
+    ax.errorbar(
+        x,
+        y,
+        yerr=np.maximum([y - low, high - y], 0.0),
+        fmt="-o",
+        color=BLUE,
+        linewidth=1.8,
+        markersize=5,
+        elinewidth=1.4,
+        capsize=2.5,
+    )
+    ax.set_xlabel("share of records below")
+    ax.set_ylabel(_counted(release, ax))
+    ax.set_xlim(-0.03, 1.03)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    ax.yaxis.set_major_formatter(_numbers(low, high))
+    ax.grid(color=FAINT, linewidth=0.6)
+    return ax
+
+
+def _bins(release: Release) -> list[int | None]:
+    """The largest numbers of the bins, each once, the open bin last."""
+    edges = set(release.groups.columns[1].to_pylist())
+    return [*sorted(edge for edge in edges if edge is not None), *([None] if None in edges else [])]
+
+
+def _draw_holdings(release: Release, ax: Axes) -> Axes:
+    """How many users hold so many elements, and records, bin by bin."""
+    bins = _bins(release)
+    kinds, edges = (column.to_pylist() for column in release.groups.columns)
+    place = {edge: row for row, edge in enumerate(bins)}
+    styles: tuple[tuple[str, float, dict[str, Any]], ...] = (
+        ("elements", -0.15, {}),
+        ("records", 0.15, {"color": ORANGE, "fmt": "s", "markersize": 4.5}),
+    )
+    for kind, shift, style in styles:
+        mine = np.array([one == kind for one in kinds])
+        rows = np.array([place[edge] for edge in edges])[mine] + shift
+        parts = (release.estimate[mine], release.low[mine], release.high[mine])
+        if mine.any():
+            _interval_bars(ax, rows, *parts, label=kind, **style)
+    labels = bins_in_words(release, bins)
+    _label_rows(ax, labels, "estimate (users)", release.low, release.high, zero=True)
+    ax.set_ylabel("held by one user")
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), labelcolor=INK, ncols=2)
+    return ax
 
 
 def _plain(ax: Axes) -> None:
@@ -233,6 +409,7 @@ def _plain(ax: Axes) -> None:
     ax.yaxis.label.set_color(INK)
     # The name of a weight is text, not a formula.
     ax.xaxis.label.set_parse_math(False)
+    ax.yaxis.label.set_parse_math(False)
 
 
 def _say(ax: Axes, text: str) -> Axes:

@@ -1,0 +1,185 @@
+"""What a release is called, what its numbers are of, and which of them are shown."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain.data.kernel import IntArray
+from dpgrain.statistics.release import Release
+
+_RECORDS = "1 for each record"
+# Statistics whose rows have an order of their own.
+_IN_ORDER = ("quantiles", "elements per user")
+_BETWEEN = re.compile(r" between -?[\d,.e+-]+ and -?[\d,.e+-]+$")
+# Joiners that change how the letters beside them are written; not printable, but harmless.
+_JOINERS = "\u200c\u200d"
+_LEADS = {
+    "histogram": "How much of each item the users of a table hold",
+    "count": "How many records there are",
+    "sum": "What the numbers of all records add up to",
+    "mean": "The mean of the numbers of all records",
+    "variance": "How far the numbers of the records lie from their mean, squared",
+    "quantiles": "The numbers below which given shares of the records lie",
+    "top": "The items that most users have, and how many have each",
+    "elements per user": "How many users hold how many elements, and how many records",
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    """How to speak of one kind of release.
+
+    Args:
+        name: what the release is, before what it is of: "mean of".
+        of: what it is of: a column, or a few words.
+        by: the keys it is grouped by; empty for one overall.
+        lead: the sentence under the heading.
+        noun: what its groups are called, in the singular.
+        heads: the headings of the columns of keys.
+    """
+
+    name: str
+    of: str
+    by: str
+    lead: str
+    noun: str
+    heads: tuple[str, ...]
+
+    @property
+    def plural(self) -> bool:
+        """Whether no article stands before the name."""
+        return self.name.startswith(("quantiles", "top"))
+
+
+def words_of(release: Release) -> Words:
+    """How to speak of a release."""
+    statistic = release.statistic
+    names = release.groups.names
+    of_items = statistic in ("histogram", "top")
+    item = release.asked.get("item", "items")
+    by = ", ".join(names[:-1] if statistic == "quantiles" else names)
+    lead = _LEADS.get(statistic, "Estimates from the records of a table")
+    if of_items:
+        name = "histogram of" if statistic == "histogram" else "top items:"
+        return Words(name, item, "", lead, "item", names)
+    if statistic == "elements per user":
+        name = "count of elements and records per user:"
+        return Words(name, item, "", lead, "bin", ("held", "how many"))
+    if by and statistic != "elements per user":
+        lead += ", group by group"
+    if statistic == "count":
+        return Words("count of", measured(release), by, lead, "group", names)
+    return Words(f"{statistic} of", value_of(release), by, lead, "group", names)
+
+
+def value_of(release: Release) -> str:
+    """The column of numbers that were measured, or what counts in place of one."""
+    return _BETWEEN.sub("", release.asked.get("weight", _RECORDS))
+
+
+def measured(release: Release) -> str:
+    """What an estimate is, in a word or two."""
+    statistic, value = release.statistic, value_of(release)
+    if statistic == "elements per user":
+        return "users"
+    if statistic == "top":
+        return "weighted holders" if value.startswith("1/√") else "holders"
+    if value == _RECORDS:
+        return "records"
+    if statistic == "count":
+        return f"records with a number in {value}"
+    if statistic == "quantiles":
+        return value
+    name = "sum" if statistic == "histogram" else statistic
+    return f"{name} of {value}"
+
+
+def is_one(release: Release) -> bool:
+    """Whether the release is one number over all records."""
+    return len(release) == 1 and release.groups.names in ((), ("quantile",))
+
+
+def shown(release: Release, count: int) -> IntArray:
+    """The places of the rows to show: the largest first, or the first ones where order matters."""
+    count = _validate.integer(minimum=1, top=count)
+    if release.statistic in _IN_ORDER or not release.groups.names:
+        return np.arange(min(count, len(release)))
+    return np.argsort(-release.estimate, kind="stable")[:count]
+
+
+def ranks(release: Release) -> list[float]:
+    """The different ranks of quantiles, in the order given; none for other releases."""
+    if release.statistic != "quantiles":
+        return []
+    return [float(rank) for rank in release.groups.columns[-1].unique().to_pylist()]
+
+
+def groups_of(release: Release) -> int:
+    """How many groups a release has: quantiles have several rows for each."""
+    return len(release) // max(len(ranks(release)), 1)
+
+
+def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
+    """The keys of the groups at these places as text, each cut to so many letters."""
+    columns = [column.to_pylist() for column in release.groups.take(places).columns]
+    if release.statistic == "elements per user":
+        columns = [columns[0], bins_in_words(release, columns[1])]
+    return [
+        tuple(shorten(key_text(key), letters) for key in keys)
+        for keys in zip(*columns, strict=True)
+    ] or [()] * len(places)
+
+
+def key_text(key: Any) -> str:
+    """One key as text."""
+    if isinstance(key, float):
+        return f"{key:.10g}"
+    return "none" if key is None else printed(key)
+
+
+def label(keys: Sequence[str], letters: int) -> str:
+    """Several keys as one label of at most so many letters, each with its share of them."""
+    whole = " · ".join(keys)
+    if len(keys) > 1 and shorten(whole, letters) != whole:
+        share = max((letters - 3 * (len(keys) - 1)) // len(keys), 4)
+        return " · ".join(shorten(key, share) for key in keys)
+    return shorten(whole, letters)
+
+
+def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
+    """Bins of numbers, each known by its largest number or by None, in words."""
+    edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
+    names: dict[int | None, str] = {}
+    before = 0
+    for edge in edges:
+        names[edge] = f"{edge:,}" if edge == before + 1 else f"{before + 1:,}–{edge:,}"
+        before = edge
+    names[None] = f"over {before:,}"
+    return [names[edge] for edge in most]
+
+
+def printed(item: Any) -> str:
+    """An item as one line of text in which nothing is invisible or reorders its surroundings."""
+    text = str(item)
+    if not text.strip():
+        return repr(text)
+    return "".join(
+        c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def shorten(text: str, letters: int) -> str:
+    """Cut a text to so many letters, of which wide ones count two, with … at the end."""
+    used = 0
+    for place, letter in enumerate(text):
+        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used > letters:
+            return text[: max(place - 1, 0)].rstrip() + "…"
+    return text
