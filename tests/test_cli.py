@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,111 @@ def test_help_has_an_example(command: str) -> None:
     assert done.returncode == 0
     assert f"dpgrain {command}" in done.stdout
     assert "Example" in done.stdout
+
+
+PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("count", "--unit", "user"), "Largest 1 of 1 estimates"),
+        (("count", "--unit", "user", "--by", "topic", "--by", "page"), "topic"),
+        (("sum", "--unit", "user", "--value", "seconds"), "Largest 1 of 1 estimates"),
+        (
+            (
+                "mean",
+                "--unit",
+                "user",
+                "--value",
+                "seconds",
+                "--bounds",
+                "0",
+                "90",
+                "--by",
+                "topic",
+            ),
+            "Largest 3 of 3 estimates",
+        ),
+        (("variance", "--element", "topic", "--value", "seconds"), "Element-level"),
+        (
+            ("quantile", "--unit", "user", "--value", "seconds", "--q", "0.1", "--q", "0.9"),
+            "First 2 of 2 estimates",
+        ),
+        (("top", "--element", "page", "--item", "page", "--k", "3"), "Largest 3 of 3 estimates"),
+        (("elements-per-user", "--element", "topic"), "First 20 of 28 estimates"),
+    ],
+    ids=lambda value: "-".join(value[:3]) if isinstance(value, tuple) else "",
+)
+def test_each_statistic_has_a_command(
+    command: tuple[str, ...], said: str, visits: Path, tmp_path: Path
+) -> None:
+    name, *options = command
+    output, saved = tmp_path / "out.csv", tmp_path / "saved.parquet"
+    done = dpgrain(name, visits, *options, *PROMISE, "--output", output, "--save", saved)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+    # What is above an integer cutoff may cost a little less than was asked for.
+    assert re.search(r"with ε = (2|1\.9\d+) and δ = 10⁻⁴", done.stdout)
+    assert pyarrow.csv.read_csv(output).num_rows > 0
+    assert dpgrain("guarantee", saved).returncode == 0
+
+
+def test_help_tells_of_every_command() -> None:
+    shown = dpgrain("--help").stdout
+    for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantile", "guarantee"):
+        assert name in shown
+        assert "Example" in dpgrain(name, "--help").stdout
+
+
+def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text(
+        "page,area\n" + "".join(f"page {i},a{i % 2}\n" for i in range(8))
+    )
+    (tmp_path / "areas.txt").write_text("a0\na1\n")
+    (tmp_path / "topics.txt").write_text("topic 0\ntopic 1\n")
+    cells = f"area=page:{tmp_path / 'cells.csv'}"
+    done = dpgrain(
+        "count", visits, "--cells", cells, "--by", "area", "--by", "topic", "--element", "area",
+        "--domain", f"area={tmp_path / 'areas.txt'}", "--domain", f"topic={tmp_path / 'topics.txt'}",
+        *PROMISE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Largest 4 of 4 estimates" in done.stdout
+    (tmp_path / "pairs.csv").write_text("topic,page\ntopic 0,page 1\ntopic 2,page 3\n")
+    done = dpgrain(
+        "count", visits, "--by", "page", "--by", "topic", "--unit", "user",
+        "--domain", tmp_path / "pairs.csv", *PROMISE,
+    )  # fmt: skip
+    assert "Largest 2 of 2 estimates" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--cells", "area"), "--cells must be NAME=COLUMN:FILE"),
+        (("--by", "page", "--by", "topic", "--domain", "missing.csv"), "missing.csv"),
+        (("--by", "nobody"), "'nobody' is not a column"),
+        (("--value", "page"), "must hold numbers"),
+    ],
+    ids=["cells", "domain", "by", "value"],
+)
+def test_one_sentence_tells_what_is_wrong(
+    options: tuple[str, ...], sentence: str, visits: Path
+) -> None:
+    done = dpgrain("count", visits, "--unit", "user", *PROMISE, *options)
+    assert done.returncode in (1, 2)
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_input_is_not_overwritten(visits: Path, tmp_path: Path) -> None:
+    cells = tmp_path / "cells.csv"
+    cells.write_text("page,area\npage 1,a\n")
+    done = dpgrain(
+        "count", visits, "--unit", "user", "--cells", f"area=page:{cells}", "--output", cells, *PROMISE
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "already used" in done.stderr
+    assert cells.read_text().startswith("page,area")

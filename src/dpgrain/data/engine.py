@@ -168,8 +168,8 @@ class Engine:
     def candidates(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """Groups that rows may belong to, among them all that they do; arguments as above.
 
-        Whole numbers that lie close together are all of them: to list them is quicker than to look which
-        occur. For what tells afterwards which groups nobody holds.
+        Whole numbers that lie close together are all of them: to list them is quicker than to look
+        which occur. For what tells afterwards which groups nobody holds.
         """
         if len(keys) == 1 and self.table.is_integer(keys[0]):
             key = self.table.key(keys[0], "by")

@@ -1,0 +1,185 @@
+"""Releases: their tables, files and post-processing; candidates and holders behind ``dg.top``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dpgrain as dg
+from dpgrain.data.blocks import Blocks
+from dpgrain.data.contributions import Contributions
+from dpgrain.data.engine import Cells, Engine
+from dpgrain.data.groups import Groups
+from dpgrain.data.kernel import Grid
+from dpgrain.statistics import postprocess
+
+
+def shop(rows: int = 6000) -> dg.UserTable:
+    generator = np.random.default_rng(3)
+    item = np.minimum(generator.geometric(0.1, rows), 40)
+    columns = {
+        "who": generator.integers(0, 200, rows),
+        "item": item,
+        "name": pa.array([f"item {i}" for i in item]),
+        "month": generator.integers(1, 4, rows),
+        "paid": generator.normal(10, 4, rows),
+    }
+    return dg.read(pa.table(columns), user="who", n_users=200)
+
+
+OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
+ITEMS, MONTHS = list(range(1, 41)), [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def by_item() -> dg.Histogram:
+    return dg.count(shop(), by="item", domain=ITEMS, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def by_both() -> dg.Histogram:
+    return dg.count(
+        shop(), by=["item", "month"], domain={"item": ITEMS, "month": MONTHS}, **OPTIONS
+    )
+
+
+RELEASES: dict[str, Any] = {
+    "count": lambda: dg.count(shop(), **OPTIONS),
+    "sum": lambda: dg.sum(shop(), "paid", by="month", domain=MONTHS, bounds=(0, 30), **OPTIONS),
+    "mean": lambda: dg.mean(shop(), "paid", by="name", bounds=(0, 30), **OPTIONS),
+    "quantiles": lambda: dg.quantiles(shop(), "paid", by="month", bounds=(0, 30), **OPTIONS),
+    "top": lambda: dg.top(shop(), "name", **OPTIONS),
+    "two keys": lambda: dg.histogram(shop(), ["name", "month"], **OPTIONS),
+    "elements per user": lambda: dg.elements_per_user(shop(), "item", **OPTIONS),
+}
+
+
+@pytest.mark.parametrize("kind", RELEASES)
+def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
+    release = RELEASES[kind]()
+    again = dg.Release.load(release.save(tmp_path / "release.parquet"))
+    assert type(again) is type(release)
+    assert again.to_arrow().equals(release.to_arrow())
+    assert again.guarantee == release.guarantee
+    assert dict(again.asked) == dict(release.asked)
+    assert str(again) == str(release)
+
+
+@pytest.mark.parametrize("kind", RELEASES)
+@pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
+def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:
+    path = RELEASES[kind]().write(tmp_path / f"out.{ending}")
+    assert path.stat().st_size > 0
+
+
+def test_one_number_has_a_value() -> None:
+    assert 5 < dg.mean(shop(), "paid", bounds=(0, 30), **OPTIONS).value < 15
+    several = dg.mean(shop(), "paid", by="month", domain=MONTHS, bounds=(0, 30), **OPTIONS)
+    with pytest.raises(dg.ParameterError, match="one group, and there are 3"):
+        _ = several.value
+
+
+def test_shrinking_and_totals_are_the_plain_functions(by_item: dg.Histogram) -> None:
+    estimate, error = postprocess.shrink(by_item.estimate, by_item.std_error)
+    shrunk = by_item.shrunk()
+    assert (shrunk.estimate == estimate).all()
+    assert (shrunk.std_error == error).all()
+    assert shrunk.asked["post-processing"] == "shrunk"
+    assert shrunk.guarantee == by_item.guarantee
+    total = by_item.consistent(total=6000.0)
+    assert total.estimate.min() >= 0
+    assert total.estimate.sum() == pytest.approx(6000)
+    assert shrunk.consistent().asked["post-processing"] == "shrunk, consistent"
+
+
+def test_unclipping_needs_chosen_bounds(by_item: dg.Histogram) -> None:
+    assert by_item.unclipped().estimate.sum() >= by_item.shrunk().estimate.sum()
+    fixed = dg.count(shop(), by="item", domain=ITEMS, clip=30.0, **OPTIONS)
+    with pytest.raises(dg.ParameterError, match="needs clip='auto'"):
+        fixed.unclipped()
+    with pytest.raises(dg.ParameterError, match="as it was made"):
+        by_item.shrunk().unclipped()
+
+
+def test_parts_are_reconciled_with_their_totals(
+    by_item: dg.Histogram, by_both: dg.Histogram
+) -> None:
+    parts, totals = by_both.reconciled(by_item)
+    sums = parts.estimate.reshape(len(ITEMS), len(MONTHS)).sum(axis=1)
+    assert np.allclose(sums, totals.estimate)
+    assert (parts.std_error <= by_both.std_error).all()
+    assert (totals.std_error <= by_item.std_error).all()
+    overall = dg.count(shop(), noise="gaussian", **OPTIONS)
+    parts, whole = by_item.reconciled(overall)
+    assert parts.estimate.sum() == pytest.approx(float(whole.estimate[0]))
+
+
+def test_parts_and_totals_must_fit(by_item: dg.Histogram, by_both: dg.Histogram) -> None:
+    with pytest.raises(dg.ParameterError, match="'month', which the parts lack"):
+        by_item.reconciled(by_both)
+    some = dg.count(shop(), by="item", domain=ITEMS[:5], **OPTIONS)
+    with pytest.raises(dg.ParameterError, match="every part its total"):
+        by_both.reconciled(some)
+
+
+def test_codes_in_finds_each_total() -> None:
+    parts = Groups.product(("a", "b"), [pa.array(["x", "y"]), pa.array([1, 2])])
+    totals = Groups.of(("b",), (pa.array([2, 1]),))
+    assert parts.codes_in(totals).tolist() == [1, 0, 1, 0]
+    assert parts.codes_in(Groups.of((), ())).tolist() == [0, 0, 0, 0]
+
+
+UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
+    "user": dg.User(),
+    "user, 3 items": dg.User(3),
+    "user, 2 months": dg.User(2, "month"),
+    "element by function": dg.Element(lambda i: i % 7),
+    "element by item": dg.Element("item"),
+    "element by month": dg.Element("month"),
+    "record": dg.Record(),
+}
+
+
+@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("max_items", [None, 1, 2, 5])
+def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
+    table = shop()
+    blocks = Blocks.of_unit(UNITS[name], table, ("item",))
+    with Engine(table) as engine:
+        held = engine.distinct(("item",))
+        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        limit = None if blocks.block == "record" else max_items
+        # A bound of 64 with a step of 1: no block of 40 ones reaches it.
+        sums = data.sums(Grid(np.array([64.0]), 6), indicator=True, max_items=limit)
+        assert (data.holders(max_items=limit) == sums).all()
+
+
+@pytest.mark.parametrize("column", ["item", "name"])
+def test_candidates_hold_all_that_occur(column: str) -> None:
+    with Engine(shop()) as engine:
+        found = engine.candidates((column,)).columns[0].to_pylist()
+        assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)
+        assert len(set(found)) == len(found)
+
+
+def test_far_items_are_looked_up() -> None:
+    rows = pa.table({"who": [1] * 40, "item": [0, 2**62] * 20})
+    with Engine(dg.read(rows, user="who")) as engine:
+        assert sorted(engine.candidates(("item",)).columns[0].to_pylist()) == [0, 2**62]
+
+
+def test_what_is_listed_and_not_held_is_never_named() -> None:
+    # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
+    rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})
+    table = dg.read(rows, user="who")
+    for method in ("truncated", "gaussian"):
+        for seed in range(20):
+            release = dg.top(
+                table, "item", unit=dg.Element("item"), epsilon=0.5, delta=0.5,
+                method=method, random_state=seed,
+            )  # fmt: skip
+            assert set(release.items.to_pylist()) <= {0, 30}
