@@ -355,6 +355,8 @@ class Request:
                 f"at most {plan.select.max_items:,} items of one {plan.select.level} take part in "
                 "selecting, the first in a public order"
             )
+        if isinstance(plan.select, BoundedRange):
+            facts.append(f"the best {counted(plan.select.count, 'item')} of the list are chosen")
         if isinstance(self.bounds, tuple):
             facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")
         elif isinstance(self.bounds, AutoRange):
