@@ -194,7 +194,7 @@ def read_ranks(
 
 
 def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatArray:
-    """Where a piecewise linear, rising function takes the wanted values; in the middle of plateaus."""
+    """Where a rising, piecewise linear function takes the wanted values; the middle of inner plateaus."""
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
     last = edges.size - 1
@@ -203,7 +203,10 @@ def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatA
     place = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
     width = edges[1] - edges[0]
     found = edges[inside - 1] + width * np.clip(place, 0.0, 1.0)
-    plateau = (edges[np.clip(left, 0, last)] + edges[np.clip(right - 1, 0, last)]) / 2
+    # Of the least rank the end where numbers begin, of the largest the one where they end.
+    first = np.where(wanted <= steps[0], right - 1, left)
+    final = np.where(wanted >= steps[-1], left, right - 1)
+    plateau = (edges[np.clip(first, 0, last)] + edges[np.clip(final, 0, last)]) / 2
     return np.asarray(np.where(right > left, plateau, found))
 
 
