@@ -89,7 +89,8 @@ def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...])
     """The public part of a domain, in any form that a caller may give it."""
     if domain is None:
         return _implied(blocks, table, keys)
-    if len(keys) == 1 and not (isinstance(domain, Mapping) and list(domain) == list(keys)):
+    by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
+    if len(keys) == 1 and not by_key:
         return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
     if isinstance(domain, Mapping):
         unknown = [key for key in domain if key not in keys]
@@ -173,6 +174,12 @@ def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
         raise ParameterError(
             f"domain has no item with a cell in {elements.name}; use missing='own'."
         )
+
+
+def _lists(domain: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is from keys to their values, rather than from items to cells."""
+    several = (list, set, range, np.ndarray, pa.Array, pa.ChunkedArray)
+    return bool(domain) and all(isinstance(values, several) for values in domain.values())
 
 
 def _plain(value: Any) -> Any:
