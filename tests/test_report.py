@@ -9,11 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,7 @@ def _histogram(
     )
 
 
-def _page(release: dg.Histogram, folder: Path) -> str:
+def _page(release: dg.Release, folder: Path) -> str:
     return write_report(release, folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -116,6 +117,231 @@ def test_every_kind_of_release_has_a_whole_report(words: dg.UserTable, tmp_path:
             assert fact.replace("'", "&#39;") in page
         assert "right granularity of privacy" in page
         assert "nan" not in re.sub(r"<[^>]*>", "", page).lower().split()
+
+
+@pytest.fixture(scope="module")
+def scores() -> dg.UserTable:
+    generator = np.random.default_rng(5)
+    size = 4000
+    rows = {
+        "who": np.arange(size) % 800,
+        "shop": generator.choice(["north", "<b>south</b>", "{{ east }}"], size),
+        "year": generator.choice([2023, 2024], size),
+        "score": generator.normal(60, 15, size),
+    }
+    return dg.read(pa.table(rows), user="who", n_users=800)
+
+
+_BUDGET: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-6}
+_SHOPS = ["north", "<b>south</b>", "{{ east }}"]
+_KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
+    "count by two keys": (
+        lambda t: dg.count(
+            t, by=["shop", "year"], domain={"shop": _SHOPS, "year": [2023, 2024]}, **_BUDGET
+        ),
+        ["A private count of", "Groups published", "Grouped by", "lowers that sum"],
+    ),
+    "count": (
+        lambda t: dg.count(t, **_BUDGET),
+        ["A private count of", "for the <em>sum of clipped contributions</em>", 'class="big"'],
+    ),
+    "sum": (
+        lambda t: dg.sum(t, "score", by="shop", domain=_SHOPS, bounds=(-10, 100), **_BUDGET),
+        ["A private sum of", "pulls that sum towards 0", "decide the sign"],
+    ),
+    "mean": (
+        lambda t: dg.mean(t, "score", by="shop", domain=_SHOPS, bounds=(0, 100), **_BUDGET),
+        [
+            "A private mean of",
+            "cut off at the bounds (score between 0 and 100)",
+            "split between two public corners",
+            "divides by a noisy count",
+            "Intervals cover the noise only",
+            "Records (noisy)",
+        ],
+    ),
+    "one mean": (
+        lambda t: dg.mean(t, "score", **_BUDGET),
+        ["which were found privately", "The mean is computed", 'class="big"', "records (noisy)"],
+    ),
+    "variance": (
+        lambda t: dg.variance(t, "score", by="shop", domain=_SHOPS, bounds=(0, 100), **_BUDGET),
+        ["A private variance of", "split between three public corners", "Records (noisy)"],
+    ),
+    "quantiles": (
+        lambda t: dg.quantiles(t, "score", by="shop", domain=_SHOPS, bounds=(0, 100), **_BUDGET),
+        ["Private quantiles of", "tree of bins", "Each line runs", '<th scope="col">quantile</th>'],
+    ),
+    "quantile curve": (
+        lambda t: dg.quantiles(t, "score", [0.9, 0.1], bounds=(0, 100), **_BUDGET),
+        ["Private quantiles of", "over their ranks"],
+    ),
+    "median": (
+        lambda t: dg.quantile(t, "score", bounds=(0, 100), **_BUDGET),
+        ["A private median of", 'class="big"', "quantile 0.5", "50% of the records"],
+    ),
+    "top by name and count": (
+        lambda t: dg.top(t, "shop", unit=dg.Element("shop"), epsilon=2, delta=1e-6),
+        [
+            "Private top items",
+            "with a noisy count above",
+            "Items below that are not published",
+            "too high by selection",
+            "partition selection",
+        ],
+    ),
+    "top by name": (
+        lambda t: dg.top(t, "shop", method="gaussian", counts=False, **_BUDGET),
+        ["no\nnumbers of people", "noisy weighted count of at least", "too high by selection"],
+    ),
+    "top of a list": (
+        lambda t: dg.top(t, "shop", k=2, method="gumbel", domain=_SHOPS, **_BUDGET),
+        ["chosen from the public list", "Clipping bounds", "top-k selection"],
+    ),
+    "holdings": (
+        lambda t: dg.elements_per_user(t, unit=dg.Element("shop"), epsilon=2, delta=1e-6),
+        ["A private count of elements and records", "over 10,000", "3–5", "Nothing was clipped"],
+    ),
+    "post-processed": (
+        lambda t: dg.count(t, by="shop", domain=_SHOPS, **_BUDGET).consistent(),
+        ["They were post-processed (consistent)", "approximate"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: Path) -> None:
+    make, words = _KINDS[kind]
+    release = make(scores)
+    page = _page(release, tmp_path)
+    assert [word for word in words if word not in page] == []
+    assert "NOT PRIVATE" not in page
+    assert "ε = " + rounded_up(release.guarantee.epsilon()) in page
+    assert "<b>south" not in page
+    assert "''" not in page.replace("&#39;", "'")
+    text = re.sub(r"<[^>]*>", " ", page)
+    assert "nan" not in text.lower().split()
+    assert "None" not in text[: text.index("What happened")]
+    assert ("<h2>Clipping bounds</h2>" in page) == (
+        type(release) is dg.Histogram and kind not in ("top by name and count", "top by name")
+    )
+    if len(release) == 1 and release.groups.names in ((), ("quantile",)):
+        assert '<table class="estimates">' not in page
+        assert 'aria-label="The estimates"' not in page
+    else:
+        rows = re.search(r'<table class="estimates">(.*?)</table>', page, re.DOTALL)
+        assert rows is not None
+        assert rows[1].count("<tr>") == 1 + len(release)
+        assert rows[1].count("<th ") == len(release.groups.names) + 4 + len(release.more)
+    ax = release.plot(Figure().subplots())
+    assert ax.get_figure() is not None
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
+    release = _histogram(NASTY)
+    keys = [pa.array(["plain"] * len(NASTY))] * 2
+    keys[column] = release.items
+    names = ["<i>a</i>", "<script>b</script>"]
+    page = _page(replace(release, groups=Groups.of(names, keys)), tmp_path)
+    found = _Loads()
+    found.feed(page)
+    assert not {"script", "img", "i"} & set(found.tags)
+    assert found.handlers == []
+    assert "&lt;script&gt;alert(1)" in page
+    assert "&lt;i&gt;a&lt;/i&gt;</th>" in page
+    assert "\u202e" not in page
+
+
+def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
+    size = 1_000_000
+    names = pa.array([f"{number // 2:06d}" * 20 for number in range(size)])
+    value = np.linspace(0.0, 1.0, size)
+    release = dg.Estimates(
+        Groups.of(["shop", "quantile"], [names, pa.array(np.tile([0.25, 0.75], size // 2))]),
+        value,
+        np.full(size, 0.1),
+        value - 0.2,
+        value + 0.2,
+        np.full(size, 9.0),
+        _histogram(["yo"]).guarantee,
+        {"statistic": "quantiles", "weight": "score between 0 and 1"},
+    )
+    path = write_report(release, tmp_path / "report.html")
+    assert path.stat().st_size < 1_000_000
+    page = path.read_text(encoding="utf-8")
+    assert "999,900 more rows" in page
+    assert "first 30 of 500,000 groups" in page
+
+
+class TestHoldings:
+    def _holdings(
+        self, table: dg.UserTable, unit: dg.Element | dg.User, **more: Any
+    ) -> dg.Holdings:
+        budget: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-7, **more}
+        return dg.elements_per_user(table, "year", unit=unit, **budget)
+
+    def _release(self, table: dg.UserTable, **more: Any) -> dg.Histogram:
+        unit = more.pop("unit", dg.Element("year"))
+        return dg.count(table, by="year", unit=unit, epsilon=1, delta=1e-6, clip=9.0, **more)
+
+    def test_they_stand_beside_the_curve(self, scores: dg.UserTable, tmp_path: Path) -> None:
+        release = self._release(scores, domain=list(range(2000, 2030)))
+        holdings = self._holdings(scores, dg.Element("year"))
+        path = release.report(tmp_path / "r.html", holdings)
+        page = path.read_text(encoding="utf-8")
+        line = r"at most (\d+) elements<small>([\d.]+)% of users \(noisy\)</small></th>"
+        shares = dict(re.findall(line, page))
+        assert list(shares) == ["5", "20"]
+        share = shares["5"]
+        assert float(share) == pytest.approx(100 * holdings.share_at_most(5), abs=0.5)
+        assert f"about {share}% hold at most 5 elements" in page
+        both = release.guarantee + holdings.guarantee
+        for promise in (release.guarantee, holdings.guarantee, both):
+            assert html.escape(str(promise)).replace("&#x27;", "&#39;") in page
+        assert f"ε = {rounded_up(both.epsilon())} at δ = {powers(both.delta)}" in page
+
+    def test_they_must_be_of_the_same_partition(self, scores: dg.UserTable, tmp_path: Path) -> None:
+        release = self._release(scores, domain=[2023, 2024])
+        with pytest.raises(dg.ParameterError, match="partition"):
+            release.report(tmp_path / "r.html", self._holdings(scores, dg.User()))
+        with pytest.raises(dg.ParameterError, match="elements_per_user"):
+            write_report(release, tmp_path / "r.html", release)  # type: ignore[arg-type]
+        assert not list(tmp_path.iterdir())
+
+    def test_promises_of_other_relations_are_not_added(
+        self, scores: dg.UserTable, tmp_path: Path
+    ) -> None:
+        release = self._release(scores, domain=[2023, 2024])
+        holdings = self._holdings(scores, dg.Element("year"), relation="replace")
+        page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
+        assert "are not added up here" in page
+        assert html.escape(str(holdings.guarantee)).replace("&#x27;", "&#39;") in page
+
+    def test_seeded_holdings_sound_the_alarm(self, scores: dg.UserTable, tmp_path: Path) -> None:
+        release = self._release(scores, domain=[2023, 2024])
+        holdings = self._holdings(scores, dg.Element("year"), random_state=1)
+        page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
+        assert "<title>NOT PRIVATE" in page
+        assert "NOT PRIVATE. Do not publish." in page
+        assert "A private count" in page
+
+    def test_without_elements_the_records_are_told(
+        self, scores: dg.UserTable, tmp_path: Path
+    ) -> None:
+        release = self._release(scores, domain=[2023, 2024], unit=dg.User())
+        holdings = self._holdings(scores, dg.User())
+        page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
+        assert "hold at most 5 records" in page
+
+    def test_too_few_users_have_no_shares(self, words: dg.UserTable, tmp_path: Path) -> None:
+        release = dg.count(words, by="word", unit=dg.Element("word"), epsilon=1, delta=1e-6)
+        holdings = dg.elements_per_user(words, unit=dg.Element("word"), epsilon=0.01, delta=1e-6)
+        estimate = np.zeros(len(holdings))
+        holdings = replace(holdings, estimate=estimate)
+        page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
+        assert "too few to be told from the noise" in page
+        assert "of users (noisy)" not in page
 
 
 def test_the_sentence_of_the_guarantee_is_in_it(tmp_path: Path) -> None:
@@ -177,6 +403,12 @@ def test_integer_items(tmp_path: Path) -> None:
     page = _page(_histogram([17, -3]), tmp_path)
     assert '<td class="name">17</td>' in page
     assert '<td class="name">-3</td>' in page
+
+
+def test_a_delta_is_told_as_one_in_so_many(tmp_path: Path) -> None:
+    release = _histogram(["yo"])
+    release = replace(release, guarantee=replace(release.guarantee, delta=1e-9))
+    assert "that is 1 in 1,000,000,000, for" in _page(release, tmp_path)
 
 
 def test_a_promise_that_is_none_says_so(tmp_path: Path) -> None:
@@ -317,6 +549,45 @@ class TestPlots:
         assert [label.get_text() for label in ax.get_yticklabels()] == ["a $x$", "b"]
         assert _x(ax.lines[0]) == [300.0, 140.0]
         assert "estimate (records)" in ax.get_xlabel()
+
+    def test_two_keys_share_a_label(self) -> None:
+        release = _histogram(["a", "b"])
+        keys = [release.items, pa.array([2023, 2024])]
+        release = replace(release, groups=Groups.of(["word", "year"], keys))
+        ax = plot_estimates(release, Figure().subplots())
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a · 2023", "b · 2024"]
+
+    def test_quantiles_stay_in_the_given_order(self, scores: dg.UserTable) -> None:
+        ranks = [0.9, 0.5]
+        release = dg.quantiles(
+            scores, "score", ranks, by="shop", domain=_SHOPS, bounds=(0, 100), **_BUDGET
+        )
+        ax = plot_estimates(release, Figure().subplots(), top=2)
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == _SHOPS[:2]
+        assert [_x(line) for line in ax.lines] == [
+            [float(release.estimate[row + rank]) for row in (0, 2)] for rank in (0, 1)
+        ]
+        over = dg.quantiles(scores, "score", ranks, bounds=(0, 100), **_BUDGET)
+        ax = plot_estimates(over, Figure().subplots())
+        assert _x(ax.lines[0]) == [0.5, 0.9]
+        assert _y(ax.lines[0]) == [float(over.estimate[1]), float(over.estimate[0])]
+
+    def test_one_number_is_written(self, scores: dg.UserTable) -> None:
+        release = dg.mean(scores, "score", bounds=(0, 100), **_BUDGET)
+        ax = release.plot(Figure().subplots())
+        assert not ax.lines
+        shown = [text.get_text() for text in ax.texts]
+        assert float(shown[0]) == pytest.approx(release.value, abs=0.06)
+        assert shown[1] == "mean of score"
+        assert shown[2].startswith("95% interval ")
+
+    def test_means_are_not_drawn_from_zero(self, scores: dg.UserTable) -> None:
+        release = dg.mean(
+            scores, "score", by="year", domain=[2023, 2024], bounds=(0, 100), **_BUDGET
+        )
+        ax = release.plot(Figure().subplots())
+        assert ax.get_xlim()[0] > 0
+        assert "mean of score" in ax.get_xlabel()
 
     @pytest.mark.parametrize("units", [0, 1.5])
     def test_wrong_numbers_are_refused(self, units: int) -> None:

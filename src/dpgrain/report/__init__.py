@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -205,6 +206,11 @@ class _Held:
     guarantee_json: str
 
     @property
+    def delta(self) -> str:
+        """The δ of both releases together, as it is printed."""
+        return "" if self.odds is None else powers(self.odds.delta)
+
+    @property
     def second(self) -> bool:
         """Whether it is another release than the one that is reported."""
         return bool(self.sentence)
@@ -233,20 +239,22 @@ def _page(release: Release, holdings: Holdings | None = None) -> str:
         asked=[(_asked_name(release, key), _text(v)) for key, v in release.asked.items()],
         words=words,
         name=_text(words.of, 60),
-        by=_text(words.by, 60),
+        by=words.by and _text(words.by, 60),
         heads=[_text(head, 60) for head in words.heads],
         value=_text(value_of(release), 60),
         measured=_text(measured(release), 80),
         kind="sums" if isinstance(release, Histogram) else "estimates",
         elements=_text(guarantee.elements or "a public partition"),
         weight=_text(release.asked.get("weight", "1 for each record")),
-        clipping=_text(release.asked.get("clip", "")),
         chosen=release.asked.get("clip", "").startswith("auto"),
-        processed=_text(release.asked.get("post-processing", "")),
+        processed=release.asked.get("post-processing", "")
+        and _text(release.asked["post-processing"]),
         nonnegative=getattr(release, "nonnegative", False),
         odds=_Odds(guarantee.epsilon(), guarantee.delta),
         delta=powers(guarantee.delta),
-        one_in=f"{math.floor(1 / guarantee.delta):,}" if guarantee.delta else "",
+        one_in=f"{math.floor(1 / Fraction(repr(float(guarantee.delta)))):,}"
+        if guarantee.delta
+        else "",
         relations=RELATIONS,
         grains=_grains(guarantee, held),
         held=held,
@@ -366,8 +374,7 @@ def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) 
     # Of within ÷ total, whose noises overlap.
     weights = np.where(within, 1 - share, share)[users] * holdings.std_error[users]
     error = float(np.sqrt((weights**2).sum())) / total
-    decimals = min(max(1 - math.floor(math.log10(max(100 * error, 1e-9))) - 1, 0), 2)
-    return f"{100 * share:.{decimals}f}%"
+    return f"{100 * share:.{1 if 100 * error < 1 else 0}f}%"
 
 
 def _template() -> Template:

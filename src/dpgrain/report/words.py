@@ -72,11 +72,18 @@ def words_of(release: Release) -> Words:
     if statistic == "elements per user":
         name = "count of elements and records per user:"
         return Words(name, item, "", lead, "bin", ("held", "how many"))
-    if by and statistic != "elements per user":
+    if by:
         lead += ", group by group"
     if statistic == "count":
         return Words("count of", measured(release), by, lead, "group", names)
-    return Words(f"{statistic} of", value_of(release), by, lead, "group", names)
+    name, known = f"{statistic} of", ranks(release)
+    if len(known) == 1:
+        name = "median of" if known[0] == 0.5 else f"{known[0]:g} quantile of"
+        lead = (
+            f"The number below which {100 * known[0]:g}% of the records lie"
+            + lead[len(_LEADS[statistic]) :]
+        )
+    return Words(name, value_of(release), by, lead, "group", names)
 
 
 def value_of(release: Release) -> str:
