@@ -177,3 +177,32 @@ def test_shares_split_users_evenly() -> None:
     assert sum(sizes) == users.size
     assert max(sizes) < 1.2 * min(sizes)
     assert all(a <= b for a, b in pairwise(sorted(sizes)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None:
+    generator = np.random.default_rng(5)
+    users, items = generator.integers(0, 300, 5000), generator.integers(0, 64, 5000)
+    totals = generator.integers(1, 9, 5000).astype(np.float64) if weighted else None
+
+    def scan(share: Share) -> Iterator[Chunk]:
+        held = share.holds(users)
+        yield (users << 6 | items)[held], None if totals is None else totals[held]
+
+    feed = Feed(scan, 6, 1 << 20, 2)
+    assert not feed.kept
+    list(feed)
+    assert feed.kept
+    # Every third coordinate is kept, in its order: 22 of them, which need 5 bits.
+    codes = np.full(64, -1, dtype=np.int64)
+    codes[::3] = np.arange(22)
+
+    def add(keys: IntArray, sums: FloatArray | None, out: IntArray) -> None:
+        assert (np.diff(keys) >= 0).all()
+        places = (keys >> 5) * 22 + (keys & 31)
+        np.add.at(out, places, 1 if sums is None else sums.astype(np.int64))
+
+    found = feed.narrowed(codes, 5).accumulate(add, (300 * 22,)).reshape(300, 22)
+    expected = np.zeros((300, 64), dtype=np.int64)
+    np.add.at(expected, (users, items), 1 if totals is None else totals.astype(np.int64))
+    assert (found == expected[:, ::3]).all()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
+import pyarrow.compute
 
 from dpgrain.data import kernel
 from dpgrain.data.blocks import Blocks
@@ -26,6 +27,7 @@ class Contributions:
         cells: the cell of each.
         value: the column of numbers that is split; each row counts 1 without one.
         split: from numbers to what each record adds to its group's coordinates.
+        wider: what users hold of more groups, in the same rows, which then need not be read again.
 
     What its methods return is private: it has to be noised before anybody sees it.
     """
@@ -38,6 +40,7 @@ class Contributions:
         cells: Cells,
         value: str | None = None,
         split: Split | None = None,
+        wider: Contributions | None = None,
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit
@@ -50,7 +53,7 @@ class Contributions:
             cell_column=self._cell_column,
             corners=1 if split is None else split.corners,
         )
-        self._feed: Feed | None = None
+        self._feed: Feed | None = None if wider is None else wider._narrowed(self.dictionary)
 
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
@@ -164,6 +167,21 @@ class Contributions:
                 cell_column=self._cell_column,
             )
         return self._feed
+
+    def _narrowed(self, other: Dictionary) -> Feed | None:
+        """A feed of some of these groups, where the keys in memory tell enough; else None."""
+        mine, theirs = self.dictionary.groups.columns, other.groups.columns
+        if (
+            self._feed is None
+            or not self._feed.kept
+            or self._cell_column is not None
+            or len(mine) != 1
+        ):
+            return None
+        codes = np.full(self.dictionary.layout.items, -1, dtype=np.int64)
+        places = pyarrow.compute.index_in(theirs[0], value_set=mine[0]).to_numpy()
+        codes[places] = np.arange(other.layout.items)
+        return self._feed.narrowed(codes, other.layout.user_shift)
 
     def _records(self) -> Iterator[Chunk]:
         return self._engine.records(self.dictionary, value=self._value, split=self._split)

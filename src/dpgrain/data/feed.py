@@ -63,6 +63,29 @@ class Scan(Protocol):
         """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
 
 
+@dataclass(frozen=True)
+class Narrow:
+    """From sorted keys to those of some coordinates, under their new codes.
+
+    Args:
+        codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
+        old: bits of a key below the user code.
+        new: bits of a new key below it.
+    """
+
+    codes: NDArray[np.int32]
+    old: int
+    new: int
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        """The new keys of a chunk, still sorted, and their totals."""
+        keys, totals = chunk
+        codes = self.codes[keys & ((1 << self.old) - 1)]
+        held = np.flatnonzero(codes >= 0)
+        narrowed = ((keys[held] >> self.old) << self.new) | codes[held]
+        return narrowed, None if totals is None else totals[held]
+
+
 class Feed:
     """Sorted keys of whole users, batch by batch; may be run through several times.
 
@@ -77,6 +100,24 @@ class Feed:
         self._scan, self._shift = scan, user_shift
         self._capacity, self._threads = capacity, threads
         self._kept: Chunk | None = None
+        self._narrow: Narrow | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether all keys are in memory, so that running through them again costs no scan."""
+        return self._kept is not None
+
+    def narrowed(self, codes: IntArray, shift: int) -> Feed:
+        """The same users' keys for some of the coordinates only.
+
+        Args:
+            codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
+                Keys must hold nothing but user and coordinate, and be kept.
+            shift: bits of a new key below the user code.
+        """
+        feed = Feed(self._scan, self._shift, self._capacity, self._threads)
+        feed._kept, feed._narrow = self._kept, Narrow(codes.astype(np.int32), self._shift, shift)
+        return feed
 
     def __iter__(self) -> Iterator[Chunk]:
         if self._kept is not None:
@@ -114,7 +155,7 @@ class Feed:
         def work(chunk: Chunk) -> None:
             out = accumulators.get()
             try:
-                add(*chunk, out)
+                add(*(chunk if self._narrow is None else self._narrow(chunk)), out)
             finally:
                 accumulators.put(out)
 

@@ -459,6 +459,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
     with Engine(table) as engine, Progress(5, progress) as shown:
+        wider = None
         if request.public is not None and request.best is None:
             groups, cells_of = request.public
         elif request.public is not None:
@@ -467,7 +468,8 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
             cells_of = Cells.of(request.blocks, groups, public=True)
         else:
             shown.stage("Selecting items")
-            groups = request.domain.groups(_selected(engine, request, source))
+            found, wider = _selected(engine, request, source)
+            groups = request.domain.groups(found)
             cells_of = Cells.of(request.blocks, groups, public=False)
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
@@ -476,7 +478,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         split = None
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
-        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split)
+        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
         clip = np.array([plan.clip], dtype=np.float64)
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
@@ -556,15 +558,19 @@ def key_columns(table: UserTable, by: Any) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _selected(engine: Engine, request: Request, source: Source) -> Groups:
-    """The groups whose noisy indicator count reaches the threshold, sorted by key."""
+def _selected(
+    engine: Engine, request: Request, source: Source
+) -> tuple[Groups, Contributions | None]:
+    """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
     event = request.plan.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
     _, blocks = request.selecting
     held = held_groups(engine, blocks, request.domain.selected, request.value)
     cells = Cells.of(blocks, held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
-    return select(data, event, source).sorted()
+    groups = select(data, event, source).sorted()
+    same_rows = request.measure is None and not request.domain.public
+    return groups, data if same_rows else None
 
 
 def held_groups(
