@@ -17,7 +17,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_truncated_geometric,
 )
-from dpgrain.budgets import charge
+from dpgrain.budgets import charge, in_budget
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.engine import Cells, Engine
@@ -77,7 +77,7 @@ def top(
         relation: ``"zero_out"`` or ``"replace"``.
         domain: the public list of items, as for :func:`dpgrain.histogram`; without one, items are
             selected privately.
-        method: how. ``"auto"`` takes what public numbers say is best:
+        method: how. ``"auto"`` takes what public numbers say is best (inside a budget, Gaussian noise):
 
             - unknown items: ``"truncated"`` adds truncated geometric noise to every count and publishes
               name and count of those above a threshold no lone holder reaches (the optimal rule; best
@@ -165,12 +165,17 @@ def _known(
             raise ParameterError("method='gumbel' needs k, the number of items to choose.")
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
-    elif method == "auto" and request.noise == "gaussian" and _one_count(request):
+    elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
         other = replace(request, noise="laplace", delta=0.0)
         if other.plan.std_error < request.plan.std_error:
             request = other
     return as_histogram(noisy_sums(request, random_state, progress), request.noise)
+
+
+def _chosen_here(method: Method) -> bool:
+    """Whether another law than the Gaussian may be taken: in a budget, shares are shares of μ²."""
+    return method == "auto" and not in_budget()
 
 
 def _one_count(request: Request) -> bool:
@@ -197,7 +202,9 @@ def _unknown(
                 "counts=False."
             )
         method = "gaussian"
-    if method == "truncated" or (method == "auto" and _truncated_is_better(request, most, counts)):
+    if method == "truncated" or (
+        _chosen_here(method) and _truncated_is_better(request, most, counts)
+    ):
         return _truncated(request, None if alone else most, random_state, progress)
     if counts:
         return as_histogram(noisy_sums(request, random_state, progress), "gaussian")
