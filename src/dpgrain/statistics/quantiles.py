@@ -194,7 +194,7 @@ def read_ranks(
 
 
 def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatArray:
-    """Where a rising, piecewise linear function takes the wanted values; the middle of inner plateaus."""
+    """Where a rising, linear interpolant takes the wanted values; the middle of inner plateaus."""
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
     last = edges.size - 1
