@@ -237,6 +237,19 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
     assert ax.get_figure() is not None
 
 
+def test_rows_with_an_order_of_their_own_keep_it(scores: dg.UserTable, tmp_path: Path) -> None:
+    release = dg.quantiles(
+        scores, "score", [0.5, 0.9], by="shop", domain=_SHOPS, bounds=(0, 100), **_BUDGET
+    )
+    found = re.findall(r'<td class="name">(0\.\d)</td>', _page(release, tmp_path))
+    assert found == ["0.5", "0.9"] * 3
+    held = dg.elements_per_user(
+        scores, "year", unit=dg.User(), epsilon=1, edges=[1, 2], noise="laplace"
+    )
+    rows = re.findall(r'<td class="name">([^<]*)</td>', _page(held, tmp_path))
+    assert rows[1::2] == ["1", "2", "over 2"] * 2
+
+
 @pytest.mark.parametrize("column", [0, 1])
 def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
     release = _histogram(NASTY)
