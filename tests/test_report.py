@@ -29,6 +29,7 @@ from dpgrain.data.groups import Groups
 from dpgrain.report import _Odds, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
 from dpgrain.report.words import printed, shorten
+from dpgrain.units import Level
 from dpgrain.wording import powers, rounded_up
 
 NASTY = [
@@ -309,6 +310,8 @@ class TestHoldings:
         share = shares["5"]
         assert float(share) == pytest.approx(100 * holdings.share_at_most(5), abs=0.5)
         assert f"about {share}% hold at most 5 elements" in page
+        assert page.count("users with at most so many") == 2
+        assert "from a second release (below)" in page
         both = release.guarantee + holdings.guarantee
         for promise in (release.guarantee, holdings.guarantee, both):
             assert html.escape(str(promise)).replace("&#x27;", "&#39;") in page
@@ -355,6 +358,7 @@ class TestHoldings:
         page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
         assert "too few to be told from the noise" in page
         assert "of users (noisy)" not in page
+        assert "users with at most so many" not in page
 
 
 def test_the_sentence_of_the_guarantee_is_in_it(tmp_path: Path) -> None:
@@ -633,6 +637,36 @@ class TestPlots:
         drawn = np.array(_x(ax.lines[0]))[np.isfinite(_y(ax.lines[0]))]
         assert drawn[-1] == last < 50
         assert "no promise from" in str(ax.lines[0].get_label())
+
+    def test_shares_of_users_stand_on_an_axis_of_their_own(self, scores: dg.UserTable) -> None:
+        unit = dg.Element("year")
+        holdings = dg.elements_per_user(
+            scores, "year", unit=unit, edges=[1, 2, 7, 300], epsilon=9, delta=1e-6
+        )
+        event = Gaussian(3.7306, Contribution(coordinates="nonnegative"))
+        promise = dg.Guarantee("element", "the column 'year'", "zero_out", 1e-5, event)
+        figure = Figure()
+        ax = plot_curve(promise, figure.subplots(), max_units=20, holdings=holdings)
+        assert len(ax.lines) == 2
+        (shares,) = figure.axes[1].lines
+        assert _x(shares) == [1, 2, 7]
+        assert _y(shares) == [holdings.share_at_most(edge) for edge in (1, 2, 7)]
+        legend = ax.get_legend()
+        assert legend is not None
+        assert shares.get_label() in [text.get_text() for text in legend.get_texts()]
+
+    @pytest.mark.parametrize(("level", "shares"), [("record", 1), ("user", 0)])
+    def test_shares_are_of_what_the_curve_counts(
+        self, level: Level, shares: int, scores: dg.UserTable
+    ) -> None:
+        holdings = dg.elements_per_user(scores, "year", unit=dg.User(), epsilon=9, delta=1e-6)
+        event = Gaussian(3.0, Contribution(block=level))
+        figure = Figure()
+        promise = dg.Guarantee(level, "", "zero_out", 1e-5, event)
+        plot_curve(promise, figure.subplots(), max_units=10, holdings=holdings)
+        drawn = [_y(line) for ax in figure.axes[1:] for line in ax.lines]
+        of_records = [holdings.share_at_most(edge, "records") for edge in (1, 2, 5, 10)]
+        assert drawn == [of_records] * shares
 
     def test_equal_curves_are_drawn_once(self) -> None:
         ax = plot_curve(_histogram(["a"]).guarantee, Figure().subplots())

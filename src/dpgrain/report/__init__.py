@@ -226,7 +226,10 @@ def _page(release: Release, holdings: Holdings | None = None) -> str:
     names = {event["event"] for event in events}
     law = release.asked.get("noise", getattr(release, "noise", "gaussian"))
     clip = _clip(release, names)
-    held = _held(release, holdings)
+    known = holdings or (release if isinstance(release, Holdings) else None)
+    held = _held(release, known)
+    beside = None if held is None or held.drowned or level == "user" else known
+    curve_height = 320 if beside is None else 350
     groups = groups_of(release)
     figure = len(release) > 0 and not is_one(release)
     rows = drawn(release, _PLOTTED) if figure else 0
@@ -278,7 +281,8 @@ def _page(release: Release, holdings: Holdings | None = None) -> str:
         estimates=_estimates(release, _LISTED),
         plotted=min(_PLOTTED, groups),
         bounds=[f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
-        curve_plots=_plots("curve", partial(plot_curve, guarantee), 320),
+        curve_plots=_plots("curve", partial(plot_curve, guarantee, holdings=beside), curve_height),
+        beside=beside is not None,
         estimate_plots=_plots(
             "estimates",
             partial(plot_estimates, release, top=_PLOTTED),
@@ -331,9 +335,8 @@ def _threshold(events: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _held(release: Release, holdings: Holdings | None) -> _Held | None:
+def _held(release: Release, known: Holdings | None) -> _Held | None:
     """What is told of how much users hold: of a second release, or of the release itself."""
-    known = holdings or (release if isinstance(release, Holdings) else None)
     if known is None or not len(known):
         return None
     mine, theirs = release.guarantee, known.guarantee

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,13 +32,17 @@ from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
+    from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Histogram, Release
 
 # Two of the colour-blind-safe palette of Okabe and Ito; apart in lightness as well.
 BLUE, ORANGE = "#0072b2", "#d55e00"
 # Text and lines: recoloured by the report's style sheet on a dark page.
 INK, FAINT = "#1f2429", "#c9ced4"
+# A line beside others; seen well enough on paper and on a dark page.
+GREY = "#828c96"
 
 _STEPS = (1, 2, 5)
 # Letters of a label for each inch of a figure's width: labels take about a third of it.
@@ -99,13 +103,20 @@ def drawn(release: Release, top: int) -> int:
     return min(top, len(release))
 
 
-def plot_curve(guarantee: Guarantee, ax: Axes | None = None, *, max_units: int = 100) -> Axes:
+def plot_curve(
+    guarantee: Guarantee,
+    ax: Axes | None = None,
+    *,
+    max_units: int = 100,
+    holdings: Holdings | None = None,
+) -> Axes:
     """Draw the granularity curve: ε for 1, 2, 5, … units of one person, under both relations.
 
     Args:
         guarantee: the promise of a release.
         ax: axes to draw on; new ones by default.
         max_units: the last number of units; fewer where no person can hold so many.
+        holdings: how much users hold; drawn beside the curve, on an axis of its own to the right.
 
     Raises:
         ParameterError: if ``max_units`` is not a whole number of at least 1.
@@ -145,8 +156,17 @@ def plot_curve(guarantee: Guarantee, ax: Axes | None = None, *, max_units: int =
         ax.set_ylim(finite.min() / 2, finite.max() * 2)
     _ticks(ax, units, finite)
     ax.grid(color=FAINT, linewidth=0.6)
+    lines = list(ax.lines)
+    if holdings is not None and guarantee.level != "user":
+        lines += _draw_shares(ax, holdings, guarantee.level, units[-1])
     # Above the axes, where no curve can run into it.
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), labelcolor=INK)
+    ax.legend(
+        handles=lines,
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        labelcolor=INK,
+    )
     return ax
 
 
@@ -448,6 +468,40 @@ def _draw_curve(
         linewidth=1.8,
         markersize=5.5,
         label=label,
+    )
+
+
+def _draw_shares(
+    ax: Axes, holdings: Holdings, level: Literal["record", "element"], last: int
+) -> list[Line2D]:
+    """The shares of users with at most so many units, on an axis to the right; returns the line."""
+    held: Literal["elements", "records"] = "elements" if level == "element" else "records"
+    kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
+    some = [
+        edge
+        for kind, edge in zip(kinds, edges, strict=True)
+        if kind == held and edge is not None and edge <= last
+    ]
+    if not some:
+        return []
+    right = ax.twinx()
+    _plain(right)
+    right.set_ylim(0.0, 1.04)
+    right.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    right.tick_params(axis="y", length=0)
+    right.set_ylabel("share of users (noisy)")
+    # The promise above the shares.
+    ax.set_zorder(right.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    return right.plot(
+        some,
+        [holdings.share_at_most(edge, held) for edge in some],
+        marker="d",
+        linestyle=":",
+        color=GREY,
+        linewidth=1.4,
+        markersize=5,
+        label="users with at most so many",
     )
 
 
