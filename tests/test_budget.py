@@ -37,6 +37,7 @@ ROWS = pa.table(
     }
 )
 PAGES = ["p0", "p1", "p2"]
+UPPER = dg.Elements.from_function(str.upper)
 USER: dict[str, Any] = {"unit": dg.User()}
 
 
@@ -281,6 +282,22 @@ def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) 
         with pytest.raises(dg.ParameterError, match="do not compose"):
             dg.count(unread(), clip=5.0, noise="gaussian", **other, **b.share(0.3))
         assert b.guarantee == before
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        dg.User(3, by="page"), dg.User(3), dg.User(3, by={"p0": "x"}), dg.Element("page"),
+        dg.Element(UPPER),
+    ],
+    ids=["capped", "capped items", "capped mapping", "element", "function"],
+)  # fmt: skip
+def test_what_people_hold_composes_with_the_other_statistics(unit: Any) -> None:
+    with dg.budget(1.0, 1e-6) as b:
+        dg.top(table(), "page", unit=unit, method="gaussian", **b.share(0.5))
+        dg.elements_per_user(table(), "page", unit=unit, **b.share(0.5))
+    assert b.guarantee is not None
+    assert len(b.guarantee.event.parts) > 1
 
 
 # -- where it is in force ---

@@ -946,6 +946,19 @@ def test_the_search_finds_columns_billed_as_disjoint_and_a_cap_without_admission
 
 
 @pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.parametrize("statistic", ["names", "count", "mean"])
+@pytest.mark.parametrize("name", ["function", "made", "capped function"])
+def test_an_element_without_a_cell_is_clipped_over_all_its_groups(
+    statistic: str, name: str
+) -> None:
+    # The function fails on "e", which is one element in three groups.
+    rows = heavy(0, [("e", "p"), ("e", "q"), ("e", "r")], 1.0, 40)
+    asked = Asked(own_level(name), "zero_out", 1)
+    ask = question(statistic, name, Shape(("item", "cell"), "selected", 2.5), "zero_out")
+    assert 0.5 < worst_ratio(ask, iter([(rows, [])]), asked, Outcome()) <= 1 + 1e-9
+
+
+@pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("statistic", ["names", "truncated", "count"])
 def test_the_search_finds_items_beyond_max_items(
     statistic: str, monkeypatch: pytest.MonkeyPatch

@@ -117,7 +117,9 @@ def elements_per_user(
         )
     column = _element_column(by, unit)
     table.key(column, "by")
-    named = "" if isinstance(unit, Record | User) else Blocks.of_unit(unit, table, ()).named
+    whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
+    # Named as by other statistics, so that their guarantees compose.
+    named = "" if whole else Blocks.of_unit(unit, table, (), column).named
     limits = _checked_edges(edges)
     level, laplace = unit.level, noise == "laplace"
     # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
