@@ -26,9 +26,9 @@ from matplotlib.lines import Line2D
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.data.groups import Groups
-from dpgrain.report import _Odds, write_report
+from dpgrain.report import _estimates, _Odds, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
-from dpgrain.report.words import printed, shorten
+from dpgrain.report.words import label, printed, shorten
 from dpgrain.units import Level
 from dpgrain.wording import powers, rounded_up
 
@@ -229,6 +229,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
     if len(release) == 1 and release.groups.names in ((), ("quantile",)):
         assert '<table class="estimates">' not in page
         assert 'aria-label="The estimates"' not in page
+        assert not re.search(r"\bgroups?\b", page[page.index("<h2>Estimate") :])
     else:
         rows = re.search(r'<table class="estimates">(.*?)</table>', page, re.DOTALL)
         assert rows is not None
@@ -349,6 +350,19 @@ class TestHoldings:
         holdings = self._holdings(scores, dg.User())
         page = release.report(tmp_path / "r.html", holdings).read_text(encoding="utf-8")
         assert "hold at most 5 records" in page
+
+    @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("year")])
+    def test_a_flat_curve_is_told_as_one(
+        self, unit: dg.Record | dg.Element, scores: dg.UserTable, tmp_path: Path
+    ) -> None:
+        holdings = dg.elements_per_user(scores, "year", unit=unit, epsilon=1, delta=1e-6)
+        page = _page(holdings, tmp_path)
+        assert "as well, however many they are" in page
+        assert "the promise for all of them wears off" not in page
+        assert "the less is promised" not in page
+        page = _page(self._release(scores, unit=unit, domain=[2023, 2024]), tmp_path)
+        assert "as well, however many they are" not in page
+        assert "the promise for all of them wears off" in page or "the less is promised" in page
 
     def test_too_few_users_have_no_shares(self, words: dg.UserTable, tmp_path: Path) -> None:
         release = dg.count(words, by="word", unit=dg.Element("word"), epsilon=1, delta=1e-6)
@@ -538,6 +552,19 @@ class TestNumbers:
     def test_small_numbers_as_powers(self) -> None:
         assert [powers(v) for v in (1e-6, 2.5e-10, 0.01, 0)] == ["10⁻⁶", "2.5·10⁻¹⁰", "0.01", "0"]
 
+    def test_decimals_of_a_table(self) -> None:
+        whole = replace(_histogram(["a", "b"]), estimate=np.array([1946.0, 3.0]))
+        assert [line.estimate for line in _estimates(whole, 9)] == ["1,946", "3"]
+        assert _estimates(whole, 9)[0].std_error == "7.2"
+        half = replace(whole, estimate=np.array([1946.0, 2.5]))
+        assert [line.estimate for line in _estimates(half, 9)] == ["1,946.0", "2.5"]
+        value, error = np.array([9.0, 8, 7, 6]), np.array([0.5, 0.5, 2.0, 1e-5])
+        guarantee, asked = whole.guarantee, {"statistic": "mean", "weight": "score"}
+        groups = Groups.of(["shop"], [pa.array(["a", "b", "c", "d"])])
+        means = dg.Estimates(groups, value, error, value - 1, value + 1, value, guarantee, asked)
+        shown = [line.estimate for line in _estimates(means, 9)]
+        assert shown == ["9.00", "8.00", "7.00", "6.000000"]
+
     def test_no_negative_zero(self) -> None:
         assert number(-0.001, 1) == "0.0"
         assert number(-1234.56, 1) == "−1,234.6"
@@ -573,6 +600,13 @@ class TestPlots:
         release = replace(release, groups=Groups.of(["word", "year"], keys))
         ax = plot_estimates(release, Figure().subplots())
         assert [tick.get_text() for tick in ax.get_yticklabels()] == ["a · 2023", "b · 2024"]
+
+    def test_keys_share_the_letters_of_a_label(self) -> None:
+        assert label(["North Western Region", "0-35"], 40) == "North Western Region · 0-35"
+        assert label(["North Western Region", "0-35"], 19) == "North Weste… · 0-35"
+        assert label(["0-35", "North Western Region"], 19) == "0-35 · North Weste…"
+        assert label(["a" * 30, "b" * 30], 19) == "aaaaaaa… · bbbbbbb…"
+        assert label(["a" * 30], 19) == "a" * 18 + "…"
 
     def test_quantiles_stay_in_the_given_order(self, scores: dg.UserTable) -> None:
         ranks = [0.9, 0.5]

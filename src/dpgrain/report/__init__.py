@@ -261,6 +261,7 @@ def _page(release: Release, holdings: Holdings | None = None) -> str:
         relations=RELATIONS,
         grains=_grains(guarantee, held),
         held=held,
+        wears=guarantee.epsilon(units=2) > guarantee.epsilon(),
         max_elements=_bound(guarantee, "max_elements"),
         selected=bool(names & {"Selection", "TruncatedGeometric"}),
         threshold=_threshold(events),
@@ -446,10 +447,19 @@ def _estimates(release: Release, count: int) -> list[_Estimate]:
     columns = (release.estimate, release.std_error, release.low, release.high)
     values = np.stack([column[places] for column in columns], axis=1)
     counts = release.count[places] if isinstance(release, Estimates) else None
+    # Noise on whole numbers leaves them whole.
+    whole = bool((values[:, 0] == np.rint(values[:, 0])).all())
+    usual = decimals_of(float(np.median(values[:, 1]))) if len(places) else None
     lines = []
     for row, keys in enumerate(key_texts(release, places, letters=_NAME_LETTERS)):
         decimals = decimals_of(float(values[row, 1]))
+        if counts is not None and usual is not None:
+            # Of one measure: alike, unless an error is far smaller or larger than the others.
+            near = decimals is None or abs(decimals - usual) < 2
+            decimals = usual if near else decimals
         estimate, error, low, high = (number(float(v), decimals) for v in values[row])
+        if whole and counts is None:
+            estimate = number(float(values[row, 0]), 0)
         of = "" if counts is None else number(float(counts[row]), 0)
         lines.append(_Estimate(keys, estimate, error, low, high, of))
     return lines

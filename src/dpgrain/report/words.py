@@ -154,10 +154,15 @@ def key_text(key: Any) -> str:
 def label(keys: Sequence[str], letters: int) -> str:
     """Several keys as one label of at most so many letters, each with its share of them."""
     whole = " · ".join(keys)
-    if len(keys) > 1 and shorten(whole, letters) != whole:
-        share = max((letters - 3 * (len(keys) - 1)) // len(keys), 4)
-        return " · ".join(shorten(key, share) for key in keys)
-    return shorten(whole, letters)
+    if len(keys) == 1 or shorten(whole, letters) == whole:
+        return shorten(whole, letters)
+    # From the shortest on: what one key leaves over goes to the others.
+    left, cut = letters - 3 * (len(keys) - 1), list(keys)
+    places = sorted(range(len(keys)), key=lambda place: len(keys[place]))
+    for done, place in enumerate(places):
+        cut[place] = shorten(keys[place], max(left // (len(keys) - done), 4))
+        left -= len(cut[place])
+    return " · ".join(cut)
 
 
 def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
