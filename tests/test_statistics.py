@@ -901,7 +901,7 @@ def test_the_search_finds_ranges_of_unscaled_blocks(
     assert 0.5 < seen(case, asked) <= 1 + 1e-9
     real = request_module._range
 
-    def careless(*rest: Any) -> tuple[float, float]:
+    def careless(*rest: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel._Blocks, "clip", unclipped)
             return real(*rest)
