@@ -183,3 +183,37 @@ def test_what_is_listed_and_not_held_is_never_named() -> None:
                 method=method, random_state=seed,
             )  # fmt: skip
             assert set(release.items.to_pylist()) <= {0, 30}
+
+
+def test_reconciled_releases_rest_on_both(by_item: dg.Histogram, by_both: dg.Histogram) -> None:
+    parts, totals = by_both.reconciled(by_item)
+    both = by_both.guarantee + by_item.guarantee
+    assert parts.guarantee == totals.guarantee == both
+    assert both.epsilon() > by_both.guarantee.epsilon()
+    other = dg.count(shop(), by="item", domain=ITEMS, **{**OPTIONS, "unit": dg.Record()})
+    with pytest.raises(dg.ParameterError, match="do not compose"):
+        by_both.reconciled(other)
+
+
+def test_what_is_seen_of_a_release_says_number_and_doubt() -> None:
+    assert repr(dg.count(shop(), **OPTIONS)).startswith("Count: 6,0")
+    few = dg.read(pa.table({"who": [1, 2], "paid": [3.0, 4.0]}), user="who")
+    release = dg.sum(few, "paid", unit=dg.User(), epsilon=0.1, delta=1e-6, random_state=1)
+    assert "Take care: no number stood out" in repr(release)
+    assert release.std_error[0] > 1e6
+    assert "found privately" in release.asked["range of the numbers"]
+    empty = dg.top(few, "who", unit=dg.Element("who"), epsilon=0.1, delta=1e-6, random_state=1)
+    assert "None passed the threshold" in repr(empty)
+
+
+def test_dates_and_booleans_in_a_domain() -> None:
+    import datetime
+
+    day = datetime.date(2024, 5, 1)
+    rows = pa.table({"who": [1, 2], "day": pa.array([day, None], pa.date32()), "ok": [True, False]})
+    table = dg.read(rows, user="who")
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
+    by_day = dg.count(table, by="day", domain=[day], **options)
+    assert by_day.items.to_pylist() == ["2024-05-01"]
+    by_ok = dg.count(table, by="ok", domain=[True, False], **options)
+    assert by_ok.items.to_pylist() == ["true", "false"]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
+AnyNoise: TypeAlias = Literal["auto", "gaussian", "laplace"]
 
 app = typer.Typer(
     name="dpgrain",
@@ -134,6 +135,10 @@ _Cells: TypeAlias = Annotated[
     ),
 ]
 _NoiseLaw: TypeAlias = Annotated[Noise, typer.Option(help="Law of the noise.")]
+_AnyNoiseLaw: TypeAlias = Annotated[
+    AnyNoise,
+    typer.Option(help="Law of the noise; auto takes Laplace where that is known to be less."),
+]
 _Users: TypeAlias = Annotated[int | None, typer.Option(help="Public number of enrolled users.")]
 _MaxItems: TypeAlias = Annotated[
     int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
@@ -341,7 +346,7 @@ def count(
     relation: _Relation = "zero_out",
     clip: _Clip = "auto",
     domain: _Domain = None,
-    noise: _NoiseLaw = "gaussian",
+    noise: _AnyNoiseLaw = "auto",
     max_items: _MaxItems = 1000,
     n_users: _Users = None,
     cells: _Cells = None,
@@ -394,7 +399,7 @@ def _of_numbers(name: str, example: str) -> None:
         bounds: _Bounds = None,
         clip: _Clip = "auto",
         domain: _Domain = None,
-        noise: _NoiseLaw = "gaussian",
+        noise: _AnyNoiseLaw = "auto",
         max_items: _MaxItems = 1000,
         n_users: _Users = None,
         cells: _Cells = None,
@@ -527,7 +532,7 @@ def elements_per_user(
     n_users: _Users = None,
     cells: _Cells = None,
     delimiter: _Delimiter = ",",
-    top: _Shown = 20,
+    top: _Shown = 40,
     output: _Output = None,
     report: _Report = None,
     save: _Save = None,
@@ -753,7 +758,8 @@ def _print_estimates(release: Release, top: int) -> None:
     names = release.groups.names
     for name in names:
         table.add_column(name, overflow="fold")
-    for name in ("estimate", "std. error", "95% low", "95% high"):
+    more = list(release.more)
+    for name in ("estimate", "std. error", "95% low", "95% high", *more):
         table.add_column(name, justify="right")
     arrow = release.to_arrow().slice(0, top) if ordered else release.largest(top)
     for row in arrow.to_pylist():
@@ -761,8 +767,15 @@ def _print_estimates(release: Release, top: int) -> None:
         keys = [_plain("more" if value is None else str(value)) for value in values]
         numbers = (row["estimate"], row["std_error"], row["low"], row["high"])
         digits = 1 if row["std_error"] >= 1 or row["std_error"] == 0 else 4
-        table.add_row(*keys, *(f"{number:,.{digits}f}" for number in numbers))
+        shown = [f"{number:,.{digits}f}" for number in numbers]
+        table.add_row(*keys, *shown, *(f"{row[name]:,.0f}" for name in more))
     console.print(table)
+    if len(release) > top:
+        console.print("All of them: --output FILE, or a larger --top.", highlight=False)
+    elif not len(release):
+        console.print("None passed the threshold: give --domain or more ε.", highlight=False)
+    if "take care" in release.asked:
+        console.print(f"Take care: {release.asked['take care']}.", style="yellow", highlight=False)
     console.print(str(release.guarantee), markup=False, highlight=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,11 @@ def _no_repeat(values: list[Any]) -> None:
 
 
 def _typed(values: list[Any], table: UserTable, key: str) -> pa.Array:
-    wanted = int if table.is_integer(key) else str
+    wanted, kind = int if table.is_integer(key) else str, table.schema[key]
+    if kind == "DATE":
+        values = [value.isoformat() if isinstance(value, date) else value for value in values]
+    elif kind == "BOOLEAN":
+        values = [str(value).lower() if isinstance(value, bool) else value for value in values]
     for value in values:
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise ParameterError(

@@ -62,8 +62,10 @@ class UserTable:
             name: what the new column is called; then good for ``by=`` and ``Element(name)``.
             of: the column that the function is applied to.
             by: a mapping (a dict, a two-column table, a :class:`pathlib.Path` of one), a function, or
-                an :class:`~dpgrain.Elements`. It must be public. Text for each cell; a value without a
-                cell is its own (``"own: value"``), unless ``missing="drop"`` leaves it out.
+                an :class:`~dpgrain.Elements`. It must be public. A value without a cell is its own
+                (``"own: value"``), unless ``missing="drop"`` leaves it out. A function gets whole
+                numbers or text (a date as ``"2024-05-01"``); a value on which it fails has no cell, and
+                nothing tells of it: try the function on public values first.
 
         Raises:
             ParameterError: if the name is taken, or the partition refuses what it lacks.
@@ -119,8 +121,9 @@ class UserTable:
         if kind.startswith(("TIME", "INTERVAL")):
             # Values beyond the range of text would fail, and tell of one row.
             raise SchemaError(
-                f"{role} {column!r} has type {kind}, which cannot name things; "
-                "cast it to a date, to integer or to text."
+                f"{role} {column!r} has type {kind}, which cannot name things; cast it to a date "
+                f"first, as in dg.read(duckdb.sql('SELECT * REPLACE ({column}::DATE AS {column}) "
+                "FROM …'))."
             )
         if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
             raise SchemaError(
@@ -183,7 +186,7 @@ def read(
             data frame, or a DuckDB relation.
         user: the column that tells whose a record is; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
-            from the table, since that number is private; needed for means and the δ warning.
+            from the table, since that number is private; used for the δ warning and in the guarantee.
         types: for CSV, column → SQL type; CSV columns are text otherwise, never guessed from rows.
         delimiter: for CSV.
         memory: working memory of a release, such as ``"1GB"`` or a number of bytes (at least 64 MB).

@@ -93,7 +93,8 @@ def choose_bounds(
       noisy count in a far bin cannot move the bound, however wide the range;
     - the next bin up counts with what exceeds two standard deviations, at most the top bin's
       count: the tail rarely ends where it stops being visible;
-    - where nothing is found, the bound is the lowest edge: no interval may look surer than that.
+    - a cell where nothing is found gets the lowest edge; but where there is one cell only, the fullest
+      bin: a bound too high is seen in the standard error, one too low in nothing.
 
     T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so F is
     convex, with its minimiser at max_j min(e_j, A_j S_j/(S_j² + m·noise_multiplier²)).
@@ -105,6 +106,8 @@ def choose_bounds(
     cells, bins = noisy_counts.shape
     bounds = np.full(cells, edges[0])
     top = _top_bin(noisy_counts / count_sd)
+    if cells == 1 and top[0] < 0:
+        return np.asarray(edges[1 + noisy_counts.argmax(axis=1)], dtype=np.float64)
     found = np.flatnonzero(top >= 0)
     # A bin's mass is spread evenly in log scale, over points about √2 apart.
     parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
@@ -124,6 +127,11 @@ def choose_bounds(
         best = total * number / np.maximum(number**2 + noise, np.finfo(np.float64).tiny)
         bounds[rows] = np.minimum(points, best).max(axis=1)
     return np.asarray(np.maximum(bounds, edges[0]))
+
+
+def stands_out(noisy_counts: FloatArray, count_sd: float) -> bool:
+    """Whether any bin is believed to hold blocks; arguments as for :func:`choose_bounds`."""
+    return bool((_top_bin(noisy_counts / count_sd) >= 0).any())
 
 
 def _top_bin(scores: FloatArray) -> IntArray:

@@ -147,6 +147,7 @@ def make_plan(
     items: int | None = None,
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
+    align: bool = True,
 ) -> Plan:
     """Split one (ε, δ) over the parts of a release and find each part's noise.
 
@@ -165,6 +166,7 @@ def make_plan(
         items: the public number of coordinates, if known.
         record_value: the largest norm of what one record adds, if that is known.
         select_share: the share of the budget that selecting gets.
+        align: whether it matters how much of what clipping takes adds up.
     """
     unit = OWN_UNIT[level]
     # Which bin a block falls into is one of several coordinates, and any record may change it.
@@ -178,7 +180,7 @@ def make_plan(
     if auto is not None:
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
-        shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
+        shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
         shares["bounds"] = left * auto.share_of(one_bound=shared)
     shares["sums"] = left - shares["align"] - shares["bounds"]
     if select is not None:

@@ -230,13 +230,29 @@ class Release(ABC):
         """Whether its groups are called items."""
         return self.statistic in ("histogram", "top")
 
+    @property
+    def value(self) -> float:
+        """The one estimate, where there is one group.
+
+        Raises:
+            ParameterError: if there are several.
+        """
+        if len(self) != 1:
+            raise ParameterError(
+                f"value needs one group, and there are {len(self)}; see to_pandas()."
+            )
+        return float(self.estimate[0])
+
     def __repr__(self) -> str:
-        name = (
-            f"{self.statistic} of {counted(len(self), 'item' if self._of_items else 'group')}"
-            if self.groups.names
-            else self.statistic
-        )
-        return f"{name[:1].upper()}{name[1:]}. {self.guarantee}"
+        name = f"{self.statistic[:1].upper()}{self.statistic[1:]}"
+        if not self.groups.names:
+            said = f"{name}: {self.value:,.6g}, 95% from {self.low[0]:,.6g} to {self.high[0]:,.6g}."
+        else:
+            said = f"{name} of {counted(len(self), 'item' if self._of_items else 'group')}."
+        if not len(self):
+            said += " None passed the threshold: give domain= or more ε."
+        care = self.asked.get("take care")
+        return f"{said}{f' Take care: {care}.' if care else ''} {self.guarantee}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -350,7 +366,7 @@ class Histogram(Release):
         return self._processed("consistent", estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
-        """Both releases, combined so that the parts add up to the totals: free of charge.
+        """Both releases, combined so that the parts add up to the totals; each then rests on both.
 
         Args:
             totals: a release of the same statistic by some of this one's keys, such as counts by item
@@ -358,18 +374,21 @@ class Histogram(Release):
                 every part its total.
 
         Returns:
-            This release and the totals, each with smaller standard errors than before.
+            This release and the totals, each with smaller standard errors than before, and with the
+            guarantee of both releases together: no more is spent, but each now tells of both.
 
         Raises:
-            ParameterError: if the keys do not fit, or a group is missing.
+            ParameterError: if the keys do not fit, a group is missing, or the two guarantees are for
+                different units.
         """
+        both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
         parts, parts_sd, whole, whole_sd = postprocess.reconcile(
             self.estimate, self.std_error, totals.estimate, totals.std_error, group
         )
         return (
-            self._processed("reconciled", parts, parts_sd),
-            totals._processed("reconciled", whole, whole_sd),
+            replace(self._processed("reconciled", parts, parts_sd), guarantee=both),
+            replace(totals._processed("reconciled", whole, whole_sd), guarantee=both),
         )
 
     def _processed(
@@ -452,19 +471,6 @@ class Estimates(Release):
             "upper": self.upper,
             "count": self.count,
         }
-
-    @property
-    def value(self) -> float:
-        """The one estimate, where there is one group.
-
-        Raises:
-            ParameterError: if there are several.
-        """
-        if len(self) != 1:
-            raise ParameterError(
-                f"value needs one group, and there are {len(self)}; see to_pandas()."
-            )
-        return float(self.estimate[0])
 
 
 def check_format(path: str | Path) -> Path:

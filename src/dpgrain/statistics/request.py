@@ -44,7 +44,7 @@ from dpgrain.noise import (
     source_of,
 )
 from dpgrain.progress import Progress
-from dpgrain.statistics.bounds import AutoClip, choose_bounds
+from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
 from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
@@ -132,7 +132,7 @@ class Request:
         if not isinstance(table, UserTable):
             raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
         max_items = _validate.integer(minimum=1, max_items=max_items)
-        keys = key_columns(table, by)
+        keys = key_columns(table, by, "item" if statistic in ("histogram", "top") else "by")
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
             noise = better_law(unit, keys, corners, epsilon, delta, relation, domain is not None)
@@ -309,6 +309,7 @@ class Request:
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
+            align=self.measure is None or not self.measure.ratio,
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
@@ -452,6 +453,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     """
     source, plan = source_of(random_state), request.plan
     promise = request.guarantee(plan.event, source, request.plan_in_words())
+    asked, care = request.in_words(), list[str]()
     charge(promise)
     cells = request.contribution.cells or 1
     warn_of_delta(request.delta, request.unit.level, request.table.n_users, cells)
@@ -474,7 +476,10 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
-            bounds = _range(engine, request, bounds, source)
+            bounds, seen = _range(engine, request, bounds, source)
+            asked["range of the numbers"] = f"{bounds[0]:,.6g} to {bounds[1]:,.6g}, found privately"
+            if not seen:
+                care.append("no number stood out from the noise: give bounds= or more ε")
         split = None
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
@@ -482,7 +487,12 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip = np.array([plan.clip], dtype=np.float64)
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
-            clip = _choose(data, plan, request, source)
+            clip, seen = _choose(data, plan, request, source)
+            if not seen:
+                care.append(
+                    "no size of a unit's data stood out from the noise, and the clipping bound is a "
+                    "guess: give clip= or more ε"
+                )
         shown.stage("Adding up")
         grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
         sums = request.netted(data.sums(grid, indicator=request.indicator))
@@ -492,6 +502,8 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    if care:
+        asked["take care"] = "; ".join(care)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -502,7 +514,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip[row],
         split,
         promise,
-        request.in_words(),
+        asked,
     )
 
 
@@ -546,13 +558,13 @@ def better_law(
     return "laplace" if math.sqrt(corners) * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
 
 
-def key_columns(table: UserTable, by: Any) -> tuple[str, ...]:
-    """The columns to group by: none, one or several different ones."""
+def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
+    """The columns to group by: none, one or several different ones; ``role`` is what messages say."""
     keys = () if by is None else (by,) if isinstance(by, str) else by
     if not isinstance(keys, tuple | list):
         raise ParameterError(f"by must be a column, a list of columns or None, not {by!r}.")
     for key in keys:
-        table.key(key, "by" if len(keys) > 1 else "item")
+        table.key(key, role if len(keys) == 1 else "by")
     if len(set(keys)) < len(keys):
         raise ParameterError(f"by must name different columns, not {list(keys)!r}.")
     return tuple(keys)
@@ -613,8 +625,8 @@ def select(data: Contributions, event: Selection, source: Source) -> Groups:
 
 def _range(
     engine: Engine, request: Request, rule: AutoRange, source: Source
-) -> tuple[float, float]:
-    """Choose the range of the numbers from noisy counts of their magnitudes."""
+) -> tuple[tuple[float, float], bool]:
+    """The range of the numbers from noisy counts of their magnitudes; whether any stood out."""
     event = request.plan.ranges
     assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
     _, blocks = request.ranging
@@ -631,11 +643,13 @@ def _range(
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
-    return rule.choose(noisy, noise_sd(event))
+    return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
 
 
-def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> FloatArray:
-    """Choose the clipping bound of each cell from noisy counts of block norms."""
+def _choose(
+    data: Contributions, plan: Plan, request: Request, source: Source
+) -> tuple[FloatArray, bool]:
+    """The clipping bound of each cell from noisy counts of block norms; whether any stood out."""
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
@@ -653,7 +667,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
         noise_sd(plan.sums) / aligned,
     )
     # The last edge may lie beyond the largest norm of interest.
-    return np.minimum(bounds, rule.high)
+    return np.minimum(bounds, rule.high), stands_out(noisy, noise_sd(event))
 
 
 def _alignment(

@@ -72,8 +72,7 @@ def top(
         k: how many items to publish; by default all that are known or pass.
         unit: what is protected.
         epsilon: the promised ε.
-        delta: the promised δ, in (0, 1); 0 is right only for a public domain with ``method="laplace"``
-            or ``"gumbel"``.
+        delta: the promised δ, in (0, 1); 0 is right only for a public domain with ``method="laplace"``.
         relation: ``"zero_out"`` or ``"replace"``.
         domain: the public list of items, as for :func:`dpgrain.histogram`; without one, items are
             selected privately.
@@ -86,7 +85,8 @@ def top(
               with the rest of the budget (best where a unit holds several);
             - public items: ``"gaussian"`` or ``"laplace"`` noise on every count; ``"gumbel"`` chooses
               the best ``k`` by one-shot Gumbel noise, at a cost that does not depend on how many items
-              a unit holds, and counts them with the rest of the budget.
+              a unit holds, and counts them with the rest of the budget (best where ``k`` is given and a
+              unit holds several).
         counts: with unknown items and ``"gaussian"``: False spends all on selecting; estimates are
             then the weighted counts.
         clip: the norm to which a unit's items are clipped where they are counted after selection.
@@ -165,6 +165,9 @@ def _known(
             raise ParameterError("method='gumbel' needs k, the number of items to choose.")
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
+    elif _chosen_here(method) and k is not None and not _one_count(request):
+        # A unit may hold many items: choosing costs the same, and only the chosen are clipped.
+        return _known(request, "gumbel", counts, k, random_state, progress)
     elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
         other = replace(request, noise="laplace", delta=0.0)

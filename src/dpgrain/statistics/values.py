@@ -248,13 +248,25 @@ class AutoRange:
         """Each record counts 1 in the bin of its number."""
         return _Bins(tuple(self.edges[1:-1]))
 
+    def seen(self, noisy: FloatArray, sd: float) -> FloatArray:
+        """(bins,) the noisy counts that stand out; many empty bins would add up to noise."""
+        return np.where(noisy > 3.5 * sd, noisy, 0.0)
+
+    def stands_out(self, noisy: FloatArray, sd: float) -> bool:
+        """Whether any magnitude is seen, besides 0."""
+        seen = self.seen(noisy, sd)
+        seen[self.edges.size // 2 - 1] = 0.0
+        return bool(seen.any())
+
     def choose(self, noisy: FloatArray, sd: float) -> tuple[float, float]:
-        """The bounds, from noisy counts of the bins: post-processing."""
+        """The bounds, from noisy counts of the bins: post-processing.
+
+        Where nothing is seen they are the widest: that shows in the standard errors.
+        """
         edges = self.edges
-        # Only what stands out: many empty bins add up to noise.
-        seen = np.where(noisy > 3.5 * sd, noisy, 0.0)
-        if not seen.any():
-            seen[int(np.argmax(noisy))] = 1.0
+        if not self.stands_out(noisy, sd):
+            return float(edges[0]), float(edges[-1])
+        seen = self.seen(noisy, sd)
         shares = np.cumsum(seen) / seen.sum()
         low = int(np.searchsorted(shares, self.tail, side="right"))
         high = int(np.searchsorted(shares, 1 - self.tail, side="left"))
