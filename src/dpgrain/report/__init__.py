@@ -63,6 +63,7 @@ _PLOTTED, _LISTED, _NAME_LETTERS, _TEXT_LETTERS = 30, 100, 120, 500
 # A figure is drawn once for a page and once for a telephone; in points, which SVG shows as pixels.
 _WIDTHS = {"wide": 816, "narrow": 344}
 _ASKED = {
+    "take care": "Take care",
     "statistic": "Statistic",
     "table": "Table",
     "item": "Column of items",
@@ -78,6 +79,7 @@ _ASKED = {
     "delta": "δ",
     "clip": "Clipping bound",
     "noise": "Noise",
+    "range of the numbers": "Range of the numbers",
     "post-processing": "Afterwards",
 }
 _ASKED_OF_GROUPS = {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"}
