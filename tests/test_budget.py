@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -331,31 +331,75 @@ def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
     assert not in_budget()
 
 
-def test_a_budget_is_that_of_its_own_thread() -> None:
-    seen: list[bool] = []
-    ready, done = threading.Event(), threading.Event()
+def test_no_thread_is_outside_of_a_budget() -> None:
+    """Threads that a library starts begin with an empty context: a budget of theirs would be none."""
+    ask = {**USER, "epsilon": 0.6, "delta": 1e-7}
 
-    def elsewhere() -> None:
-        seen.append(in_budget())
-        with dg.budget(2.0, 1e-6) as other:
-            ready.set()
-            done.wait(10)
-            seen.append(other.guarantee is None)
-            dg.count(table(), clip=5.0, **USER, **other.share(1))
-            seen.append(other.guarantee is not None)
-        seen.append(in_budget())
+    def release(_: int) -> bool:
+        try:
+            dg.count(table(), clip=5.0, **ask)
+        except dg.ParameterError:
+            return False
+        return True
 
+    def another() -> str:
+        try:
+            with dg.budget(9.0, 1e-6):
+                return "opened"
+        except dg.ParameterError as error:
+            return str(error)
+
+    with dg.budget(1.0, 1e-6) as b, ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(release, range(8)))
+        assert "already open" in pool.submit(another).result()
+        assert pool.submit(in_budget).result()
+    assert b.guarantee is not None
+    # As many as the budget holds, and each of them charged.
+    assert len(b.guarantee.event.parts) == sum(made) < 8
+    assert b.guarantee.epsilon(1e-6) <= 1.0
+
+
+def test_means_of_any_function_are_charged() -> None:
     with dg.budget(1.0, 1e-6) as b:
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        assert ready.wait(10)
-        dg.count(table(), clip=5.0, **USER, **b.share(0.5))
-        before = b.guarantee
-        done.set()
-        thread.join()
-        assert b.guarantee == before
-        assert in_budget()
-    assert seen == [False, True, True, False]
+        dg.mechanisms.release_mean([1.0, 2.0], sensitivity=1.0, epsilon=0.5, delta=1e-7)
+        assert b.guarantee is not None
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            dg.mechanisms.release_mean([1.0, 2.0], sensitivity=1.0, epsilon=2.0, delta=1e-7)
+
+
+def test_the_same_mapping_of_two_columns_is_two_partitions() -> None:
+    mapping = {"a": "x", "b": "y"}
+    rows = pa.table({"who": [1] * 4, "page": ["a"] * 4, "ref": ["a", "b", "c", "d"]})
+    both = dg.read(rows, user="who")
+    cells = both.with_cells("t1", "page", mapping).with_cells("t2", "ref", mapping)
+    for first, second, source in (
+        (dg.Element(mapping), dg.Element(mapping), both),
+        (dg.Element("t1"), dg.Element("t2"), cells),
+    ):
+        with dg.budget(1.0, 1e-6) as b:
+            dg.count(source, by="page", unit=first, domain=["a"], clip=1.0, **b.share(0.5))
+            with pytest.raises(dg.ParameterError, match=r"of 'page'.*of 'ref'"):
+                dg.count(source, by="ref", unit=second, domain=["a"], clip=1.0, **b.share(0.5))
+
+
+def test_other_users_are_other_users() -> None:
+    rows = pa.table({"who": [1] * 4, "device": [1, 2, 3, 4]})
+    with dg.budget(1.0, 1e-6) as b:
+        dg.count(dg.read(rows, user="who"), unit=dg.User(), clip=1.0, **b.share(0.5))
+        with pytest.raises(dg.ParameterError, match=r"users by 'who'.*users by 'device'"):
+            dg.count(dg.read(rows, user="device"), unit=dg.User(), clip=1.0, **b.share(0.5))
+
+
+def test_top_of_records_promises_nothing_to_partitions_it_does_not_know() -> None:
+    rows = pa.table({"who": [1] * 9, "word": list("abcdefghi"), "topic": ["x"] * 9})
+    words = dg.read(rows, user="who")
+    asked: tuple[dict[str, Any], ...] = ({"domain": list("abcdefghi"), "method": "gaussian"}, {})
+    for options in asked:
+        release = dg.top(words, "word", unit=dg.Record(), epsilon=1.0, delta=1e-6, **options)
+        assert release.guarantee.epsilon() <= 1.0
+        assert release.guarantee.epsilon(unit=dg.Element("topic")) == np.inf
+        bounded = dg.User(max_elements=1, by="topic")
+        assert release.guarantee.epsilon(unit=bounded) == np.inf
 
 
 def test_losses_of_a_budget_are_those_of_the_formula() -> None:

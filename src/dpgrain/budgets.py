@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar, Token
+import threading
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -41,18 +41,19 @@ class Budget:
         self.epsilon = _validate.positive(epsilon=epsilon)
         self.delta = _validate.delta(allow_zero=True, delta=delta)
         self.guarantee: Guarantee | None = None
-        self._token: Token[Budget | None] | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Budget:
-        if _open.get() is not None:
-            raise ParameterError("a budget is already open; close it before opening another.")
-        self._token = _open.set(self)
+        with _slot.lock:
+            if _slot.budget is not None:
+                raise ParameterError("a budget is already open; close it before opening another.")
+            _slot.budget = self
         return self
 
     def __exit__(self, *_: object) -> Literal[False]:
-        if self._token is not None:
-            _open.reset(self._token)
-            self._token = None
+        with _slot.lock:
+            if _slot.budget is self:
+                _slot.budget = None
         return False
 
     def share(self, part: float) -> Share:
@@ -113,15 +114,16 @@ class Budget:
         Raises:
             ParameterError: if the budget would not hold it, or it protects another unit.
         """
-        together = promise if self.guarantee is None else self.guarantee + promise
-        spent = self._spent(together)
-        if spent > self.epsilon:
-            raise ParameterError(
-                f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
-                f"release: with it ε would be {_shown(spent)}; ask for less, or use "
-                "**budget.share(part)."
-            )
-        self.guarantee = together
+        with self._lock:
+            together = promise if self.guarantee is None else self.guarantee + promise
+            spent = self._spent(together)
+            if spent > self.epsilon:
+                raise ParameterError(
+                    f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
+                    f"release: with it ε would be {_shown(spent)}; ask for less, or use "
+                    "**budget.share(part)."
+                )
+            self.guarantee = together
 
     def _spent(self, promise: Guarantee) -> float:
         return promise.event.epsilon(
@@ -134,7 +136,15 @@ class Budget:
         return f"Budget({whole}; spent ε = {rounded_up(spent, 4)})"
 
 
-_open: ContextVar[Budget | None] = ContextVar("budget", default=None)
+class _Slot:
+    """Where the open budget stands: one for the whole process, so that no thread is outside of it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.budget: Budget | None = None
+
+
+_slot = _Slot()
 
 
 def budget(epsilon: float, delta: float = 0.0) -> Budget:
@@ -148,10 +158,11 @@ def budget(epsilon: float, delta: float = 0.0) -> Budget:
         ParameterError: if ε or δ is out of range.
 
     Every release inside ``with`` is charged before anything is read, and refused if the losses of
-    all of them, composed, would exceed the budget. All must protect the same unit, by the same
-    partition and relation. Formal guarantee: (ε, δ)-DP for everything published inside; Gaussian parts
-    compose exactly (their μ² add), δs of selections and εs of pure parts add. Source: docs/theory.md,
-    "Composition".
+    all of them, composed, would exceed the budget, in whatever thread they are made. All must protect
+    the same unit of the same users, by the same partition and relation.
+
+    Formal guarantee: (ε, δ)-DP for everything published inside; Gaussian parts compose exactly (their
+    μ² add), δs of selections and εs of pure parts add. Source: docs/theory.md, "Composition".
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -167,12 +178,12 @@ def budget(epsilon: float, delta: float = 0.0) -> Budget:
 
 def in_budget() -> bool:
     """Whether a budget is open."""
-    return _open.get() is not None
+    return _slot.budget is not None
 
 
 def charge(promise: Guarantee) -> None:
     """Charge a release that is about to be made to the budget that is open, if one is."""
-    current = _open.get()
+    current = _slot.budget
     if current is not None:
         current.charge(promise)
 

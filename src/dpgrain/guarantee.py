@@ -37,6 +37,7 @@ class Guarantee:
         event: what happened, which the curve is computed from.
         public: what was taken as public and fixed beforehand, in words.
         private: False where a seeded source was used, whose noise can be predicted.
+        user: the column that tells whose a record is; empty if none does.
 
     The (ε, δ) holds for every table, whatever rows it has; nothing is assumed about the data.
 
@@ -54,6 +55,7 @@ class Guarantee:
     event: Event
     public: tuple[str, ...] = ()
     private: bool = True
+    user: str = ""
 
     def __post_init__(self) -> None:
         _validate.one_of(LEVELS, level=self.level)
@@ -97,12 +99,13 @@ class Guarantee:
         """Both releases together, on the same people: losses compose, δ adds.
 
         Raises:
-            ParameterError: if the two protect different units or use different relations.
+            ParameterError: if the two protect different units, partitions or users, or use different
+                relations.
         """
         if not isinstance(other, Guarantee):
             return NotImplemented
-        mine = (self.level, self.elements, self.relation)
-        theirs = (other.level, other.elements, other.relation)
+        mine = (self.level, self.elements, self.relation, self.user)
+        theirs = (other.level, other.elements, other.relation, other.user)
         if mine != theirs:
             raise ParameterError(
                 f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
@@ -116,6 +119,7 @@ class Guarantee:
             self.event + other.event,
             tuple(dict.fromkeys(self.public + other.public)),
             self.private and other.private,
+            self.user,
         )
 
     def __str__(self) -> str:
@@ -129,11 +133,13 @@ class Guarantee:
         factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
         exception = ", except with probability δ" if self.delta else ""
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
+        who = f" Users are told apart by {self.user!r}." if self.user else ""
         warning = "" if self.private else f"{_SEEDED} "
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
-            f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}.{rest}"
+            f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
+            f"{who}{rest}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,6 +152,7 @@ class Guarantee:
             "event": self.event.to_dict(),
             "public": list(self.public),
             "private": self.private,
+            "user": self.user,
         }
 
     def to_json(self) -> str:
@@ -171,5 +178,6 @@ class Guarantee:
             raise ParameterError("the text is not a guarantee; give what to_json wrote.") from error
 
 
-def _named(level: str, elements: str, relation: str) -> str:
-    return f"{level} ({elements or 'no partition'}, {relation})"
+def _named(level: str, elements: str, relation: str, user: str) -> str:
+    whose = f", users by {user!r}" if user else ""
+    return f"{level} ({elements or 'no partition'}, {relation}{whose})"

@@ -19,6 +19,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
+from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
@@ -160,20 +161,24 @@ def release_mean(
     event: Gaussian | Laplace
     if noise == "laplace":
         event = calibrate_laplace(epsilon, contribution=contribution, relation=relation)
-        drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
-        spread = math.sqrt(2.0)
     else:
         event = calibrate_gaussian(epsilon, delta, contribution=contribution, relation=relation)
-        drawn = rounded_gaussian(raised(event.noise_multiplier * moved), d, source=source)
-        spread = 1.0
     n = len(array)
     public = (
         f"a roster of {n:,} users",
         f"the element sensitivity {sensitivity:g}, as stated by the caller",
     )
     delta = 0.0 if noise == "laplace" else delta
+    promise = Guarantee("element", elements, relation, delta, event, public, source.private)
+    charge(promise)
+    if noise == "laplace":
+        drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
+        spread = math.sqrt(2.0)
+    else:
+        drawn = rounded_gaussian(raised(event.noise_multiplier * moved), d, source=source)
+        spread = 1.0
     return MeanRelease(
         ((total + drawn) * step / n).reshape(array.shape[1:]),
         spread * event.noise_multiplier * moved * step / n,
-        Guarantee("element", elements, relation, delta, event, public, source.private),
+        promise,
     )

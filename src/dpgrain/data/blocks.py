@@ -27,6 +27,7 @@ class Blocks:
         named: the partition in words; empty if there is none.
         alone: whether each group is a cell by itself, and each cell one group.
         cell_column: the column of the table that holds the cell, where there is one.
+        of_records: whether only records are promised anything, whatever the blocks are.
     """
 
     block: Level
@@ -37,6 +38,7 @@ class Blocks:
     named: str = ""
     alone: bool = False
     cell_column: str | None = None
+    of_records: bool = False
 
     @staticmethod
     def of_unit(
@@ -90,7 +92,7 @@ class Blocks:
             )
         else:
             elements = as_elements(by).of_keys(integers=table.is_integer(item))
-            of, named = item, elements.name
+            of, named = item, f"{elements.name} of {_described(item, table)}"
         # A column of cells may itself be a key: then it is the group that tells the cell.
         if isinstance(by, str) and by in keys:
             of, elements = by, None
@@ -135,6 +137,10 @@ class Blocks:
             single: whether every block is one coordinate, by public knowledge.
             norm: the norm that is clipped.
         """
+        if self.of_records:
+            # One record moves one coordinate by at most 1, or two when it moves; no cells are known.
+            one = items == 1
+            return Contribution("record", coordinates="one" if one else "nonnegative", norm=norm)
         return Contribution(
             block=self.block,
             layout="shared" if self.block == "element" and self.key is None else "disjoint",
@@ -146,7 +152,10 @@ class Blocks:
 
 
 def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
-    """The column that a named partition is of, the partition of its values, and its name."""
+    """The column that a named partition is of, the partition of its values, and its name.
+
+    The name tells the column: the same mapping of two columns makes two partitions.
+    """
     if name not in table.schema:
         raise SchemaError(
             f"element {name!r} is not a column of the table ({', '.join(table.schema)}); "
@@ -155,5 +164,13 @@ def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
     table.key(name, "element")
     if name in table.cells:
         cells = table.cells[name]
-        return cells.of, cells.elements.labelled(), cells.elements.name
+        return cells.of, cells.elements.labelled(), _described(name, table)
     return name, None, f"the column {name!r}"
+
+
+def _described(column: str, table: UserTable) -> str:
+    """A column in words; one of cells by what it is made of."""
+    if column not in table.cells:
+        return repr(column)
+    cells = table.cells[column]
+    return f"{cells.elements.name} of {_described(cells.of, table)}"

@@ -137,7 +137,9 @@ def elements_per_user(
     facts = ["the bins", *(["the partition into elements"] if named else [])]
     if table.n_users is not None:
         facts.append(f"a roster of {counted(table.n_users, 'user')}")
-    promise = Guarantee(level, named, relation, delta, event, tuple(facts), source.private)
+    promise = Guarantee(
+        level, named, relation, delta, event, tuple(facts), source.private, table.user
+    )
     charge(promise)
     warn_of_delta(delta, level, table.n_users, 1)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)

@@ -135,7 +135,10 @@ class Request:
         keys = key_columns(table, by, "item" if statistic in ("histogram", "top") else "by")
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
-            noise = better_law(unit, keys, corners, epsilon, delta, relation, domain is not None)
+            public = not public_domain(
+                domain, Blocks.of_unit(unit, table, keys), table, keys
+            ).selected
+            noise = better_law(unit, keys, corners, epsilon, delta, relation, public)
         rule = checked(epsilon, delta, relation, clip, noise)
         if value is not None:
             table.number(value, "value")
@@ -322,6 +325,7 @@ class Request:
             event,
             (*self._scope_in_words(), *facts),
             source.private,
+            self.table.user or "",
         )
 
     def _scope_in_words(self) -> list[str]:

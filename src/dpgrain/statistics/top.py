@@ -72,7 +72,7 @@ def top(
         k: how many items to publish; by default all that are known or pass.
         unit: what is protected.
         epsilon: the promised ε.
-        delta: the promised δ, in (0, 1); 0 is right only for a public domain with ``method="laplace"``.
+        delta: the promised δ, in (0, 1); 0 is right only for a public domain.
         relation: ``"zero_out"`` or ``"replace"``.
         domain: the public list of items, as for :func:`dpgrain.histogram`; without one, items are
             selected privately.
@@ -114,10 +114,11 @@ def top(
     _validate.one_of(_METHODS, method=method)
     if k is not None:
         k = _validate.integer(minimum=1, k=k)
-    laplace = method == "laplace" or (method == "auto" and delta == 0 and domain is not None)
+    pure = method in ("auto", "gumbel") and delta == 0 and domain is not None
+    laplace = method == "laplace" or pure
     if delta == 0 and not laplace:
         raise ParameterError(
-            "delta = 0 needs a public domain and method='laplace'; or choose a delta such as 1e-6."
+            "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6."
         )
     request = Request.of(
         "top",
@@ -138,7 +139,7 @@ def top(
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block, in which any record
         # may tip the balance.
-        pairs = Blocks("element", of=request.keys[0], key=0, alone=True)
+        pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     if request.domain.selected:
         release = _unknown(request, method, counts, random_state, progress)
@@ -183,7 +184,7 @@ def _chosen_here(method: Method) -> bool:
 
 def _one_count(request: Request) -> bool:
     """Whether each block is one count, so that both norms clip it alike and 1 is its bound."""
-    return request.contribution.coordinates == "one"
+    return request.contribution.coordinates == "one" or request.contribution.block == "record"
 
 
 def _unknown(
