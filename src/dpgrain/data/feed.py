@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.data.kernel import BoolArray, FloatArray, IntArray, pair_totals
+from dpgrain.data.kernel import SATURATION, BoolArray, FloatArray, IntArray, pair_totals
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 # Keys that one kernel call handles: its work space stays near the cache.
@@ -188,6 +188,8 @@ class _Buffer:
             self._capacity = max(self._capacity // 4, 1)
             self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
         keys, totals = self._mine(keys, totals)
+        if totals is not None:
+            keys, totals = _dense_totals(keys, totals)
         while keys.size:
             room = min(self._capacity - self._filled, keys.size)
             part = slice(self._filled, self._filled + room)
@@ -282,6 +284,19 @@ class _Buffer:
         if self._keys.size < self._capacity:
             self._keys = np.empty(self._capacity, dtype=np.int64)
             self._totals = None if self._totals is None else np.empty(self._capacity)
+
+
+def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Merge equal keys where that takes no sorting: where there are fewer possible keys than given.
+
+    Totals are whole numbers, so the order of additions below the saturation changes nothing.
+    """
+    low, high = (keys.min(), keys.max()) if keys.size else (0, 0)
+    if high - low >= keys.size:
+        return keys, totals
+    places = keys - low
+    found = np.flatnonzero(np.bincount(places))
+    return found + low, np.minimum(np.bincount(places, totals)[found], SATURATION)
 
 
 def _whole_users(batch: Chunk, shift: int) -> Iterator[Chunk]:
