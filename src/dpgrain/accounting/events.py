@@ -1,8 +1,8 @@
 """What happened: immutable, printable events, apart from what they cost.
 
-An event answers for every granularity through one question, ``loss(units, relation, unit)``; what
-it costs is a :class:`~dpgrain.accounting.loss.Loss`. A new kind of event is a frozen dataclass with
-that one method; JSON, composition and the curve come with the base class.
+An event answers for every granularity through one question, ``cost(asked)``; what it costs is a
+:class:`~dpgrain.accounting.loss.Loss`. A new kind of event is a frozen dataclass with that one
+method; JSON, composition and the curve come with the base class.
 """
 
 from __future__ import annotations
@@ -26,6 +26,32 @@ from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, Us
 _ROUNDING = 2.0**-36
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Whom a question is about: ``units`` units of one person change, in the stated way.
+
+    Args:
+        units: how many records or elements of one person; how many users.
+        relation: the neighbouring relation.
+        unit: what changes.
+        max_elements: people hold at most so many elements; None if nothing is known.
+    """
+
+    units: int
+    relation: Relation
+    unit: Unit
+    max_elements: int | None
+
+    @property
+    def level(self) -> Level:
+        """What changes: records, elements or users."""
+        return self.unit.level
+
+    def move(self, contribution: Contribution) -> float:
+        """How far a sum moves, in clipping bounds."""
+        return contribution.sensitivity(self.units, self.relation, self.unit)
+
+
 class Event(ABC):
     """Something that was published, as the accountant sees it."""
 
@@ -45,10 +71,33 @@ class Event(ABC):
         return (self,)
 
     @abstractmethod
+    def cost(self, asked: Asked) -> Loss:
+        """What the event costs the units that are asked about."""
+
     def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
+        self,
+        units: int = 1,
+        relation: Relation = "zero_out",
+        unit: Unit | None = None,
+        max_elements: int | None = None,
     ) -> Loss:
-        """What the event costs ``units`` units of one person (for ``User``: so many users)."""
+        """What the event costs ``units`` units of one person (for ``User``: so many users).
+
+        Arguments as for :meth:`epsilon`.
+        """
+        if relation not in RELATIONS:
+            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
+        units = _validate.integer(minimum=1, units=units)
+        unit = OWN_UNIT[self.level] if unit is None else unit
+        level = unit_level(unit, "user")
+        if max_elements is not None:
+            held = _validate.integer(minimum=1, max_elements=max_elements)
+            if level == "element":
+                units = min(units, held)
+            elif isinstance(unit, User):
+                stated = held if unit.max_elements is None else min(held, unit.max_elements)
+                unit = User(max_elements=stated)
+        return self.cost(Asked(units, relation, unit, max_elements))
 
     def epsilon(
         self,
@@ -57,6 +106,7 @@ class Event(ABC):
         units: int = 1,
         relation: Relation | None = None,
         unit: Unit | None = None,
+        max_elements: int | None = None,
     ) -> float:
         """The smallest ε promised at δ to ``units`` units of one person.
 
@@ -66,11 +116,13 @@ class Event(ABC):
                 never by multiplying ε.
             relation: ``"zero_out"`` (default) or ``"replace"``.
             unit: the unit asked about; by default the event's own.
+            max_elements: a condition: the ε holds for people who hold at most so many elements.
 
         Raises:
             ParameterError: if a parameter is out of range, or δ is needed and missing.
         """
-        loss = self._loss(units, relation, unit)
+        relation = "zero_out" if relation is None else relation
+        loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
             if loss.mu or loss.leak:
                 raise ParameterError("delta must be given, such as 1e-6: the event is not pure.")
@@ -84,15 +136,12 @@ class Event(ABC):
         units: int = 1,
         relation: Relation | None = None,
         unit: Unit | None = None,
+        max_elements: int | None = None,
     ) -> float:
         """The smallest δ promised at ε; arguments as for :meth:`epsilon`."""
-        return self._loss(units, relation, unit).delta(_validate.non_negative(epsilon=epsilon))
-
-    def _loss(self, units: int, relation: Relation | None, unit: Unit | None) -> Loss:
         relation = "zero_out" if relation is None else relation
-        if relation not in RELATIONS:
-            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
-        return self.loss(_validate.integer(minimum=1, units=units), relation, unit)
+        loss = self.loss(units, relation, unit, max_elements)
+        return loss.delta(_validate.non_negative(epsilon=epsilon))
 
     def __add__(self, other: Event) -> Compose:
         return Compose(self.parts + other.parts)
@@ -194,10 +243,8 @@ class Gaussian(Event):
     def level(self) -> Level:
         return self.contribution.block
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
-        moved = self.contribution.sensitivity(units, relation, unit)
+    def cost(self, asked: Asked) -> Loss:
+        moved = asked.move(self.contribution)
         return Loss(mu=math.sqrt(self.count) * moved / self.noise_multiplier)
 
 
@@ -231,10 +278,8 @@ class Laplace(Event):
     def level(self) -> Level:
         return self.contribution.block
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
-        moved = self.contribution.sensitivity(units, relation, unit)
+    def cost(self, asked: Asked) -> Loss:
+        moved = asked.move(self.contribution)
         one = moved / self.noise_multiplier
         pure = self.count * moved / self.noise_multiplier
         return Loss(pure=pure, rho=self.count * one * one / 2)
@@ -274,20 +319,18 @@ class Selection(Event):
     def level(self) -> Level:
         return self.contribution.block
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
-        moved = self.contribution.sensitivity(units, relation, unit)
-        named = self._named(units, unit)
+    def cost(self, asked: Asked) -> Loss:
+        moved = asked.move(self.contribution)
+        named = self._named(asked)
         leak = named / (1 - named) if named < 1 else 1.0
         return Loss(mu=moved / self.noise_multiplier, leak=min(leak, 1.0))
 
-    def _named(self, units: int, unit: Unit | None) -> float:
+    def _named(self, asked: Asked) -> float:
         """The probability that an item held only by the changed units is named."""
-        blocks = _changed_blocks(self.contribution, units, unit)
+        blocks = _changed_blocks(self.contribution, asked)
         if math.isinf(blocks):
             return 1.0
-        several_people = units > 1 and unit_level(unit, self.contribution.block) == "user"
+        several_people = asked.units > 1 and asked.level == "user"
         may_pile_up = self.contribution.layout == "shared" or self.contribution.block == "record"
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may pile up on one item: k/√t each on t items is the worst case, and the
@@ -301,20 +344,20 @@ class Selection(Event):
         return float(ndtr((value - self.threshold) / self.noise_multiplier))
 
 
-def _changed_blocks(contribution: Contribution, units: int, unit: Unit | None) -> float:
+def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
     """How many blocks of one data set may vanish or appear."""
-    own, asked = contribution.block, unit_level(unit, contribution.block)
+    own = contribution.block
     bounds = [contribution.max_elements, contribution.cells]
-    if own == "element" and asked == "user":
-        bounds.append(unit.max_elements if isinstance(unit, User) else None)
+    if own == "element" and asked.level == "user":
+        bounds.append(asked.unit.max_elements if isinstance(asked.unit, User) else None)
         known = [m for m in bounds if m is not None]
-        return units * min(known) if known else math.inf
-    if own == "record" and asked != "record":
+        return asked.units * min(known) if known else math.inf
+    if own == "record" and asked.level != "record":
         return math.inf
-    if own == "element" and asked == "record":
+    if own == "element" and asked.level == "record":
         # A replaced record leaves one block and enters another.
-        return 2 * units
-    return units
+        return 2 * asked.units
+    return asked.units
 
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
@@ -384,13 +427,11 @@ class TruncatedGeometric(Event):
         inside = -math.exp(-self.rate) * math.expm1(-self.rate * self.cutoff)
         return math.exp(-self.rate * value) * past / (below + inside)
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
-        changes = self._changes(units, relation, unit)
+    def cost(self, asked: Asked) -> Loss:
+        changes = self._changes(asked)
         if math.isinf(changes):
             return Loss(pure=math.inf)
-        piled = self._piled(units, changes, unit)
+        piled = self._piled(asked, changes)
         # An item that changes by j costs (j·rate, passes(j)); no more than the best ratio for each
         # change, which is found before the law of X ends.
         ends = min(piled, 2 * self.cutoff + 1)
@@ -401,9 +442,9 @@ class TruncatedGeometric(Event):
             rho=changes * piled * self.rate * self.rate / 2,
         )
 
-    def _changes(self, units: int, relation: Relation, unit: Unit | None) -> float:
+    def _changes(self, asked: Asked) -> float:
         """By how much the counts change, all items together."""
-        own, asked = self.contribution.block, unit_level(unit, self.contribution.block)
+        own = self.contribution.block
         one = self.contribution.coordinates == "one"
         items = 1 if one else self.max_items
         # A block is a vector of l1 norm at most max_items; nothing but that is used.
@@ -413,9 +454,10 @@ class TruncatedGeometric(Event):
             norm="l1",
             record_size=math.inf,
         )
-        changes = items * blocks.sensitivity(units, relation, unit)
-        if asked == "record" and own != "record":
-            steps = 2 * units if relation == "replace" and own == "element" else units
+        changes = items * asked.move(blocks)
+        if asked.level == "record" and own != "record":
+            moves = asked.relation == "replace" and own == "element"
+            steps = 2 * asked.units if moves else asked.units
             # A record takes one item out of the block's first ones and lets another in; the last one
             # of an element also makes room for another element.
             if self.contribution.max_elements is None:
@@ -424,14 +466,14 @@ class TruncatedGeometric(Event):
                 changes = min(changes, steps * (1 + items))
         return changes
 
-    def _piled(self, units: int, changes: float, unit: Unit | None) -> int:
+    def _piled(self, asked: Asked, changes: float) -> int:
         """The most by which the count of one item changes."""
-        own, asked = self.contribution.block, unit_level(unit, self.contribution.block)
+        own = self.contribution.block
         if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):
             # A person has an item in one block at most.
-            piled: float = units if asked == "user" else 1
+            piled: float = asked.units if asked.level == "user" else 1
         else:
-            piled = _changed_blocks(self.contribution, units, unit)
+            piled = _changed_blocks(self.contribution, asked)
         return int(min(piled, changes))
 
 
@@ -474,14 +516,11 @@ class BoundedRange(Event):
         # The division is rounded: towards more noise.
         return (1 / self.rate) * (1 + 2.0**-51)
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
-        asked = unit_level(unit, self.level)
-        if self.level == "record" and asked != "record":
+    def cost(self, asked: Asked) -> Loss:
+        if self.level == "record" and asked.level != "record":
             return Loss(pure=math.inf)
-        moved = units if asked == "user" or self.level == "record" else 1
-        spread = self.rate * moved * (1 if relation == "zero_out" else 2)
+        moved = asked.units if asked.level == "user" or self.level == "record" else 1
+        spread = self.rate * moved * (1 if asked.relation == "zero_out" else 2)
         return Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
 
 
@@ -514,10 +553,8 @@ class ApproximateDP(Event):
         _validate.delta(allow_zero=True, guaranteed_delta=self.guaranteed_delta)
         _validate.integer(minimum=1, count=self.count)
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
-        steps = self._steps(units, relation, unit)
+    def cost(self, asked: Asked) -> Loss:
+        steps = self._steps(asked)
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
@@ -532,22 +569,22 @@ class ApproximateDP(Event):
         leak = min(self.count * self.guaranteed_delta * grown, 1.0)
         return Loss(pure=pure, leak=leak, rho=rho)
 
-    def _steps(self, units: int, relation: Relation, unit: Unit | None) -> float:
+    def _steps(self, asked: Asked) -> float:
         """How many moves of the stated unit and relation lead from one data set to the other."""
-        asked = unit_level(unit, self.level)
+        level, units, unit = asked.level, asked.units, asked.unit
         # Removing and then adding takes two steps of zero_out, and one of replace.
         both = 1 if self.relation == "replace" else 2
-        if asked == self.level:
-            return units * (both if relation == "replace" else 1)
-        if asked == "record":
+        if level == self.level:
+            return units * (both if asked.relation == "replace" else 1)
+        if level == "record":
             # Inside the unit: its data become other data. A replaced record may touch two elements.
-            across = 2 if relation == "replace" and self.level == "element" else 1
+            across = 2 if asked.relation == "replace" and self.level == "element" else 1
             return units * across * both
-        if asked == "element" and self.level == "user":
+        if level == "element" and self.level == "user":
             return both
         if self.level == "element" and isinstance(unit, User) and unit.max_elements is not None:
             # A replaced user may leave M cells and enter M others.
-            return units * unit.max_elements * (2 if relation == "replace" else 1)
+            return units * unit.max_elements * (2 if asked.relation == "replace" else 1)
         return math.inf
 
 
@@ -588,9 +625,6 @@ class Compose(Event):
             )
         return levels.pop()
 
-    def loss(
-        self, units: int = 1, relation: Relation = "zero_out", unit: Unit | None = None
-    ) -> Loss:
+    def cost(self, asked: Asked) -> Loss:
         # Of one unit, the same for all: each event's own would protect nobody.
-        asked = OWN_UNIT[self.level] if unit is None else unit
-        return sum((event.loss(units, relation, asked) for event in self.events), Loss())
+        return sum((event.cost(asked) for event in self.events), Loss())
