@@ -50,6 +50,15 @@ def fraction(**parameter: object) -> float:
     return number
 
 
+def probability(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless it lies in [0, 1]."""
+    name, value = _only(parameter)
+    number = _real(name, value)
+    if not 0 <= number <= 1:
+        raise ParameterError(f"{name} must lie in [0, 1], not {value!r}.")
+    return number
+
+
 def delta(*, allow_zero: bool, **parameter: object) -> float:
     """Return δ as a float, or raise unless it lies in (0, 1), or is 0 where that is allowed."""
     name, value = _only(parameter)

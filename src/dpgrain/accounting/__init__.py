@@ -9,12 +9,15 @@ from dpgrain.accounting.calibrate import (
 )
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import (
+    RDP,
+    ZCDP,
     ApproximateDP,
     BoundedRange,
     Compose,
     Event,
     Gaussian,
     Laplace,
+    Parallel,
     PureDP,
     Selection,
     TruncatedGeometric,
@@ -22,8 +25,11 @@ from dpgrain.accounting.events import (
 )
 from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.sampled import Participation, SampledGaussian
 
 __all__ = [
+    "RDP",
+    "ZCDP",
     "ApproximateDP",
     "BoundedRange",
     "Compose",
@@ -32,7 +38,10 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "Loss",
+    "Parallel",
+    "Participation",
     "PureDP",
+    "SampledGaussian",
     "Selection",
     "TruncatedGeometric",
     "calibrate_bounded_range",

@@ -11,14 +11,18 @@ import dataclasses
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, overload
 
+import numpy as np
 from scipy.special import ndtr
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.curves import Group, Worst
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.pairs import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
@@ -50,6 +54,29 @@ class Asked:
     def move(self, contribution: Contribution) -> float:
         """How far a sum moves, in clipping bounds."""
         return contribution.sensitivity(self.units, self.relation, self.unit)
+
+    def steps(self, level: Level, relation: Relation) -> float:
+        """How many moves of a unit and relation lead from one data set to the other.
+
+        Args:
+            level: the unit that is known to be protected.
+            relation: the relation under which it is.
+        """
+        # Removing and then adding takes two steps of zero_out, and one of replace.
+        both = 1 if relation == "replace" else 2
+        if self.level == level:
+            return self.units * (both if self.relation == "replace" else 1)
+        if self.level == "record":
+            # Inside the unit: its data become other data. A replaced record may touch two elements.
+            across = 2 if self.relation == "replace" and level == "element" else 1
+            return self.units * across * both
+        if self.level == "element" and level == "user":
+            return both
+        held = self.unit.max_elements if isinstance(self.unit, User) else None
+        if level == "element" and held is not None:
+            # A replaced user may leave M cells and enter M others.
+            return self.units * held * (2 if self.relation == "replace" else 1)
+        return math.inf
 
 
 class Event(ABC):
@@ -99,6 +126,7 @@ class Event(ABC):
                 unit = User(max_elements=stated)
         return self.cost(Asked(units, relation, unit, max_elements))
 
+    @overload
     def epsilon(
         self,
         delta: float | None = None,
@@ -107,7 +135,31 @@ class Event(ABC):
         relation: Relation | None = None,
         unit: Unit | None = None,
         max_elements: int | None = None,
-    ) -> float:
+        bounds: Literal[False] = False,
+    ) -> float: ...
+
+    @overload
+    def epsilon(
+        self,
+        delta: float | None = None,
+        *,
+        units: int = 1,
+        relation: Relation | None = None,
+        unit: Unit | None = None,
+        max_elements: int | None = None,
+        bounds: Literal[True],
+    ) -> tuple[float, float]: ...
+
+    def epsilon(
+        self,
+        delta: float | None = None,
+        *,
+        units: int = 1,
+        relation: Relation | None = None,
+        unit: Unit | None = None,
+        max_elements: int | None = None,
+        bounds: bool = False,
+    ) -> float | tuple[float, float]:
         """The smallest ε promised at δ to ``units`` units of one person.
 
         Args:
@@ -117,6 +169,8 @@ class Event(ABC):
             relation: ``"zero_out"`` (default) or ``"replace"``.
             unit: the unit asked about; by default the event's own.
             max_elements: a condition: the ε holds for people who hold at most so many elements.
+            bounds: answer (lower, upper) instead, between which the exact ε of the accountant's
+                bound lies; the upper one is what is promised.
 
         Raises:
             ParameterError: if a parameter is out of range, or δ is needed and missing.
@@ -124,10 +178,11 @@ class Event(ABC):
         relation = "zero_out" if relation is None else relation
         loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
-            if loss.mu or loss.leak:
+            if loss.mu or loss.leak or loss.pairs or loss.renyi or math.isinf(loss.pure):
                 raise ParameterError("delta must be given, such as 1e-6: the event is not pure.")
-            return loss.pure
-        return loss.epsilon(_validate.delta(allow_zero=True, delta=delta))
+            return (loss.pure, loss.pure) if bounds else loss.pure
+        delta = _validate.delta(allow_zero=True, delta=delta)
+        return loss.bounds(delta) if bounds else loss.epsilon(delta)
 
     def delta(
         self,
@@ -143,6 +198,64 @@ class Event(ABC):
         loss = self.loss(units, relation, unit, max_elements)
         return loss.delta(_validate.non_negative(epsilon=epsilon))
 
+    def profile(
+        self,
+        epsilons: Sequence[float],
+        *,
+        units: int = 1,
+        relation: Relation = "zero_out",
+        unit: Unit | None = None,
+        max_elements: int | None = None,
+    ) -> FloatArray:
+        """The privacy profile: δ at each of several ε.
+
+        Args:
+            epsilons: (n,) values of ε, at least 0.
+            units: as for :meth:`epsilon`, and so the others.
+            relation: the neighbouring relation.
+            unit: the unit asked about.
+            max_elements: a condition on how many elements people hold.
+
+        Raises:
+            ParameterError: if a parameter is out of range.
+
+        >>> Gaussian(4.0).profile([0.0, 1.0, 2.0]).round(6)
+        array([9.9476e-02, 2.1000e-05, 0.0000e+00])
+        """
+        loss = self.loss(units, relation, unit, max_elements)
+        return np.array([loss.delta(_validate.non_negative(epsilon=x)) for x in epsilons])
+
+    def tradeoff(
+        self,
+        alphas: Sequence[float],
+        *,
+        units: int = 1,
+        relation: Relation = "zero_out",
+        unit: Unit | None = None,
+        max_elements: int | None = None,
+    ) -> FloatArray:
+        """The f-DP curve: the least error of the second kind of a test for the unit, at each level.
+
+        Args:
+            alphas: (n,) errors of the first kind, in [0, 1].
+            units: as for :meth:`epsilon`, and so the others.
+            relation: the neighbouring relation.
+            unit: the unit asked about.
+            max_elements: a condition on how many elements people hold.
+
+        Raises:
+            ParameterError: if a parameter is out of range.
+
+        A lower bound: of a Gaussian part alone exact, Φ(Φ⁻¹(1−α)−μ); otherwise from the profile,
+        max over ε of 1 − δ(ε) − e^ε α and e^{−ε}(1 − δ(ε) − α), on a grid of ε.
+        Source: Dong, Roth & Su 2022, eq. (5), Prop. 2.12.
+
+        >>> Gaussian(1.0).tradeoff([0.05, 0.5]).round(4)
+        array([0.7405, 0.1587])
+        """
+        given = np.array([_validate.probability(alpha=alpha) for alpha in alphas])
+        return self.loss(units, relation, unit, max_elements).tradeoff(given)
+
     def __add__(self, other: Event) -> Compose:
         return Compose(self.parts + other.parts)
 
@@ -154,7 +267,7 @@ class Event(ABC):
             if isinstance(value, Contribution):
                 value = {k: _finite(v) for k, v in dataclasses.asdict(value).items()}
             elif isinstance(value, tuple):
-                value = [event.to_dict() for event in value]
+                value = [x.to_dict() if isinstance(x, Event) else _finite(x) for x in value]
             values[item.name] = _finite(value)
         return values
 
@@ -554,7 +667,7 @@ class ApproximateDP(Event):
         _validate.integer(minimum=1, count=self.count)
 
     def cost(self, asked: Asked) -> Loss:
-        steps = self._steps(asked)
+        steps = asked.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
@@ -569,24 +682,6 @@ class ApproximateDP(Event):
         leak = min(self.count * self.guaranteed_delta * grown, 1.0)
         return Loss(pure=pure, leak=leak, rho=rho)
 
-    def _steps(self, asked: Asked) -> float:
-        """How many moves of the stated unit and relation lead from one data set to the other."""
-        level, units, unit = asked.level, asked.units, asked.unit
-        # Removing and then adding takes two steps of zero_out, and one of replace.
-        both = 1 if self.relation == "replace" else 2
-        if level == self.level:
-            return units * (both if asked.relation == "replace" else 1)
-        if level == "record":
-            # Inside the unit: its data become other data. A replaced record may touch two elements.
-            across = 2 if asked.relation == "replace" and self.level == "element" else 1
-            return units * across * both
-        if level == "element" and self.level == "user":
-            return both
-        if self.level == "element" and isinstance(unit, User) and unit.max_elements is not None:
-            # A replaced user may leave M cells and enter M others.
-            return units * unit.max_elements * (2 if asked.relation == "replace" else 1)
-        return math.inf
-
 
 def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_out") -> Event:  # noqa: N802
     """An ε-DP mechanism of which nothing else is known.
@@ -595,6 +690,26 @@ def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_
     1.5
     """
     return ApproximateDP(epsilon, 0.0, level, relation)
+
+
+def _checked(level: Level, relation: Relation, count: int) -> None:
+    _validate.one_of(LEVELS, level=level)
+    _validate.one_of(RELATIONS, relation=relation)
+    _validate.integer(minimum=1, count=count)
+
+
+def _check_events(events: tuple[Event, ...]) -> None:
+    if not events or not all(isinstance(event, Event) for event in events):
+        raise ParameterError(f"events must hold events, at least one, not {events!r}.")
+
+
+def _common_level(events: tuple[Event, ...]) -> Level:
+    levels = {event.level for event in events}
+    if len(levels) > 1:
+        raise ParameterError(
+            f"unit must be given: the events protect different units, {', '.join(sorted(levels))}."
+        )
+    return levels.pop()
 
 
 @dataclass(frozen=True)
@@ -609,8 +724,7 @@ class Compose(Event):
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        if not self.events or not all(isinstance(event, Event) for event in self.events):
-            raise ParameterError(f"events must hold events, at least one, not {self.events!r}.")
+        _check_events(self.events)
 
     @property
     def parts(self) -> tuple[Event, ...]:
@@ -618,13 +732,131 @@ class Compose(Event):
 
     @property
     def level(self) -> Level:
-        levels = {event.level for event in self.events}
-        if len(levels) > 1:
-            raise ParameterError(
-                f"unit must be given: the events protect different units, {', '.join(sorted(levels))}."
-            )
-        return levels.pop()
+        return _common_level(self.events)
 
     def cost(self, asked: Asked) -> Loss:
         # Of one unit, the same for all: each event's own would protect nobody.
         return sum((event.cost(asked) for event in self.events), Loss())
+
+
+@dataclass(frozen=True)
+class ZCDP(Event):
+    """Any mechanism of which only ρ-zCDP is known, ``count`` times.
+
+    Args:
+        rho: its ρ for one unit, all Rényi divergences D_α ≤ αρ.
+        level: the unit that it protects.
+        relation: the relation under which it does.
+        count: how many times it ran.
+
+    Formal guarantee: count·ρ-zCDP; k units cost k²ρ. Source: Bun & Steinke 2016, Prop. 27 (groups);
+    Canonne, Kamath & Steinke 2020, Cor. 13 (conversion).
+
+    >>> round(ZCDP(0.5).epsilon(1e-6), 3)
+    4.995
+    """
+
+    rho: float
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(rho=self.rho)
+        _checked(self.level, self.relation, self.count)
+
+    def cost(self, asked: Asked) -> Loss:
+        steps = asked.steps(self.level, self.relation)
+        rho = self.count * steps * steps * self.rho
+        return Loss(pure=math.inf, rho=rho)
+
+
+@dataclass(frozen=True)
+class RDP(Event):
+    """Any mechanism of which only Rényi divergences of some orders are known, ``count`` times.
+
+    Args:
+        orders: (n,) orders α, above 1.
+        values: (n,) bounds on D_α for one unit, at least 0.
+        level: the unit that it protects.
+        relation: the relation under which it does.
+        count: how many times it ran.
+
+    Raises:
+        ParameterError: if there are no orders, not as many values, or one out of range.
+
+    Formal guarantee: values add (Mironov 2017, Prop. 1); 2^c steps divide the order by 2^c and
+    multiply the value by 3^c (his Prop. 2). Source: element-level paper, Definition 2.2 and Lemmas
+    3.1(i), 3.2(i), with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1).
+
+    >>> round(RDP((8.0, 16.0, 32.0), (0.04, 0.08, 0.16)).epsilon(1e-6), 3)
+    0.518
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "orders", tuple(map(float, self.orders)))
+        object.__setattr__(self, "values", tuple(map(float, self.values)))
+        if not self.orders or len(self.orders) != len(self.values):
+            raise ParameterError(
+                f"values must be as many as orders, at least one, not {len(self.values)} "
+                f"for {len(self.orders)} orders."
+            )
+        for order, value in zip(self.orders, self.values, strict=True):
+            if not 1 < order < math.inf:
+                raise ParameterError(f"orders must be finite and above 1, not {order!r}.")
+            if not value >= 0:
+                raise ParameterError(f"values must be at least 0, not {value!r}.")
+        _checked(self.level, self.relation, self.count)
+
+    def cost(self, asked: Asked) -> Loss:
+        steps = asked.steps(self.level, self.relation)
+        if math.isinf(steps):
+            return Loss(pure=math.inf)
+        doublings = math.ceil(math.log2(steps))
+        known = [
+            (order / 2**doublings, self.count * 3**doublings * value)
+            for order, value in sorted(zip(self.orders, self.values, strict=True))
+        ]
+        # Mironov's Proposition 2 asks for an order of at least 2^{c+1}.
+        least = 2.0 if doublings else 1.0
+        kept = tuple((order, value) for order, value in known if order > 1 and order >= least)
+        return Loss(renyi=kept) if kept else Loss(pure=math.inf)
+
+
+@dataclass(frozen=True)
+class Parallel(Event):
+    """Several events, each on other people: every person's data enter one of them.
+
+    Args:
+        events: what was done with each group. Who is in which group must not depend on the data
+            (a split of the roster by index, say).
+
+    Formal guarantee: the worst of them for one person; k whole users, who may be in different groups,
+    are k steps of the worst. Source: McSherry 2009, Theorem 4.
+
+    >>> Parallel((Gaussian(4.0), Gaussian(2.0))).epsilon(1e-6) == Gaussian(2.0).epsilon(1e-6)
+    True
+    """
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        _check_events(self.events)
+
+    @property
+    def level(self) -> Level:
+        return _common_level(self.events)
+
+    def cost(self, asked: Asked) -> Loss:
+        steps = asked.units if asked.level == "user" else 1
+        one = dataclasses.replace(asked, units=1) if steps > 1 else asked
+        losses = tuple(dict.fromkeys(event.cost(one) for event in self.events))
+        if steps == 1:
+            return losses[0] if len(losses) == 1 else Loss.of(Worst(losses))
+        return Loss.of(Group(Worst(losses), steps))

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from dpgrain.errors import ParameterError
@@ -59,6 +61,26 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     exponent = epsilon + float(log_ndtr(-b))
     rounding = _ROUNDING * first * (1 + abs(exponent))
     return min(max(first - math.exp(min(exponent, 0.0)), 0.0) + rounding, 1.0)
+
+
+def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) :func:`gaussian_delta` at one ε ≥ 0 for many μ, rounded up.
+
+    >>> bool(gaussian_deltas(1.0, np.array([0.5]))[0] >= gaussian_delta(1.0, 0.5))
+    True
+    """
+    with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        a, b = epsilon / mus - mus / 2, epsilon / mus + mus / 2
+        # As above, with e^{−a²/2}/2 drawn out on the right and e^ε kept in the exponent on the left.
+        first = erfcx(np.maximum(a, 0.0) / _SQRT2)
+        second = erfcx(b / _SQRT2)
+        right = 0.5 * np.exp(-a * a / 2) * (np.maximum(first - second, 0.0) + 2 * _ROUNDING * first)
+        above = ndtr(-a)
+        exponent = epsilon + log_ndtr(-b)
+        left = np.maximum(above - np.exp(np.minimum(exponent, 0.0)), 0.0)
+        left += 2 * _ROUNDING * above * (1 + np.abs(exponent))
+        found = np.where(a > 0, right * (1 + 2 * _ROUNDING * a * a), left)
+    return np.where(mus > 0, np.minimum(found, 1.0), 0.0)
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ Every α gives a valid bound, so the search for the best one need not be exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dpgrain.accounting.gaussian import bisect
 
@@ -56,6 +56,37 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     t = bisect(enough, 0.0, _doubled(enough))[1]
     terms = ((1 + t) * rho, -math.log1p(1 / t), target / t, -math.log1p(t) / t)
     return max(sum(terms) + _EPSILON_ROUNDING * sum(map(abs, terms)), 0.0)
+
+
+def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
+    """The δ that Rényi divergences ((order, value), …), orders above 1, give at ε ≥ 0, rounded up.
+
+    >>> round(renyi_delta(1.0, [(16.0, 0.08)]), 9)
+    2.6e-08
+    """
+    found = 1.0
+    for order, value in orders:
+        if order > 1 and value < math.inf:
+            t = order - 1
+            terms = (t * value, -t * epsilon, -t * math.log1p(1 / t), -math.log1p(t))
+            exponent = sum(terms) + _DELTA_ROUNDING * sum(map(abs, terms))
+            found = min(found, math.exp(min(exponent, 0.0)) * (1 + _DELTA_ROUNDING))
+    return found
+
+
+def renyi_epsilon(delta: float, orders: Sequence[tuple[float, float]]) -> float:
+    """The smallest ε ≥ 0 that Rényi divergences ((order, value), …) give at δ, rounded up.
+
+    >>> round(renyi_epsilon(2.6e-8, [(16.0, 0.08)]), 2)
+    1.0
+    """
+    found = math.inf
+    for order, value in orders:
+        if order > 1 and value < math.inf and delta > 0:
+            t = order - 1
+            terms = (value, -math.log1p(1 / t), -math.log(delta) / t, -math.log1p(t) / t)
+            found = min(found, sum(terms) + _EPSILON_ROUNDING * sum(map(abs, terms)))
+    return max(found, 0.0)
 
 
 def _doubled(holds: Callable[[float], bool]) -> float:

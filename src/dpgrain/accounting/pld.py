@@ -1,0 +1,325 @@
+"""Composition of privacy losses: the law of their sum, by one tilted Fourier transform.
+
+The laws are tilted by e^{θ·loss} before they are convolved, θ being the saddle point of the question.
+What is asked for then lies in the middle of a short window, and the error of the transform is relative
+to the answer: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory.md, "Losses on a grid".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+
+from dpgrain.accounting.pairs import Counted, FloatArray, Law, Losses
+
+# What discretisation may add to ε, relative.
+_ACCURACY = 2e-4
+# The longest law and the longest transform.
+_LONGEST = 1 << 21
+# ln of the mass, relative to δ, that may count as infinite loss; and the mass of the smallest losses
+# that may be put together.
+_TAIL, _FLOOR = -18.0, 1e-8
+# How often a question that lies elsewhere than it seemed is asked again.
+_LOOKS = 4
+# ln of the mass, relative to the answer, that a window may cut off.
+_CUT = -34.0
+# A bound on the relative error of one transform of numbers that add up to 1.
+_TRANSFORM = 8 * 2.0**-53
+
+
+@dataclass(frozen=True)
+class _Saddle:
+    """Where an answer lies: the tilt, ε, ln δ, and the standard deviation of the tilted sum."""
+
+    theta: float
+    epsilon: float
+    log_delta: float
+    deviation: float
+
+
+def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
+    """δ(ε) of pairs, each so many times, all fixed beforehand: an upper (or lower) bound.
+
+    Args:
+        pairs: ((pair, count), …).
+        epsilon: at least 0.
+        upper: a bound from above.
+    """
+
+    def one_way(way: Counted) -> float:
+        found = _at_epsilon(way, epsilon)
+        answer = _Sum.of(way, found, upper).delta(epsilon)
+        # The first look is a bound as well.
+        return min(answer, math.exp(found.log_delta)) if upper else answer
+
+    return min(max(one_way(way) for way in _both_ways(pairs)), 1.0)
+
+
+def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta; arguments as above.
+
+    Infinite where no ε is enough.
+    """
+
+    def one_way(way: Counted) -> float:
+        found = _at_delta(way, delta)
+        answer = found.epsilon if upper else 0.0
+        for _ in range(_LOOKS):
+            next_ = _Sum.of(way, found, upper).epsilon(delta)
+            if next_ is not None:
+                answer = min(answer, next_) if upper else next_
+            if next_ is not None and next_ > 0.7 * found.epsilon:
+                break
+            # The first look was far off: a finer step, a window around a smaller ε.
+            nearer = 0.9 * found.epsilon if next_ is None else next_
+            found = _at_epsilon(way, nearer)
+        return answer
+
+    if delta <= 0:
+        return math.inf
+    return max(one_way(way) for way in _both_ways(pairs))
+
+
+def rough_delta(pairs: Counted, epsilon: float) -> float:
+    """A quick bound on δ(ε), from Rényi divergences."""
+    return max(math.exp(_at_epsilon(way, epsilon).log_delta) for way in _both_ways(pairs))
+
+
+def rough_epsilon(pairs: Counted, delta: float) -> float:
+    """A quick bound on ε(δ), from Rényi divergences."""
+    return max(_at_delta(way, delta).epsilon for way in _both_ways(pairs))
+
+
+def _both_ways(pairs: Counted) -> list[Counted]:
+    swapped = tuple((pair.swapped, count) for pair, count in pairs)
+    return [pairs] if swapped == pairs else [pairs, swapped]
+
+
+def _log_moment(laws: Sequence[tuple[Law, int]], theta: float) -> float:
+    return sum(count * law.log_moment(theta) for law, count in laws)
+
+
+def _deviation(laws: Sequence[tuple[Law, int]], theta: float) -> float:
+    return math.sqrt(sum(count * law.spread(theta)[1] for law, count in laws))
+
+
+def _conversion(theta: float) -> float:
+    """What α = 1+θ gains over e^{K − θε}: ln of (1−1/α)^{α−1}/α."""
+    return theta * (math.log(theta) - math.log1p(theta)) - math.log1p(theta)
+
+
+def _smallest(value: Callable[[float], float]) -> float:
+    """About where a function of θ > 0 is smallest: on a grid, then closer."""
+    grid = np.geomspace(1e-4, 1e6, 41)
+    best = int(np.argmin([value(float(theta)) for theta in grid]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    golden = (math.sqrt(5) - 1) / 2
+    low, high = math.log(low), math.log(high)
+    for _ in range(12):
+        one, two = high - golden * (high - low), low + golden * (high - low)
+        if value(math.exp(one)) < value(math.exp(two)):
+            high = two
+        else:
+            low = one
+    return math.exp((low + high) / 2)
+
+
+def _looks(pairs: Counted, log_delta: float) -> list[tuple[Law, int]]:
+    """The laws of the parts, without losses that are too rare to matter to such a δ."""
+    tail = _tail(pairs, log_delta)
+    return [(pair.look().cut(tail), count) for pair, count in pairs]
+
+
+def _tail(pairs: Counted, log_delta: float) -> float:
+    """The mass of each part that may count as infinite loss."""
+    total = sum(count for _, count in pairs)
+    return math.exp(max(log_delta + _TAIL, -700.0)) / total
+
+
+def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
+    """The saddle point for δ(ε), and a bound on that δ."""
+    known = -math.inf
+    while True:
+        laws = _looks(pairs, known)
+
+        def log_delta(theta: float, laws: Sequence[tuple[Law, int]] = laws) -> float:
+            return _log_moment(laws, theta) - theta * epsilon + _conversion(theta)
+
+        theta = _smallest(log_delta)
+        cut = math.exp(max(known + _TAIL, -700.0))
+        before, known = known, math.log(math.exp(max(log_delta(theta), -700.0)) + 2 * cut)
+        known = min(known, 0.0)
+        # The rarest losses have the largest moments: once a bound shows that they do not matter, the
+        # next bound, without them, is smaller.
+        if before > -math.inf and known > before - 1:
+            return _Saddle(theta, epsilon, known, _deviation(laws, theta))
+
+
+def _at_delta(pairs: Counted, delta: float) -> _Saddle:
+    """The saddle point for ε(δ)."""
+    log_delta = math.log(delta)
+    laws = _looks(pairs, log_delta)
+
+    def epsilon(theta: float) -> float:
+        return (_log_moment(laws, theta) + _conversion(theta) - log_delta) / theta
+
+    theta = _smallest(epsilon)
+    # What counts as infinite takes a little of δ.
+    rough = epsilon(theta) + 2 * math.exp(_TAIL) / theta
+    return _Saddle(theta, max(rough, 0.0), log_delta, _deviation(laws, theta))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """The tilted law of the sum of all losses, on a window of the grid.
+
+    δ(ε) = scale · Σ tilted(ℓ)·e^{−θ(ℓ−origin)}·(1 − e^{ε−ℓ}) over ℓ > ε.
+    """
+
+    step: float
+    low: int
+    tilted: FloatArray
+    theta: float
+    log_scale: float
+    error: float
+    outside: float
+    slip: float
+    upper: bool
+
+    @staticmethod
+    def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum:
+        total = sum(count for _, count in pairs)
+        step = _step(pairs, saddle, total)
+        tail = _tail(pairs, saddle.log_delta)
+        parts = [
+            (pair.losses(step, tail, _FLOOR / total, upper=upper), count) for pair, count in pairs
+        ]
+        laws = [(part.law, count) for part, count in parts]
+        theta = saddle.theta
+        moment = _log_moment(laws, theta)
+        low, high = _window(parts, laws, saddle, moment)
+        size = next_fast_len(high - low + 1, real=True)
+        spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
+        for (part, count), (law, _) in zip(parts, laws, strict=True):
+            exponents = np.minimum(theta * law.values - law.log_moment(theta), 700.0)
+            weights = part.mass * np.exp(exponents)
+            first = part.low % size
+            folded = np.zeros(-(-(first + weights.size) // size) * size)
+            folded[first : first + weights.size] = weights
+            with np.errstate(divide="ignore"):
+                spectrum += count * np.log(rfft(folded.reshape(-1, size).sum(axis=0)))
+        values = np.exp(spectrum)
+        tilted = np.roll(irfft(values, size), -(low % size))
+        # Each factor's spectrum is off by the error of a transform, the last transform adds its own.
+        smooth = float(np.abs(values).sum()) * 2 / size
+        error = _TRANSFORM * math.log2(size + 1) * (total + 1) * smooth
+        infinite = -math.expm1(sum(count * math.log1p(-min(p.infinite, 0.5)) for p, count in parts))
+        if any(part.infinite >= 0.5 for part, _ in parts):
+            infinite = 1.0
+        beyond = math.exp(min(saddle.log_delta + _CUT, 0.0))
+        outside = infinite + beyond if upper else -beyond
+        slip = sum(count * part.slip for part, count in parts)
+        return _Sum(
+            step, low, tilted, theta, moment, error, outside, slip if upper else -slip, upper
+        )
+
+    @property
+    def _values(self) -> FloatArray:
+        return self.step * np.arange(self.low, self.low + self.tilted.size, dtype=np.float64)
+
+    def _tails(self, origin: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(n+1,) Σ over ℓ_i, i ≥ j, of tilted·e^{−θ(ℓ−origin)}, of the same times e^{origin−ℓ}, and of
+        what the error may add, in units of e^{log_scale − θ·origin}."""
+        away = self._values - origin
+        with np.errstate(over="ignore", under="ignore"):
+            weights = np.exp(np.minimum(-self.theta * away, 600.0))
+            mass = np.maximum(self.tilted, 0.0) * weights
+            first, second = _from_right(mass), _from_right(mass * np.exp(np.minimum(-away, 600.0)))
+            noise = _from_right(self.error * weights)
+        return first, second, noise
+
+    def delta(self, epsilon: float) -> float:
+        """δ at an ε inside the window."""
+        asked = epsilon - self.slip
+        first, second, noise = self._tails(asked)
+        start = int(np.searchsorted(self._values, asked, side="right"))
+        sum_, rest, error = first[start], second[start], noise[start]
+        factor = math.exp(min(self.log_scale - self.theta * asked, 600.0))
+        change = error if self.upper else -error
+        return float(max((sum_ - rest + change) * factor + self.outside, 0.0))
+
+    def epsilon(self, delta: float) -> float | None:
+        """The smallest ε ≥ 0 with δ(ε) ≤ delta; None if it lies below the window."""
+        target = delta - self.outside
+        if target <= 0:
+            return math.inf if self.upper else 0.0
+        values = self._values
+        origin = float(values[values.size // 2])
+        log_factor = self.log_scale - self.theta * origin
+        first, second, noise = self._tails(origin)
+        noise = noise if self.upper else -noise
+        # In units of the factor; at the grid points, where the sum runs over larger losses.
+        wanted = math.exp(min(math.log(target) - log_factor, 600.0))
+        ratio = np.exp(np.clip(values - origin, -600.0, 600.0))
+        found = first[1:] - ratio * second[1:] + noise[1:]
+        above = np.flatnonzero(found > wanted)
+        if above.size == 0:
+            lowest = float(values[0]) + self.slip
+            return 0.0 if lowest <= 0 else None
+        j = int(above[-1])
+        if j == values.size - 1:  # pragma: no cover - the window reaches beyond the answer
+            return math.inf if self.upper else 0.0
+        # Between two points the sum is linear in e^ε.
+        room = first[j + 1] + noise[j + 1] - wanted
+        answer = float(values[j + 1])
+        if room > 0 and second[j + 1] > 0:
+            answer = min(answer, origin + math.log(room / second[j + 1]))
+            answer = max(answer, float(values[j]))
+        return max(answer + self.slip, 0.0)
+
+
+def _from_right(terms: FloatArray) -> FloatArray:
+    """(n+1,) sums of the last terms, ending with 0."""
+    sums: FloatArray = np.append(np.cumsum(terms[::-1])[::-1], 0.0)
+    return sums
+
+
+def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
+    """A step with the wanted accuracy, or one that keeps the arrays within bounds."""
+    # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and its θ-th part to ε.
+    scale = max(saddle.epsilon, 0.1 * saddle.deviation, 1e-12)
+    step = math.sqrt(12 * _ACCURACY * scale / (total * (1 + saddle.theta)))
+    step = min(step, max(saddle.deviation, 1e-12) / 40)
+    longest = 30 * saddle.deviation
+    for law, _ in _looks(pairs, saddle.log_delta):
+        low = law.values[np.cumsum(law.mass) > _FLOOR / total]
+        longest = max(longest, float(law.values[-1] - low[0]) if low.size else 0.0)
+    return max(step, longest / _LONGEST)
+
+
+def _window(
+    parts: Sequence[tuple[Losses, int]],
+    laws: Sequence[tuple[Law, int]],
+    saddle: _Saddle,
+    moment: float,
+) -> tuple[int, int]:
+    """The losses, in steps, outside of which nothing matters to the answer, by Chernoff's bound."""
+    step = parts[0][0].step
+    theta, deviation = saddle.theta, max(saddle.deviation, step)
+    cut = saddle.log_delta + _CUT
+    speeds = [2.0**power / deviation for power in range(-4, 6)]
+    # Above: e^{K(θ+φ) − (θ+φ)·high} ≤ e^{cut} counts at most that much in δ.
+    high = min((_log_moment(laws, theta + s) - cut) / (theta + s) for s in speeds)
+    # Below: what wraps around to the top counts at most e^{K(θ−φ) + (φ−θ)·low}.
+    wrap = cut - moment + theta * saddle.epsilon
+    low = max((wrap + moment - _log_moment(laws, theta - s)) / s for s in speeds)
+    lowest = sum(count * part.low for part, count in parts)
+    highest = sum(count * part.high for part, count in parts)
+    first = max(math.floor(low / step), lowest)
+    last = min(math.ceil(high / step), highest)
+    first = min(first, math.floor(saddle.epsilon / step) - 1) if first > lowest else first
+    return first, max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)

@@ -1,0 +1,203 @@
+"""Gaussian sums over a sample: of pairs (unit by unit), of users, or in a known number of rounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpgrain import _validate
+from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.events import Asked, Event
+from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.pairs import Gram, Mixtures, Pair, Revealed, binomial_weights, mirrored
+from dpgrain.errors import ParameterError
+from dpgrain.units import LEVELS, Level
+
+# Weights of a binomial law that count as probability given away instead.
+_NEGLIGIBLE = 1e-60
+
+
+@dataclass(frozen=True)
+class SampledGaussian(Event):
+    """Gaussian noise on clipped sums over Poisson samples, round by round.
+
+    Args:
+        noise_multiplier: noise sd ÷ clipping bound.
+        sampling_rate: the public probability q to be in the sample of a round.
+        rounds: how many; each draws anew.
+        sampling: ``"pairs"``: every block (a cell of the roster × partition grid) is drawn on its own;
+            ``"users"``: every user is drawn, with all blocks at once.
+        blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they lie on
+            disjoint coordinates.
+        level: whose data one clipped block holds.
+        count: how many such runs.
+
+    Raises:
+        ParameterError: if a value is out of range; for a sample of fixed size or without replacement,
+            which is not a Poisson sample: see :class:`Participation`.
+
+    Formal guarantee: for pairs exact dominating pairs, with weights Bin(k, q) on shifts 0..k, composed
+    numerically. For users the smallest of the bounds that hold: participation revealed (always); where
+    ``max_elements`` is known also the Gram pair, at its best t, and the pair of the whole user.
+    Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
+    for samples of users: false. Proofs: docs/theory.md, "Sampling".
+
+    >>> one = SampledGaussian(1.0, 0.01, 1000)
+    >>> round(one.epsilon(1e-6), 2), round(one.epsilon(1e-6, units=5), 2)
+    (2.4, 12.44)
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    rounds: int = 1
+    sampling: Literal["pairs", "users"] = "pairs"
+    blocks: Literal["shared", "disjoint"] = "shared"
+    level: Level = "element"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        rate = _validate.probability(sampling_rate=self.sampling_rate)
+        if rate == 0:
+            raise ParameterError("sampling_rate must be above 0, not 0: nothing would be sampled.")
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.integer(minimum=1, count=self.count)
+        _validate.one_of(("shared", "disjoint"), blocks=self.blocks)
+        _validate.one_of(LEVELS, level=self.level)
+        if self.sampling not in ("pairs", "users"):
+            raise ParameterError(
+                f"sampling must be 'pairs' or 'users', not {self.sampling!r}: only independent draws "
+                "hide who takes part. For batches of a fixed size, shuffled or without replacement "
+                "use Participation(noise_multiplier, rounds), with the passes over the data."
+            )
+
+    @property
+    def contribution(self) -> Contribution:
+        """How the blocks of one person enter the sum of a round in which all are drawn."""
+        return Contribution(self.level, self.blocks, "signed")
+
+    def cost(self, asked: Asked) -> Loss:
+        moved, rounds = asked.move(self.contribution), self.rounds * self.count
+        if math.isinf(moved):
+            return Loss(pure=math.inf)
+        if self.sampling_rate == 1:
+            return Loss(mu=math.sqrt(rounds) * moved / self.noise_multiplier)
+        changed, exchanged = _changed(asked, self.level)
+        if self.sampling == "users" and self.level != "user":
+            if asked.level != "user":
+                return self._together(asked, changed, moved, rounds, exchanged=exchanged)
+            # Users are drawn one by one, each with all elements, as blocks of this size are.
+            size = moved / asked.units / (2 if exchanged else 1)
+            return self._independent(size, asked.units, rounds, exchanged=exchanged)
+        if self.blocks == "disjoint" and self.level == "element":
+            # Blocks on other coordinates are as good as other rounds; blocks of several users may lie
+            # on the same ones.
+            people = asked.units if asked.level == "user" else 1
+            return self._independent(1.0, people, changed // people * rounds, exchanged=exchanged)
+        return self._independent(1.0, changed, rounds, exchanged=exchanged)
+
+    def _independent(self, size: float, changed: int, rounds: int, *, exchanged: bool) -> Loss:
+        """So many blocks of a norm change, each drawn on its own."""
+        shift = size / self.noise_multiplier
+        if changed == 1:
+            return Loss(pairs=((self._one(shift, exchanged=exchanged), rounds),))
+        weights = binomial_weights(changed, self.sampling_rate)
+        kept = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE]
+        dropped = (len(weights) - len(kept)) * _NEGLIGIBLE * rounds
+        p = tuple((w, j * shift) for w, j in kept)
+        q = tuple((w, -j * shift) for w, j in kept) if exchanged else ((1.0, 0.0),)
+        return Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped)
+
+    def _one(self, shift: float, *, exchanged: bool) -> Pair:
+        if exchanged:
+            return mirrored(self.sampling_rate, shift)
+        rate = self.sampling_rate
+        return Mixtures(((1 - rate, 0.0), (rate, shift)), ((1.0, 0.0),))
+
+    def _together(
+        self, asked: Asked, changed: int, moved: float, rounds: int, *, exchanged: bool
+    ) -> Loss:
+        """So many blocks change of a user who is drawn with all blocks at once."""
+        rate, noise = self.sampling_rate, self.noise_multiplier
+        revealed = Loss(pairs=((Revealed(rate, moved / noise), rounds),))
+        held = _held(asked)
+        if held is None or self.level != "element":
+            return revealed
+        changed = min(changed, held)
+        if self.blocks == "shared":
+            whole, rest, half = float(held), float(held - changed), changed / 2
+            middle = held - half
+        else:
+            whole, rest, half = math.sqrt(held), math.sqrt(held - changed), math.sqrt(changed) / 2
+            middle = math.sqrt(held - 0.75 * changed)
+        if exchanged:
+            middle, half, rest = whole, 2 * half, whole
+        gram = Loss(pairs=((Gram(rate, middle / noise, half / noise), rounds),))
+        stays = (1 - rate, 0.0)
+        user = Mixtures((stays, (rate, whole / noise)), (stays, (rate, -rest / noise)))
+        if rest == 0:
+            user = Mixtures(user.p, ((1.0, 0.0),))
+        return revealed.or_else(gram, Loss(pairs=((user, rounds),)))
+
+
+@dataclass(frozen=True)
+class Participation(Event):
+    """Gaussian noise on clipped sums, each person taking part in a known number of rounds.
+
+    This is what holds for passes over the data, shuffled or in order, and for batches of a fixed size:
+    no amplification, and no assumption on who is in which batch.
+
+    Args:
+        noise_multiplier: noise sd ÷ clipping bound.
+        rounds: in how many rounds a person's blocks take part at most: the passes.
+        blocks: ``"shared"`` or ``"disjoint"``, as for :class:`SampledGaussian`.
+        level: whose data one clipped block holds.
+        count: how many such runs.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: μ-GDP with μ = √(count·rounds)·sensitivity/noise_multiplier: the batches are
+    chosen without looking at data or outputs, and only the rounds with the person differ.
+
+    >>> Participation(4.0, 9).epsilon(1e-6) == SampledGaussian(4.0, 1.0, 9).epsilon(1e-6)
+    True
+    """
+
+    noise_multiplier: float
+    rounds: int
+    blocks: Literal["shared", "disjoint"] = "shared"
+    level: Level = "element"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        # The same checks; every round, with all people, is a sample with rate 1.
+        SampledGaussian(
+            self.noise_multiplier, 1.0, self.rounds, "users", self.blocks, self.level, self.count
+        )
+
+    def cost(self, asked: Asked) -> Loss:
+        everybody = SampledGaussian(self.noise_multiplier, 1.0, self.rounds * self.count)
+        return replace(everybody, blocks=self.blocks, level=self.level).cost(asked)
+
+
+def _changed(asked: Asked, level: Level) -> tuple[int, bool]:
+    """How many blocks change, and whether they become others rather than nothing."""
+    exchanged = asked.relation == "replace"
+    if asked.level == level:
+        return asked.units, exchanged
+    if asked.level == "user":
+        held = _held(asked)
+        assert held is not None  # noqa: S101 - without it the sum moves by any amount
+        return asked.units * held, exchanged
+    # Inside a block any change is an exchange; a replaced record may leave one element for another.
+    if level == "element":
+        return asked.units * (2 if exchanged else 1), True
+    return 1, True
+
+
+def _held(asked: Asked) -> int | None:
+    """How many elements the person is known to hold at most."""
+    stated = getattr(asked.unit, "max_elements", None)
+    return asked.max_elements if stated is None else stated
