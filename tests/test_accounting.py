@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpgrain.accounting import (
+    RDP,
+    ZCDP,
     ApproximateDP,
     BoundedRange,
     Compose,
@@ -25,6 +27,7 @@ from dpgrain.accounting import (
     Gaussian,
     Laplace,
     Loss,
+    Parallel,
     PureDP,
     Selection,
     TruncatedGeometric,
@@ -255,6 +258,9 @@ EVENTS: list[Event] = [
     BoundedRange(0.1, count=9),
     ApproximateDP(0.5, 1e-7, "element", "replace", count=3),
     PureDP(0.5, level="element"),
+    ZCDP(0.1, level="element", count=2),
+    RDP((2.0, 8.0, 64.0), (0.01, 0.04, 0.4), "element"),
+    Parallel((Gaussian(3.0), Laplace(2.0))),
 ]
 EVENTS.append(Compose(tuple(EVENTS[:4])))
 EVENTS.append(EVENTS[-1] + EVENTS[5])

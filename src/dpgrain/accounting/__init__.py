@@ -1,6 +1,8 @@
 """Losses of privacy: what happened (events), what it costs (losses), how much noise it takes."""
 
 from dpgrain.accounting.calibrate import (
+    Calibration,
+    calibrate,
     calibrate_bounded_range,
     calibrate_gaussian,
     calibrate_laplace,
@@ -32,6 +34,7 @@ __all__ = [
     "ZCDP",
     "ApproximateDP",
     "BoundedRange",
+    "Calibration",
     "Compose",
     "Contribution",
     "Event",
@@ -44,6 +47,7 @@ __all__ = [
     "SampledGaussian",
     "Selection",
     "TruncatedGeometric",
+    "calibrate",
     "calibrate_bounded_range",
     "calibrate_gaussian",
     "calibrate_laplace",

@@ -4,14 +4,151 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, TypeVar
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.events import BoundedRange, Gaussian, Laplace, TruncatedGeometric
+from dpgrain.accounting.events import BoundedRange, Event, Gaussian, Laplace, TruncatedGeometric
 from dpgrain.accounting.gaussian import bisect, gaussian_epsilon, gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation, Unit
+
+# How far below the target the reported ε may stay, relative.
+_TOLERANCE = 1e-4
+
+Made = TypeVar("Made", bound=Event)
+
+
+@dataclass(frozen=True)
+class Calibration(Generic[Made]):
+    """A parameter that keeps a promise.
+
+    Args:
+        event: the event with it.
+        parameter: its value.
+        epsilon: the ε that the event reports at the δ asked for.
+        slack: how far that is below the target.
+    """
+
+    event: Made
+    parameter: float
+    epsilon: float
+    slack: float
+
+
+def calibrate(
+    make_event: Callable[[float], Made] | Callable[[int], Made],
+    epsilon: float,
+    delta: float,
+    *,
+    units: int = 1,
+    relation: Relation = "zero_out",
+    unit: Unit | None = None,
+    max_elements: int | None = None,
+    search: Literal["smallest", "largest"] = "smallest",
+    integer: bool = False,
+    low: float | None = None,
+    high: float | None = None,
+) -> Calibration[Made]:
+    """The smallest noise, or the largest rate or number of rounds, with at most a target's ε.
+
+    Args:
+        make_event: from the parameter to the event.
+        epsilon: the promised ε, above 0.
+        delta: the promised δ, in [0, 1).
+        units: how many units of one person the promise is for.
+        relation: the neighbouring relation.
+        unit: the unit that is protected; by default the event's own.
+        max_elements: a condition on how many elements people hold.
+        search: ``"smallest"`` where a larger parameter costs less (noise), ``"largest"`` where it
+            costs more (a sampling rate, rounds).
+        integer: the parameter is a whole number (rounds); ``make_event`` gets an int.
+        low: the smallest parameter to consider; by default 1e-6, or 1 for a whole number.
+        high: the largest; by default 1e9; give 1 for a sampling rate.
+
+    Raises:
+        ParameterError: if no parameter between low and high keeps the promise, or one is out of range.
+
+    Formal guarantee: the returned event's ``epsilon(delta)`` is at most the target, in floating point.
+    It is within 1e-4 of it, relative, unless an end of the range or a whole number keeps it away.
+
+    >>> from dpgrain.accounting import SampledGaussian
+    >>> found = calibrate(lambda noise: SampledGaussian(noise, 0.01, 1000), 2.0, 1e-6)
+    >>> round(found.parameter, 3), found.epsilon <= 2.0, found.slack < 2e-4
+    (1.029, True, True)
+    >>> calibrate(lambda n: SampledGaussian(1.0, 0.01, n), 2.0, 1e-6, search="largest",
+    ...           integer=True).parameter
+    873
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.delta(allow_zero=True, delta=delta)
+    _validate.one_of(("smallest", "largest"), search=search)
+    low = _validate.positive(low=(1.0 if integer else 1e-6) if low is None else low)
+    high = _validate.positive(high=1e9 if high is None else high)
+    if not low < high:
+        raise ParameterError(f"low must be below high, not {low!r} and {high!r}.")
+    tried: dict[float, tuple[float, Made]] = {}
+
+    def excess(parameter: float) -> float:
+        """ln of the reported ε over the target: at most 0 where the promise is kept."""
+        event = make_event(int(parameter) if integer else parameter)  # type: ignore[arg-type]
+        # A pure promise is asked for without δ.
+        found = event.epsilon(
+            delta or None, units=units, relation=relation, unit=unit, max_elements=max_elements
+        )
+        tried[parameter] = found, event
+        return math.log(found / epsilon) if found > 0 else -math.inf
+
+    best = _boundary(excess, low, high, rising=search == "largest", integer=integer)
+    if best is None:
+        end = "low" if search == "largest" else "high"
+        raise ParameterError(
+            f"epsilon = {epsilon!r} is not reached by any parameter from {low!r} to {high!r}: "
+            f"change {end}, or allow a larger epsilon."
+        )
+    found, event = tried[best]
+    return Calibration(event, int(best) if integer else best, found, epsilon - found)
+
+
+def _boundary(
+    excess: Callable[[float], float], low: float, high: float, *, rising: bool, integer: bool
+) -> float | None:
+    """The last parameter at which the excess is at most 0, coming from the side where it is."""
+    start = min(max(1.0, low), high)
+    # Towards `far` the promise is kept, towards `near` it is broken.
+    far, near = (low, high) if rising else (high, low)
+    at = {start: excess(start)}
+    step = 2.0
+    good = start if at[start] <= 0 else None
+    bad = None if good is not None else start
+    while good is None or bad is None:
+        edge, point = (far, bad) if good is None else (near, good)
+        assert point is not None  # noqa: S101 - one of the two is known
+        if point == edge:
+            return good
+        next_ = min(max(point * step if edge > point else point / step, low), high)
+        next_ = float(round(next_)) if integer else next_
+        at[next_] = excess(next_)
+        good, bad = (next_, bad) if at[next_] <= 0 else (good, next_)
+        step *= 2
+    for _ in range(200):
+        if at[good] >= -_TOLERANCE or (integer and abs(good - bad) <= 1):
+            break
+        # ε is nearly a power of the parameter: the false position in logarithms, well inside.
+        share = 0.5
+        if math.isfinite(at[good]) and math.isfinite(at[bad]):
+            share = (-0.5 * _TOLERANCE - at[good]) / (at[bad] - at[good])
+        share = min(max(share, 0.01), 0.99)
+        middle = math.exp(math.log(good) + share * (math.log(bad) - math.log(good)))
+        if integer:
+            inside = sorted((good, bad))
+            middle = float(min(max(round(middle), inside[0] + 1), inside[1] - 1))
+        if middle in (good, bad):
+            break
+        at[middle] = excess(middle)
+        good, bad = (middle, bad) if at[middle] <= 0 else (good, middle)
+    return good
 
 
 def calibrate_gaussian(

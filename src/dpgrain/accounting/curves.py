@@ -116,7 +116,7 @@ class Rounds:
     that law of J.
 
     >>> round(Rounds(0.01, 10_000, 1.0, 0.0).epsilon(1e-6), 2)
-    101.45
+    107.19
     """
 
     rate: float

@@ -149,7 +149,7 @@ class Mixtures(Pair):
         q: the same of Q; no mean of Q is larger than one of P, so that the loss increases.
 
     >>> gaussian = Mixtures(((1.0, 0.5),), ((1.0, 0.0),))
-    >>> round(gaussian.losses(0.01, 1e-12).spread(0.0)[0], 3)
+    >>> round(gaussian.losses(0.01, 1e-12, 1e-12).law.spread(0.0)[0], 3)
     0.125
     """
 

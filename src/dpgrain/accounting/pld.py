@@ -17,7 +17,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from dpgrain.accounting.pairs import Counted, FloatArray, Law, Losses
 
 # What discretisation may add to ε, relative.
-_ACCURACY = 2e-4
+_ACCURACY = 1e-4
 # The longest law and the longest transform.
 _LONGEST = 1 << 21
 # ln of the mass, relative to δ, that may count as infinite loss; and the mass of the smallest losses

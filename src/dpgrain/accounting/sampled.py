@@ -45,7 +45,7 @@ class SampledGaussian(Event):
 
     >>> one = SampledGaussian(1.0, 0.01, 1000)
     >>> round(one.epsilon(1e-6), 2), round(one.epsilon(1e-6, units=5), 2)
-    (2.4, 12.44)
+    (2.12, 13.02)
     """
 
     noise_multiplier: float
