@@ -1,8 +1,7 @@
-"""The command line: one command for each statistic, and guarantee, demo."""
+"""The command line: one command for each statistic, and guarantee, plan, demo."""
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import warnings
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from dpgrain.cli_accounting import guarantee, plan
 from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.terminal import console, errors
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
-from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from dpgrain.data.table import UserTable
-    from dpgrain.guarantee import Guarantee
     from dpgrain.statistics.release import Release
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
@@ -50,30 +49,24 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        _errors().print("Interrupted.", highlight=False)
+        errors().print("Interrupted.", highlight=False)
         raise SystemExit(130) from None
     except DpgrainError as error:
         if debug:
             raise
-        _errors().print(f"Error: {error}", style="bold red", markup=False, highlight=False)
+        errors().print(f"Error: {error}", style="bold red", markup=False, highlight=False)
         raise SystemExit(2 if isinstance(error, ValueError) else 1) from None
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:
-    _errors().print(f"Warning: {message}", style="yellow", markup=False, highlight=False)
-
-
-def _errors() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True, soft_wrap=True)
+    errors().print(f"Warning: {message}", style="yellow", markup=False, highlight=False)
 
 
 def _version(asked: bool) -> None:
     if asked:
         import dpgrain
 
-        _console().print(f"dpgrain {dpgrain.__version__}", highlight=False)
+        console().print(f"dpgrain {dpgrain.__version__}", highlight=False)
         raise typer.Exit
 
 
@@ -181,7 +174,7 @@ class _Files:
     def say(self) -> None:
         for path in (self.output, self.report, self.save):
             if path is not None:
-                _console().print(f"Written: {path}", markup=False, highlight=False)
+                console().print(f"Written: {path}", markup=False, highlight=False)
 
 
 def _publish(
@@ -245,7 +238,7 @@ def histogram(
 
     table = _table(source, user, n_users, memory, delimiter, cells)
     if check:
-        _console().print(table.check(item[0], weight), markup=False, highlight=False)
+        console().print(table.check(item[0], weight), markup=False, highlight=False)
         return
     _publish(
         publish,
@@ -560,42 +553,13 @@ def elements_per_user(
     )
 
 
-@app.command(
+app.command(
     epilog="Examples:  dpgrain guarantee words.parquet    "
-    "dpgrain guarantee --noise-multiplier 4.2 --delta 1e-6 --unit element"
-)
-def guarantee(
-    release: Annotated[
-        Path | None, typer.Argument(help="A release saved with --save, or leave out.")
-    ] = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="Gaussian noise sd ÷ clipping bound.")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="The δ at which to answer.")] = None,
-    unit: Annotated[Level, typer.Option(help="Whose data are clipped.")] = "element",
-    releases: Annotated[int, typer.Option(help="How many such releases.", min=1)] = 1,
-    shared: Annotated[
-        bool,
-        typer.Option("--shared", help="Elements of a user may fall on the same items."),
-    ] = False,
-) -> None:
-    """Show what a release, or a noise multiplier, promises to 1, 2, 5, 10, … units of one person."""
-    from dpgrain.accounting import Contribution, Gaussian
-    from dpgrain.guarantee import Guarantee
-    from dpgrain.statistics.release import Release
-
-    if release is not None:
-        if noise_multiplier is not None:
-            raise ParameterError("Give either a saved release or --noise-multiplier.")
-        promise = Release.load(release).guarantee
-        _console().print(str(promise), markup=False, highlight=False)
-    elif noise_multiplier is None or delta is None:
-        raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
-    else:
-        contribution = Contribution(block=unit, layout="shared" if shared else "disjoint")
-        event = Gaussian(noise_multiplier, contribution, releases)
-        promise = Guarantee(unit, "a partition", "zero_out", delta, event)
-    _print_curve(promise, promise.delta if delta is None else delta)
+    "dpgrain guarantee --noise-multiplier 4.2 --delta 1e-6 --unit element    "
+    "dpgrain guarantee --noise-multiplier 1 --sampling-rate 0.01 --rounds 1000 --delta 1e-6 "
+    "--plot curve.png"
+)(guarantee)
+app.add_typer(plan, name="plan")
 
 
 @app.command(epilog="Example:  dpgrain demo --folder demo")
@@ -605,10 +569,10 @@ def demo(
     """Run the main job on data at hand and write a report."""
     from dpgrain.demo import run
 
-    console = _console()
-    result = run(folder, say=lambda text: console.print(text, markup=False, highlight=False))
+    out = console()
+    result = run(folder, say=lambda text: out.print(text, markup=False, highlight=False))
     _print_estimates(result.release, 15)
-    console.print(f"Report: {result.report}", markup=False, highlight=False)
+    out.print(f"Report: {result.report}", markup=False, highlight=False)
 
 
 def _check_outputs(outputs: list[Path | None], inputs: list[str | Path | None]) -> None:
@@ -625,12 +589,6 @@ def _check_outputs(outputs: list[Path | None], inputs: list[str | Path | None]) 
             )
         taken.add(path.resolve())
         check_writable(path)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(soft_wrap=True)
 
 
 def _unit(name: Level | None, element: str | None, max_elements: int | None, columns: Any) -> Unit:
@@ -749,7 +707,7 @@ def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
 def _print_estimates(release: Release, top: int) -> None:
     from rich.table import Table
 
-    console = _console()
+    out = console()
     ordered = release.statistic in ("quantiles", "elements per user")
     table = Table(
         title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
@@ -769,46 +727,20 @@ def _print_estimates(release: Release, top: int) -> None:
         digits = 1 if row["std_error"] >= 1 or row["std_error"] == 0 else 4
         shown = [f"{number:,.{digits}f}" for number in numbers]
         table.add_row(*keys, *shown, *(f"{row[name]:,.0f}" for name in more))
-    console.print(table)
+    out.print(table)
     if len(release) > top:
-        console.print("All of them: --output FILE, or a larger --top.", highlight=False)
+        out.print("All of them: --output FILE, or a larger --top.", highlight=False)
     elif not len(release):
-        console.print("None passed the threshold: give --domain or more ε.", highlight=False)
+        out.print("None passed the threshold: give --domain or more ε.", highlight=False)
     if "take care" in release.asked:
-        console.print(f"Take care: {release.asked['take care']}.", style="yellow", highlight=False)
-    console.print(str(release.guarantee), markup=False, highlight=False)
+        out.print(f"Take care: {release.asked['take care']}.", style="yellow", highlight=False)
+    out.print(str(release.guarantee), markup=False, highlight=False)
 
 
 def _plain(text: str) -> str:
     from rich.markup import escape
 
     return escape("".join(c if c.isprintable() else "�" for c in text))
-
-
-def _print_curve(promise: Guarantee, delta: float) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"ε at δ = {powers(delta)}")
-    person = "how many users" if promise.level == "user" else "of one person"
-    table.add_column(person, justify="right")
-    relations: tuple[Relation, ...] = ("zero_out", "replace")
-    for relation in relations:
-        table.add_column(relation, justify="right")
-    for k in (1, 2, 5, 10, 20, 50, 100):
-        row = [promise.epsilon(delta, units=k, relation=relation) for relation in relations]
-        plural = "s" if k > 1 else ""
-        table.add_row(f"{k} {promise.level}{plural}", *(_shown(value) for value in row))
-    _console().print(table)
-    if math.isinf(promise.epsilon(delta, units=100)):
-        _console().print(
-            "No promise: nothing bounds it, or more than δ was spent on selecting unknown items; "
-            "ask at a larger --delta.",
-            highlight=False,
-        )
-
-
-def _shown(epsilon: float) -> str:
-    return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the figure; the report itself never touches it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,10 +27,12 @@ from dpgrain.report.words import (
     shorten,
     shown,
 )
-from dpgrain.units import RELATIONS, Relation
+from dpgrain.units import RELATIONS, Level, Relation
 from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
@@ -125,20 +127,51 @@ def plot_curve(
     out, and the legend says from where.
     """
     last = _validate.integer(minimum=1, max_units=max_units)
-    ax = _axes(7.0, 4.2) if ax is None else ax
     units = _unit_counts(guarantee, last)
     curves = {
-        relation: np.array([guarantee.epsilon(units=k, relation=relation) for k in units])
+        relation: [guarantee.epsilon(units=k, relation=relation) for k in units]
         for relation in RELATIONS
     }
+    ax = plot_epsilons(units, curves, guarantee.level, guarantee.delta, ax, own=guarantee.relation)
+    lines = list(ax.lines)
+    if lines and holdings is not None and guarantee.level != "user":
+        lines += _draw_shares(ax, holdings, guarantee.level, _last_drawn(units, curves))
+        _write_legend(ax, lines)
+    return ax
+
+
+def plot_epsilons(
+    units: Sequence[int],
+    epsilons: Mapping[Relation, Sequence[float]],
+    level: Level,
+    delta: float,
+    ax: Axes | None = None,
+    *,
+    own: Relation = "zero_out",
+    user: tuple[int, Mapping[Relation, float]] | None = None,
+) -> Axes:
+    """Draw known ε for 1, 2, 5, … units of one person, under both relations.
+
+    Args:
+        units: the numbers of units, increasing.
+        epsilons: relation → the ε of each of them.
+        level: the unit.
+        delta: the δ at which they hold.
+        ax: axes to draw on; new ones by default.
+        own: the relation whose values are written beside its points.
+        user: the most elements of a user, and relation → the ε of a whole one; drawn as a level.
+    """
+    ax = _axes(7.0, 4.2) if ax is None else ax
+    units = list(units)
+    curves = {relation: np.array(epsilons[relation], dtype=np.float64) for relation in RELATIONS}
     # The first number of units that has no promise is shown, not the ones after it.
     endless = np.isinf(np.minimum(curves["zero_out"], curves["replace"]))
     units = units[: int(endless.argmax()) + 1] if endless.any() else units
     curves = {relation: curve[: len(units)] for relation, curve in curves.items()}
     _plain(ax)
     what = {"record": "records of one person", "element": "elements of one person", "user": "users"}
-    ax.set_xlabel(f"number of {what[guarantee.level]}")
-    ax.set_ylabel(f"ε at δ = {powers(guarantee.delta)}")
+    ax.set_xlabel(f"number of {what[level]}")
+    ax.set_ylabel(f"ε at δ = {powers(delta)}")
     finite = np.concatenate(list(curves.values()))
     finite = finite[np.isfinite(finite)]
     if finite.size == 0:
@@ -149,25 +182,33 @@ def plot_curve(
     same = bool(np.array_equal(curves["zero_out"], curves["replace"]))
     for relation in RELATIONS[:1] if same else RELATIONS:
         _draw_curve(ax, units, curves[relation], relation, same=same)
-    own = curves[guarantee.relation]
-    higher = not same and guarantee.relation == "replace"
-    _write_values(ax, units, own, above=higher or same)
+    _write_values(ax, units, curves[own], above=same or own == "replace")
+    if user is not None:
+        finite = np.append(finite, _draw_user(ax, *user))
     if finite.min() > 0 and finite.max() / finite.min() < 4:
         ax.set_ylim(finite.min() / 2, finite.max() * 2)
     _ticks(ax, units, finite)
     ax.grid(color=FAINT, linewidth=0.6)
-    lines = list(ax.lines)
-    if holdings is not None and guarantee.level != "user":
-        lines += _draw_shares(ax, holdings, guarantee.level, units[-1])
-    # Above the axes, where no curve can run into it.
-    ax.legend(
-        handles=lines,
-        frameon=False,
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        labelcolor=INK,
-    )
+    _write_legend(ax, list(ax.lines))
     return ax
+
+
+def save_epsilons(
+    path: Path,
+    units: Sequence[int],
+    epsilons: Mapping[Relation, Sequence[float]],
+    level: Level,
+    delta: float,
+    *,
+    user: tuple[int, Mapping[Relation, float]] | None = None,
+) -> None:
+    """Draw known ε into a file; arguments as for :func:`plot_epsilons`."""
+    # A figure of its own: pyplot is for notebooks, and may want a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.4), layout="constrained")
+    plot_epsilons(units, epsilons, level, delta, figure.subplots(), user=user)
+    figure.savefig(path, dpi=160, facecolor="white")
 
 
 def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
@@ -468,6 +509,45 @@ def _draw_curve(
         linewidth=1.8,
         markersize=5.5,
         label=label,
+    )
+
+
+def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]) -> int:
+    """The last number of units on the axes: the first one without a promise, if there is one."""
+    for place, k in enumerate(units):
+        if math.isinf(min(curve[place] for curve in curves.values())):
+            return k
+    return units[-1]
+
+
+def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[float]:
+    """A whole user's ε as a level line for each relation; returns those that are drawn."""
+    levels = []
+    for relation, color in zip(RELATIONS, (BLUE, ORANGE), strict=True):
+        epsilon = float(epsilons[relation])
+        if math.isinf(epsilon):
+            continue
+        changed = "removed" if relation == "zero_out" else "exchanged"
+        ax.axhline(
+            epsilon,
+            color=color,
+            linewidth=1.1,
+            linestyle=":",
+            label=f"a whole user of at most {most:,}, {changed}",
+        )
+        levels.append(epsilon)
+    return levels
+
+
+def _write_legend(ax: Axes, lines: list[Line2D]) -> None:
+    """The legend above the axes, where no curve can run into it."""
+    ax.legend(
+        handles=lines,
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        labelcolor=INK,
+        ncols=2 if len(lines) > 3 else 1,
     )
 
 
