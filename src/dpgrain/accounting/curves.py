@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrc, gammaln
+from scipy.special import bdtr, bdtrc, gammaln, log_ndtr
 
 from dpgrain.accounting.gaussian import gaussian_deltas, gaussian_epsilon
 
@@ -144,25 +144,27 @@ class Rounds:
         high = gaussian_epsilon(
             delta * (1 - 2.0**-29), math.hypot(math.sqrt(numbers[-1]) * self.shift, self.mu)
         )
-        low, at_low, at_high = 0.0, math.inf, -math.inf
-        goal = math.log(delta)
-        # ln δ is concave in ε and nearly a parabola: the false position, kept inside the bracket.
+        low, epsilon = 0.0, 0.8 * high
+        # Newton's method on ln δ, which falls faster and faster, kept inside the bracket.
         for _ in range(60):
-            if high - low <= 1e-10 * high:
+            found = self._delta(epsilon, tail)
+            low, high = (low, epsilon) if found <= delta else (epsilon, high)
+            if high - low <= 1e-9 * high:
                 break
-            middle = (low + high) / 2
-            if math.isfinite(at_low) and math.isfinite(at_high):
-                middle = low + (high - low) * at_low / (at_low - at_high)
-                middle = min(max(middle, low + 1e-3 * (high - low)), high - 1e-3 * (high - low))
-            found = self._delta(middle, tail)
-            value = math.log(found) - goal if found > 0 else -math.inf
-            if value <= 0:
-                high, at_high = middle, value
-                at_low /= 2 if math.isfinite(at_low) else 1
-            else:
-                low, at_low = middle, value
-                at_high /= 2 if math.isfinite(at_high) else 1
+            with np.errstate(divide="ignore"):
+                move = math.log(found / delta) * found / self._slope(epsilon, tail) if found > 0 else 0.0
+            # A little too far: then the next step closes the bracket from the other side.
+            near = epsilon + move + math.copysign(1e-10 * epsilon, move)
+            epsilon = near if low < near < high else (low + high) / 2
         return high
+
+    def _slope(self, epsilon: float, tail: float) -> float:
+        """−dδ/dε, about."""
+        weights, numbers, _ = participation(self.rate, self.rounds, tail)
+        mus = np.sqrt(numbers * self.shift**2 + self.mu**2)
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            falls = np.exp(epsilon + log_ndtr(-epsilon / mus - mus / 2))
+        return float(np.dot(weights, falls)) + 1e-300
 
 
 @lru_cache(maxsize=64)
