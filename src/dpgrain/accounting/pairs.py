@@ -59,6 +59,19 @@ class Law:
         rest = float(above[kept]) if kept < above.size else 0.0
         return Law(self.values[:kept], self.mass[:kept], self.infinite + rest)
 
+    def thinned(self, points: int) -> Law:
+        """About so many of the losses, the others spread onto their neighbours."""
+        if self.values.size <= points:
+            return self
+        kept = np.unique(np.append(self.values[:: -(-self.values.size // points)], self.values[-1]))
+        left = np.clip(np.searchsorted(kept, self.values, side="right") - 1, 0, kept.size - 2)
+        # As for intervals: the masses under P and under Q are both kept.
+        right = np.expm1(kept[left] - self.values) / np.expm1(kept[left] - kept[left + 1])
+        right = np.clip(right * (1 + _ROUNDING), 0.0, 1.0)
+        mass = np.bincount(left, (1 - right) * self.mass, kept.size)
+        mass += np.bincount(left + 1, right * self.mass, kept.size)
+        return Law(kept, mass, self.infinite)
+
     def log_moment(self, theta: float) -> float:
         """ln E[e^{θ·loss}] over the finite losses."""
         exponents = theta * self.values
@@ -225,10 +238,12 @@ class Mixtures(Pair):
         top = max(math.ceil(last / step), bottom + 1)
         if upper:
             inner, slip = self.places(step * np.arange(bottom + 1, top), low, high)
-            places = np.concatenate([[-np.inf], inner, [high]])
+            places = np.concatenate([[low], inner, [high]])
             (p, p_error), (q, q_error) = _masses(self.p, places), _masses(self.q, places)
             ends = step * np.arange(bottom, top + 1)
             mass = _spread(ends, p, p_error, q, q_error)
+            # The smallest losses are raised to the end of the grid, apart from those within it.
+            mass[0] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + _ROUNDING)
             return Losses(step, bottom, mass, self._beyond(high), slip)
         # Any place is a test, so that these need not be exact.
         middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
@@ -254,7 +269,8 @@ class Mixed(Pair):
         values = np.concatenate([law.values for law in laws])
         order = np.argsort(values)
         mass = np.concatenate([w * x.mass for w, x in zip(self.weights, laws, strict=True)])
-        return Law(values[order], mass[order])
+        infinite = sum(w * x.infinite for w, x in zip(self.weights, laws, strict=True))
+        return Law(values[order], mass[order], infinite).thinned(_TABLE)
 
     @property
     def swapped(self) -> Pair:
@@ -431,11 +447,12 @@ class Gram(Pair):
             best = min(tried, key=tried.__getitem__)
         return replace(self, t=best)
 
-    def _parts(self, spacing: float, *, upper: bool) -> Mixed:
+    def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
         """The mixture over what the first coordinate reveals."""
         first = self.middle * math.sqrt(1 + 1 / self.t)
         moved = self.half * math.sqrt(1 + self.t)
-        rates, weights = revealed_rates(self.rate, first, spacing, upper=upper)
+        ends = (-_quantile(floor), first + _quantile(tail))
+        rates, weights = revealed_rates(self.rate, first, ends, spacing, upper=upper)
         pairs = tuple(mirrored(float(rate), moved) for rate in rates)
         return Mixed(pairs, tuple(float(weight) for weight in weights))
 
@@ -445,12 +462,13 @@ class Gram(Pair):
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
         """A fine mixture's."""
-        return self._parts(0.5, upper=upper).losses(step, tail, floor, upper=upper)
+        parts = self._parts(0.1, tail, floor, upper=upper)
+        return parts.losses(step, tail, floor, upper=upper)
 
 
 @lru_cache(maxsize=64)
 def _gram_look(pair: Gram) -> Law:
-    return pair._parts(2.0, upper=True).look()
+    return pair._parts(1.0, 1e-25, 1e-15, upper=True).look()
 
 
 def mirrored(rate: float, shift: float) -> Pair:
@@ -464,23 +482,29 @@ def mirrored(rate: float, shift: float) -> Pair:
 
 
 def revealed_rates(
-    rate: float, shift: float, spacing: float, *, upper: bool
+    rate: float, shift: float, ends: tuple[float, float], spacing: float, *, upper: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Participation rates that x ~ (1−q)N(0) + qN(shift) reveals, and their probabilities.
+
+    Args:
+        rate: q.
+        shift: in noise standard deviations.
+        ends: x between which rates are told apart.
+        spacing: of the log odds.
+        upper: a bound from above.
 
     H_γ of the mirrored pair is convex in its rate, so that spreading rates onto a grid with the same
     mean bounds it from above, and merging them from below.
     """
     odds = math.log(rate) - math.log1p(-rate)
-    # Rates outside are put on the ends: at 1, nearly, and where a rate is no loss worth counting.
-    ends = np.clip([odds - shift * (_FAR + shift / 2), odds + shift * (_FAR + shift / 2)], -45, 25)
-    cells = max(math.ceil((ends[1] - ends[0]) / spacing), 2)
-    logits = np.linspace(ends[0], ends[1], cells + 1)
+    low, high = np.clip([odds + shift * (x - shift / 2) for x in ends], -45.0, 25.0)
+    cells = max(math.ceil((high - low) / spacing), 2)
+    logits = np.linspace(low, high, cells + 1)
     places = (logits - odds) / shift + shift / 2
     places[0], places[-1] = -np.inf, np.inf
     out, _ = _masses(((1.0, 0.0),), places)
     taking, _ = _masses(((1.0, shift),), places)
-    weights, taking = (1 - rate) * out + rate * taking, rate * taking
+    weights, taking = ((1 - rate) * out + rate * taking) * (1 + 1e-15), rate * taking
     if not upper:
         held = weights > 0
         return np.minimum(taking[held] / weights[held], 1.0), weights[held]

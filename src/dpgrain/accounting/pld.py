@@ -26,7 +26,7 @@ _TAIL, _FLOOR = -18.0, 1e-8
 # How often a question that lies elsewhere than it seemed is asked again.
 _LOOKS = 4
 # ln of the mass, relative to the answer, that a window may cut off.
-_CUT = -34.0
+_CUT, _SPARE = -40.0, 14.0
 # A bound on the relative error of one transform of numbers that add up to 1.
 _TRANSFORM = 8 * 2.0**-53
 
@@ -183,7 +183,7 @@ class _Sum:
     step: float
     low: int
     tilted: FloatArray
-    theta: float
+    saddle: _Saddle
     log_scale: float
     error: float
     outside: float
@@ -201,31 +201,37 @@ class _Sum:
         laws = [(part.law, count) for part, count in parts]
         theta = saddle.theta
         moment = _log_moment(laws, theta)
-        low, high = _window(parts, laws, saddle, moment)
-        size = next_fast_len(high - low + 1, real=True)
-        spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
+        low, least = _window(parts, laws, saddle, moment)
+        size = next_fast_len(least, real=True)
+        logs = []
         for (part, count), (law, _) in zip(parts, laws, strict=True):
             exponents = np.minimum(theta * law.values - law.log_moment(theta), 700.0)
             weights = part.mass * np.exp(exponents)
             first = part.low % size
             folded = np.zeros(-(-(first + weights.size) // size) * size)
             folded[first : first + weights.size] = weights
-            with np.errstate(divide="ignore"):
-                spectrum += count * np.log(rfft(folded.reshape(-1, size).sum(axis=0)))
-        values = np.exp(spectrum)
-        tilted = np.roll(irfft(values, size), -(low % size))
-        # Each factor's spectrum is off by the error of a transform, the last transform adds its own.
-        smooth = float(np.abs(values).sum()) * 2 / size
-        error = _TRANSFORM * math.log2(size + 1) * (total + 1) * smooth
+            spectrum = rfft(folded.reshape(-1, size).sum(axis=0))
+            logs.append((count, np.log(np.where(spectrum == 0, 1e-300, spectrum))))
+        whole = sum(count * log for count, log in logs)
+        tilted = np.roll(irfft(np.exp(whole), size), -(low % size))
+        # Each factor's spectrum is off by the error of a transform; the last transform adds its own.
+        off = np.exp(np.real(whole))
+        for count, log in logs:
+            off += count * np.exp(np.minimum(np.real(whole - log), 0.0))
+        error = _TRANSFORM * math.log2(size + 1) * float(off.sum()) * 2 / size
         infinite = -math.expm1(sum(count * math.log1p(-min(p.infinite, 0.5)) for p, count in parts))
         if any(part.infinite >= 0.5 for part, _ in parts):
             infinite = 1.0
-        beyond = math.exp(min(saddle.log_delta + _CUT, 0.0))
+        # From below, what wraps around counts more at a smaller ε; see `epsilon`.
+        spare = 0.0 if upper else _SPARE
+        beyond = math.exp(min(saddle.log_delta + _CUT + spare, 0.0))
         outside = infinite + beyond if upper else -beyond
+        # Of exponents up to some hundreds, in every factor.
+        rounding = 1e-10 + 1e-13 * total
+        moment += rounding if upper else -rounding
         slip = sum(count * part.slip for part, count in parts)
-        return _Sum(
-            step, low, tilted, theta, moment, error, outside, slip if upper else -slip, upper
-        )
+        slip = slip if upper else -slip
+        return _Sum(step, low, tilted, saddle, moment, error, outside, slip, upper)
 
     @property
     def _values(self) -> FloatArray:
@@ -236,7 +242,7 @@ class _Sum:
         what the error may add, in units of e^{log_scale − θ·origin}."""
         away = self._values - origin
         with np.errstate(over="ignore", under="ignore"):
-            weights = np.exp(np.minimum(-self.theta * away, 600.0))
+            weights = np.exp(np.minimum(-self.saddle.theta * away, 600.0))
             mass = np.maximum(self.tilted, 0.0) * weights
             first, second = _from_right(mass), _from_right(mass * np.exp(np.minimum(-away, 600.0)))
             noise = _from_right(self.error * weights)
@@ -248,7 +254,7 @@ class _Sum:
         first, second, noise = self._tails(asked)
         start = int(np.searchsorted(self._values, asked, side="right"))
         sum_, rest, error = first[start], second[start], noise[start]
-        factor = math.exp(min(self.log_scale - self.theta * asked, 600.0))
+        factor = math.exp(min(self.log_scale - self.saddle.theta * asked, 600.0))
         change = error if self.upper else -error
         return float(max((sum_ - rest + change) * factor + self.outside, 0.0))
 
@@ -259,7 +265,7 @@ class _Sum:
             return math.inf if self.upper else 0.0
         values = self._values
         origin = float(values[values.size // 2])
-        log_factor = self.log_scale - self.theta * origin
+        log_factor = self.log_scale - self.saddle.theta * origin
         first, second, noise = self._tails(origin)
         noise = noise if self.upper else -noise
         # In units of the factor; at the grid points, where the sum runs over larger losses.
@@ -267,6 +273,11 @@ class _Sum:
         ratio = np.exp(np.clip(values - origin, -600.0, 600.0))
         found = first[1:] - ratio * second[1:] + noise[1:]
         above = np.flatnonzero(found > wanted)
+        if not self.upper:
+            # Below this, what wraps around might count.
+            trusted = self.saddle.epsilon - _SPARE / self.saddle.theta
+            if above.size == 0 or values[above[-1]] < trusted:
+                return None
         if above.size == 0:
             lowest = float(values[0]) + self.slip
             return 0.0 if lowest <= 0 else None
@@ -307,19 +318,26 @@ def _window(
     saddle: _Saddle,
     moment: float,
 ) -> tuple[int, int]:
-    """The losses, in steps, outside of which nothing matters to the answer, by Chernoff's bound."""
-    step = parts[0][0].step
-    theta, deviation = saddle.theta, max(saddle.deviation, step)
+    """The first loss of a window, in steps, and the least length of a transform around it.
+
+    Everything is by Chernoff's bound. Above the window lie losses whose mass is nothing to δ. The
+    transform wraps around: what comes back from far below or above, to losses beyond ε, counts nothing.
+    """
+    step, theta = parts[0][0].step, saddle.theta
+    deviation = max(saddle.deviation, step)
     cut = saddle.log_delta + _CUT
     speeds = [2.0**power / deviation for power in range(-4, 6)]
-    # Above: e^{K(θ+φ) − (θ+φ)·high} ≤ e^{cut} counts at most that much in δ.
-    high = min((_log_moment(laws, theta + s) - cut) / (theta + s) for s in speeds)
-    # Below: what wraps around to the top counts at most e^{K(θ−φ) + (φ−θ)·low}.
-    wrap = cut - moment + theta * saddle.epsilon
-    low = max((wrap + moment - _log_moment(laws, theta - s)) / s for s in speeds)
+    moments = {s: _log_moment(laws, theta + s) for s in (*speeds, *(-s for s in speeds))}
+    # Their mass is at most e^{K(θ+s) − (θ+s)·high}.
+    high = min((moments[s] - cut) / (theta + s) for s in speeds)
+    # A tilted mass counts at most e^{K(θ) − θε} times beyond ε.
+    wrapped = cut - moment + theta * saddle.epsilon
+    low = max((wrapped + moment - moments[-s]) / s for s in speeds)
+    far = min((moments[s] - moment - wrapped) / s for s in speeds)
     lowest = sum(count * part.low for part, count in parts)
     highest = sum(count * part.high for part, count in parts)
-    first = max(math.floor(low / step), lowest)
+    first = max(min(math.floor(low / step), math.floor(saddle.epsilon / step) - 1), lowest)
     last = min(math.ceil(high / step), highest)
-    first = min(first, math.floor(saddle.epsilon / step) - 1) if first > lowest else first
-    return first, max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)
+    last = max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)
+    back = min(math.ceil(far / step), highest) - math.floor(saddle.epsilon / step)
+    return first, max(last - first + 1, back + 1)
