@@ -68,7 +68,8 @@ class Law:
         # As for intervals: the masses under P and under Q are both kept.
         right = np.expm1(kept[left] - self.values) / np.expm1(kept[left] - kept[left + 1])
         right = np.clip(right * (1 + _ROUNDING), 0.0, 1.0)
-        mass = np.bincount(left, (1 - right) * self.mass, kept.size)
+        mass = np.zeros(kept.size)
+        mass += np.bincount(left, (1 - right) * self.mass, kept.size)
         mass += np.bincount(left + 1, right * self.mass, kept.size)
         return Law(kept, mass, self.infinite)
 
