@@ -71,7 +71,7 @@ def test_a_sampled_run_with_a_plot(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_zero_noise_options_make_these_events() -> None:
+def test_options_make_these_events() -> None:
     from dpgrain.accounting.sampled import Participation, SampledGaussian
 
     sampled = {"noise_multiplier": 2.0, "sampling_rate": 0.1, "rounds": 7}
@@ -214,7 +214,7 @@ def test_max_elements_goes_with_users() -> None:
 def test_help_has_an_example(kind: str) -> None:
     done = dpgrain("plan", kind, "--help")
     assert done.returncode == 0
-    assert f"dpgrain plan {kind}" in done.stdout
+    assert f"Example:  dpgrain plan {kind}" in done.stdout
 
 
 def test_curves_end_at_the_bound() -> None:

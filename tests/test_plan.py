@@ -127,8 +127,7 @@ def test_a_user_of_five_elements_costs_five_times_as_much(relation: Relation) ->
         assert five[name] == pytest.approx(5 * one[name]), name
 
 
-def test_a_mean_of_unbounded_users_is_refused() -> None:
-    # Elements protected one by one need no bound; the reach of a user stands in the unit.
+def test_what_is_no_unit_is_refused() -> None:
     assert plan_mean(1.0, 1e-6, n=10, unit=Element())["noise multiplier σ"] > 0
     with pytest.raises(ParameterError, match="unit must be"):
         plan_mean(1.0, 1e-6, n=10, unit="user")  # type: ignore[arg-type]
@@ -176,6 +175,21 @@ def test_a_full_gradient_run_by_hand() -> None:
     assert plan["excess risk, the noise's part"] == pytest.approx(3 * single / 1000)
     assert plan["excess risk, the other part"] == pytest.approx(1 / math.sqrt(50))
     assert plan["the noise's part, times the order"] == pytest.approx(single)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("sampling", ["pairs", "users"])
+def test_a_sampled_gradient_run_keeps_its_promise(sampling: str, relation: Relation) -> None:
+    plan = plan_gradient(
+        2.0, 1e-6, n=10_000, rounds=100, dimension=4, sampling=sampling,  # type: ignore[arg-type]
+        sampling_rate=0.02, relation=relation,
+    )  # fmt: skip
+    spent = plan.event.epsilon(1e-6, relation=relation)
+    assert 2.0 * (1 - 1e-3) < spent <= 2.0
+    noise = plan["noise multiplier σ"]
+    assert plan["noise sd of a coordinate"] == pytest.approx(noise / 200)
+    # Who is drawn adds to the second moment of a step: (1−q)/(qn).
+    assert plan["excess risk, the other part"] == pytest.approx(math.sqrt(1 + 0.98 / 200) / 10)
 
 
 GRADIENTS = [
