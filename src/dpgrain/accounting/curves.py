@@ -152,7 +152,11 @@ class Rounds:
             if high - low <= 1e-9 * high:
                 break
             with np.errstate(divide="ignore"):
-                move = math.log(found / delta) * found / self._slope(epsilon, tail) if found > 0 else 0.0
+                move = (
+                    math.log(found / delta) * found / self._slope(epsilon, tail)
+                    if found > 0
+                    else 0.0
+                )
             # A little too far: then the next step closes the bracket from the other side.
             near = epsilon + move + math.copysign(1e-10 * epsilon, move)
             epsilon = near if low < near < high else (low + high) / 2

@@ -32,8 +32,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 _FAR = 38.4
 # A bound on the relative rounding of the special functions.
 _ROUNDING = 16 * 2.0**-53
-# Points of the longest law.
-_LONGEST = 1 << 20
+# The largest loss whose odds are computed.
+_ODDS = 690.0
 # Points from which the place of a loss is first guessed, and with which a law is first looked at.
 _TABLE = 2048
 
@@ -246,6 +246,11 @@ class Mixtures(Pair):
             # The smallest losses are raised to the end of the grid, apart from those within it.
             mass[0] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + _ROUNDING)
             return Losses(step, bottom, mass, self._beyond(high), slip)
+        # Larger losses, whose odds are beyond double precision, count as those.
+        top = min(top, math.floor(_ODDS / step))
+        bottom = max(bottom, -math.floor(_ODDS / step))
+        if bottom >= top:
+            return Losses(step, min(bottom, top), np.ones(1))
         # Any place is a test, so that these need not be exact.
         middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
         places = np.concatenate([[-np.inf], middles, [np.inf]])
@@ -421,40 +426,52 @@ def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, 
 class Gram(Pair):
     """A person with several vectors is drawn with a public rate; some of the vectors change.
 
-    The sums a, a' of the vectors before and after satisfy ‖(a+a')/2‖ ≤ middle and ‖(a−a')/2‖ ≤ half.
-    Any t > 0 gives the pair (1−q)N(0) + qN((R, ±w)), R = middle·√(1+1/t), w = half·√(1+t), which
-    dominates. The first coordinate says how likely it is that the person takes part.
+    A member (middle, up, down) of the family stands, for any t > 0, for the pair
+    (1−q)N(0) + qN((R, u)) against (1−q)N(0) + qN((R, d)), R = middle·√(1+1/t), u = up·√(1+t),
+    d = down·√(1+t). The first coordinate says how likely it is that the person takes part. All
+    lengths are in noise standard deviations. Proof: docs/theory.md, "Users are drawn".
 
     Args:
         rate: the probability to take part.
-        middle: in noise standard deviations.
-        half: in noise standard deviations.
-        t: above 0.
+        members: (middle, up, down), middle > 0 and up ≥ 0 ≥ down: each dominates at every t.
+        t: None for R = middle, u = up, d = down.
     """
 
     rate: float
-    middle: float
-    half: float
-    t: float = 1.0
+    members: tuple[tuple[float, float, float], ...]
+    t: float | None = 1.0
+
+    @property
+    def swapped(self) -> Pair:
+        turned = tuple((middle, -down, -up) for middle, up, down in self.members)
+        return replace(self, members=turned)
 
     def tuned(self, rough: Callable[[Pair], float]) -> Pair:
-        """The best t."""
-        grid = [2.0**power for power in range(-4, 13, 2)]
-        tried = {t: rough(replace(self, t=t)) for t in grid}
+        """The best member at the best t."""
+        best = [self._tuned(replace(self, members=(member,)), rough) for member in self.members]
+        return min(best)[2] if len(best) > 1 else best[0][2]
+
+    @staticmethod
+    def _tuned(pair: Gram, rough: Callable[[Pair], float]) -> tuple[float, float, Gram]:
+        if pair.t is None:
+            return 0.0, 0.0, pair
+        tried = {t: rough(replace(pair, t=t)) for t in (2.0**power for power in range(-4, 13, 2))}
         best = min(tried, key=tried.__getitem__)
         for factor in (math.sqrt(2), 2**0.25):
             for t in (best / factor, best * factor):
-                tried[t] = rough(replace(self, t=t))
+                tried[t] = rough(replace(pair, t=t))
             best = min(tried, key=tried.__getitem__)
-        return replace(self, t=best)
+        return tried[best], best, replace(pair, t=best)
 
     def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
         """The mixture over what the first coordinate reveals."""
-        first = self.middle * math.sqrt(1 + 1 / self.t)
-        moved = self.half * math.sqrt(1 + self.t)
-        ends = (-_quantile(floor), first + _quantile(tail))
-        rates, weights = revealed_rates(self.rate, first, ends, spacing, upper=upper)
-        pairs = tuple(mirrored(float(rate), moved) for rate in rates)
+        middle, up, down = self.members[0]
+        if self.t is not None:
+            middle *= math.sqrt(1 + 1 / self.t)
+            up, down = up * math.sqrt(1 + self.t), down * math.sqrt(1 + self.t)
+        ends = (-_quantile(floor), middle + _quantile(tail))
+        rates, weights = revealed_rates(self.rate, middle, ends, spacing, upper=upper)
+        pairs = tuple(drawn(float(rate), up, down) for rate in rates)
         return Mixed(pairs, tuple(float(weight) for weight in weights))
 
     def look(self) -> Law:
@@ -472,14 +489,15 @@ def _gram_look(pair: Gram) -> Law:
     return pair._parts(1.0, 1e-25, 1e-15, upper=True).look()
 
 
-def mirrored(rate: float, shift: float) -> Pair:
-    """The pair (1−q)N(0) + qN(±shift); means in noise standard deviations."""
-    if rate <= 0:
-        return Null()
-    if rate >= 1:
-        return Mixtures(((1.0, shift),), ((1.0, -shift),))
-    stays = (1 - rate, 0.0)
-    return Mixtures((stays, (rate, shift)), (stays, (rate, -shift)))
+def drawn(rate: float, up: float, down: float) -> Pair:
+    """(1−q)N(0) + qN(up) against (1−q)N(0) + qN(down), up ≥ 0 ≥ down in noise standard deviations."""
+    return Mixtures(_drawn(rate, up), _drawn(rate, down)) if rate > 0 else Null()
+
+
+def _drawn(rate: float, mean: float) -> tuple[tuple[float, float], ...]:
+    if mean == 0:
+        return ((1.0, 0.0),)
+    return ((1.0, mean),) if rate >= 1 else ((1 - rate, 0.0), (rate, mean))
 
 
 def revealed_rates(
@@ -494,8 +512,8 @@ def revealed_rates(
         spacing: of the log odds.
         upper: a bound from above.
 
-    H_γ of the mirrored pair is convex in its rate, so that spreading rates onto a grid with the same
-    mean bounds it from above, and merging them from below.
+    H_γ of the pair that is left is convex in its rate, so that spreading rates onto a grid with the
+    same mean bounds it from above, and merging them from below.
     """
     odds = math.log(rate) - math.log1p(-rate)
     low, high = np.clip([odds + shift * (x - shift / 2) for x in ends], -45.0, 25.0)
@@ -524,12 +542,10 @@ def _mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArra
     """(n,) where ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2} has given values."""
     # The loss is odd in x; for γ ≥ 1 u = e^{sx} solves u² − c·u − γ = 0, c ≥ 0.
     size = np.abs(losses)
-    log_c = (
-        math.log1p(-rate)
-        - math.log(rate)
-        + shift * shift / 2
-        + np.log(np.expm1(np.maximum(size, 5e-324)))
-    )
+    with np.errstate(divide="ignore"):
+        # ln(e^x − 1), without overflow.
+        log_c = size + np.log(-np.expm1(-size))
+    log_c += math.log1p(-rate) - math.log(rate) + shift * shift / 2
     # u = (c + √(c² + 4γ))/2, in logarithms.
     half = log_c - math.log(2)
     root = np.logaddexp(2 * half, size) / 2

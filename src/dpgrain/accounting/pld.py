@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
+from scipy.signal import lfilter
 
 from dpgrain.accounting.pairs import Counted, FloatArray, Law, Losses
 
@@ -27,6 +28,8 @@ _TAIL, _FLOOR = -18.0, 1e-8
 _LOOKS = 4
 # ln of the mass, relative to the answer, that a window may cut off.
 _CUT, _SPARE = -40.0, 14.0
+# A bound on the relative rounding of a sum of discounted terms.
+_ROUNDING = 1e-14
 # A bound on the relative error of one transform of numbers that add up to 1.
 _TRANSFORM = 8 * 2.0**-53
 
@@ -177,7 +180,7 @@ def _at_delta(pairs: Counted, delta: float) -> _Saddle:
 class _Sum:
     """The tilted law of the sum of all losses, on a window of the grid.
 
-    δ(ε) = scale · Σ tilted(ℓ)·e^{−θ(ℓ−origin)}·(1 − e^{ε−ℓ}) over ℓ > ε.
+    δ(ε) = e^{log_scale} · Σ tilted(ℓ)·e^{−θℓ}·(1 − e^{ε−ℓ}) over ℓ > ε.
     """
 
     step: float
@@ -237,26 +240,28 @@ class _Sum:
     def _values(self) -> FloatArray:
         return self.step * np.arange(self.low, self.low + self.tilted.size, dtype=np.float64)
 
-    def _tails(self, origin: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(n+1,) Σ over ℓ_i, i ≥ j, of tilted·e^{−θ(ℓ−origin)}, of the same times e^{origin−ℓ}, and of
-        what the error may add, in units of e^{log_scale − θ·origin}."""
-        away = self._values - origin
-        with np.errstate(over="ignore", under="ignore"):
-            weights = np.exp(np.minimum(-self.saddle.theta * away, 600.0))
-            mass = np.maximum(self.tilted, 0.0) * weights
-            first, second = _from_right(mass), _from_right(mass * np.exp(np.minimum(-away, 600.0)))
-            noise = _from_right(self.error * weights)
-        return first, second, noise
+    @property
+    def _beyond(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of each grid point ℓ: Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, the same with θ+1, and the error.
+
+        δ(ε) = e^{log_scale − θℓ}·(first − e^{ε−ℓ}·second) for ε from ℓ to the next point.
+        """
+        mass = np.maximum(self.tilted, 0.0)
+        theta = self.saddle.theta
+        first = _discounted(mass, theta * self.step)
+        second = _discounted(mass, (theta + 1) * self.step)
+        error = _discounted(np.full(mass.size, self.error), theta * self.step)
+        return first, second, error + _ROUNDING * first
 
     def delta(self, epsilon: float) -> float:
-        """δ at an ε inside the window."""
-        asked = epsilon - self.slip
-        first, second, noise = self._tails(asked)
-        start = int(np.searchsorted(self._values, asked, side="right"))
-        sum_, rest, error = first[start], second[start], noise[start]
-        factor = math.exp(min(self.log_scale - self.saddle.theta * asked, 600.0))
+        """δ at the ε that the window was made for."""
+        asked, values = epsilon - self.slip, self._values
+        j = max(int(np.searchsorted(values, asked, side="right")) - 1, 0)
+        first, second, error = (float(sums[j]) for sums in self._beyond)
         change = error if self.upper else -error
-        return float(max((sum_ - rest + change) * factor + self.outside, 0.0))
+        inside = first - math.exp(asked - values[j]) * second + change
+        factor = math.exp(min(self.log_scale - self.saddle.theta * values[j], 700.0))
+        return float(max(inside, 0.0) * factor + self.outside)
 
     def epsilon(self, delta: float) -> float | None:
         """The smallest ε ≥ 0 with δ(ε) ≤ delta; None if it lies below the window."""
@@ -264,39 +269,33 @@ class _Sum:
         if target <= 0:
             return math.inf if self.upper else 0.0
         values = self._values
-        origin = float(values[values.size // 2])
-        log_factor = self.log_scale - self.saddle.theta * origin
-        first, second, noise = self._tails(origin)
-        noise = noise if self.upper else -noise
-        # In units of the factor; at the grid points, where the sum runs over larger losses.
-        wanted = math.exp(min(math.log(target) - log_factor, 600.0))
-        ratio = np.exp(np.clip(values - origin, -600.0, 600.0))
-        found = first[1:] - ratio * second[1:] + noise[1:]
-        above = np.flatnonzero(found > wanted)
+        first, second, error = self._beyond
+        first = first + (error if self.upper else -error)
+        # The wanted sum at each point.
+        wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
+        above = np.flatnonzero(first - second > wanted)
         if not self.upper:
             # Below this, what wraps around might count.
             trusted = self.saddle.epsilon - _SPARE / self.saddle.theta
             if above.size == 0 or values[above[-1]] < trusted:
                 return None
         if above.size == 0:
-            lowest = float(values[0]) + self.slip
-            return 0.0 if lowest <= 0 else None
+            # The first point lies below all losses, if the window begins there.
+            return 0.0 if float(values[0]) + self.slip <= 0 else None
         j = int(above[-1])
         if j == values.size - 1:  # pragma: no cover - the window reaches beyond the answer
             return math.inf if self.upper else 0.0
-        # Between two points the sum is linear in e^ε.
-        room = first[j + 1] + noise[j + 1] - wanted
-        answer = float(values[j + 1])
-        if room > 0 and second[j + 1] > 0:
-            answer = min(answer, origin + math.log(room / second[j + 1]))
-            answer = max(answer, float(values[j]))
+        answer = float(values[j]) + math.log(max(first[j] - wanted[j], 0.0) / second[j])
+        answer = min(max(answer, float(values[j])), float(values[j + 1]))
         return max(answer + self.slip, 0.0)
 
 
-def _from_right(terms: FloatArray) -> FloatArray:
-    """(n+1,) sums of the last terms, ending with 0."""
-    sums: FloatArray = np.append(np.cumsum(terms[::-1])[::-1], 0.0)
-    return sums
+def _discounted(terms: FloatArray, rate: float) -> FloatArray:
+    """(n,) Σ over later terms, each times e^{−rate·distance}."""
+    factor = math.exp(-rate)
+    sums = lfilter([1.0], [1.0, -factor], terms[::-1])[::-1]
+    later: FloatArray = factor * np.append(sums[1:], 0.0)
+    return later
 
 
 def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
@@ -336,7 +335,7 @@ def _window(
     far = min((moments[s] - moment - wrapped) / s for s in speeds)
     lowest = sum(count * part.low for part, count in parts)
     highest = sum(count * part.high for part, count in parts)
-    first = max(min(math.floor(low / step), math.floor(saddle.epsilon / step) - 1), lowest)
+    first = max(min(math.floor(low / step), math.floor(saddle.epsilon / step) - 1), lowest - 1)
     last = min(math.ceil(high / step), highest)
     last = max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)
     back = min(math.ceil(far / step), highest) - math.floor(saddle.epsilon / step)

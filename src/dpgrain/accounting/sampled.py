@@ -10,7 +10,7 @@ from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
-from dpgrain.accounting.pairs import Gram, Mixtures, Pair, Revealed, binomial_weights, mirrored
+from dpgrain.accounting.pairs import Gram, Mixtures, Revealed, binomial_weights, drawn
 from dpgrain.errors import ParameterError
 from dpgrain.units import LEVELS, Level
 
@@ -39,7 +39,7 @@ class SampledGaussian(Event):
 
     Formal guarantee: for pairs exact dominating pairs, with weights Bin(k, q) on shifts 0..k, composed
     numerically. For users the smallest of the bounds that hold: participation revealed (always); where
-    ``max_elements`` is known also the Gram pair, at its best t, and the pair of the whole user.
+    ``max_elements`` is known also the Gram pairs, at their best t, and the pair of the whole user.
     Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
     for samples of users: false. Proofs: docs/theory.md, "Sampling".
 
@@ -101,19 +101,14 @@ class SampledGaussian(Event):
         """So many blocks of a norm change, each drawn on its own."""
         shift = size / self.noise_multiplier
         if changed == 1:
-            return Loss(pairs=((self._one(shift, exchanged=exchanged), rounds),))
+            one = drawn(self.sampling_rate, shift, -shift if exchanged else 0.0)
+            return Loss(pairs=((one, rounds),))
         weights = binomial_weights(changed, self.sampling_rate)
         kept = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE]
         dropped = (len(weights) - len(kept)) * _NEGLIGIBLE * rounds
         p = tuple((w, j * shift) for w, j in kept)
         q = tuple((w, -j * shift) for w, j in kept) if exchanged else ((1.0, 0.0),)
         return Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped)
-
-    def _one(self, shift: float, *, exchanged: bool) -> Pair:
-        if exchanged:
-            return mirrored(self.sampling_rate, shift)
-        rate = self.sampling_rate
-        return Mixtures(((1 - rate, 0.0), (rate, shift)), ((1.0, 0.0),))
 
     def _together(
         self, asked: Asked, changed: int, moved: float, rounds: int, *, exchanged: bool
@@ -125,20 +120,23 @@ class SampledGaussian(Event):
         if held is None or self.level != "element":
             return revealed
         changed = min(changed, held)
-        if self.blocks == "shared":
-            whole, rest, half = float(held), float(held - changed), changed / 2
-            middle = held - half
-        else:
-            whole, rest, half = math.sqrt(held), math.sqrt(held - changed), math.sqrt(changed) / 2
-            middle = math.sqrt(held - 0.75 * changed)
-        if exchanged:
-            middle, half, rest = whole, 2 * half, whole
-        gram = Loss(pairs=((Gram(rate, middle / noise, half / noise), rounds),))
-        stays = (1 - rate, 0.0)
-        user = Mixtures((stays, (rate, whole / noise)), (stays, (rate, -rest / noise)))
+        apart = self.blocks == "disjoint"
+        # Norms of the sums of those that change and of those that do not, and of all.
+        size, rest, whole = (
+            (math.sqrt(blocks) if apart else blocks) / noise
+            for blocks in (changed, held - changed, held)
+        )
         if rest == 0:
-            user = Mixtures(user.p, ((1.0, 0.0),))
-        return revealed.or_else(gram, Loss(pairs=((user, rounds),)))
+            return Loss(pairs=((drawn(rate, size, -size if exchanged else 0.0), rounds),))
+        if apart:
+            member = (rest, size, -size if exchanged else 0.0)
+            return revealed.or_else(Loss(pairs=((Gram(rate, (member,), t=None), rounds),)))
+        if exchanged:
+            gram = Gram(rate, ((rest, size, -size),))
+        else:
+            gram = Gram(rate, ((rest + size / 2, size / 2, -size / 2), (rest, size, 0.0)))
+        user = drawn(rate, whole, -whole if exchanged else -rest)
+        return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
 
 
 @dataclass(frozen=True)
