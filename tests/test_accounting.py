@@ -462,7 +462,7 @@ def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
         (lambda: Gaussian(1.0).epsilon(1e-6, units=0), "units must .* not 0"),
         (lambda: Gaussian(1.0).delta(-1.0), r"epsilon must .* not -1\.0"),
         (
-            lambda: Gaussian(1.0).epsilon(1e-6, relation="swap"),  # type: ignore[arg-type]
+            lambda: Gaussian(1.0).epsilon(1e-6, relation="swap"),  # type: ignore[call-overload]
             "relation must be .* not 'swap'",
         ),
         (lambda: calibrate_gaussian(0.0, 1e-6), r"epsilon must .* not 0\.0"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from dpgrain.errors import ParameterError
+from dpgrain.progress import Progress
 from dpgrain.terminal import console, shown
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 from dpgrain.wording import powers
@@ -191,18 +192,22 @@ class Curve:
         if level == "element" and max_elements is not None:
             units = (*(k for k in _STEPS if k < max_elements), max_elements)
 
-        def asked(k: int, relation: Relation, unit: Unit) -> float:
-            return event.epsilon(
-                delta, units=k, relation=relation, unit=unit, max_elements=max_elements
-            )
+        with Progress(2 * len(units) + 2) as progress:
 
-        epsilons: dict[Relation, list[float]] = {
-            relation: [asked(k, relation, OWN_UNIT[level]) for k in units] for relation in RELATIONS
-        }
-        user = None
-        if max_elements is not None and level == "element":
-            whole = {relation: asked(1, relation, User(max_elements)) for relation in RELATIONS}
-            user = (max_elements, whole)
+            def asked(k: int, relation: Relation, unit: Unit) -> float:
+                progress.stage(f"{k} {unit.level}{'s' if k > 1 else ''}, {relation}")
+                return event.epsilon(
+                    delta, units=k, relation=relation, unit=unit, max_elements=max_elements
+                )
+
+            epsilons: dict[Relation, list[float]] = {
+                relation: [asked(k, relation, OWN_UNIT[level]) for k in units]
+                for relation in RELATIONS
+            }
+            user = None
+            if max_elements is not None and level == "element":
+                whole = {relation: asked(1, relation, User(max_elements)) for relation in RELATIONS}
+                user = (max_elements, whole)
         return cls(level, delta, units, epsilons, user)
 
     def print(self) -> None:
@@ -492,9 +497,12 @@ def plan_gradient(
     rounds: Annotated[int, typer.Option(help="Rounds of the run.", min=1)],
     dimension: _Dimension,
     sampling: Annotated[
-        Sampled,
-        typer.Option(help="Who takes part in a round: all, drawn ones, or passes over all."),
-    ] = "full",
+        Sampled | None,
+        typer.Option(
+            help="Who takes part in a round: all, drawn ones, or passes over all; by default what "
+            "--sampling-rate (pairs) or --passes says, or else all."
+        ),
+    ] = None,
     sampling_rate: Annotated[
         float | None, typer.Option(help="With pairs or users: the probability.")
     ] = None,
@@ -512,6 +520,9 @@ def plan_gradient(
     """Plan noisy gradient descent: the noise of a step, and what it does to the risk."""
     from dpgrain.accounting.plan import plan_gradient as planned
 
+    if sampling is None:
+        drawn: Sampled = "full" if passes is None else "passes"
+        sampling = drawn if sampling_rate is None else "pairs"
     made = planned(
         epsilon,
         delta,

@@ -103,20 +103,36 @@ class Loss:
 
     def epsilon(self, delta: float) -> float:
         """The smallest ε ≥ 0 that this bound gives at δ; infinite if there is none."""
-        if delta >= 1:
-            return 0.0
-        return min(loss._epsilon(delta - loss.leak) for loss in self._alternatives)
+        return self._best(delta)[0]
 
     def bounds(self, delta: float) -> tuple[float, float]:
         """What :meth:`epsilon` rounds: the exact answer of the bound lies between the two."""
         if delta >= 1:
             return 0.0, 0.0
-        best = min(self._alternatives, key=lambda loss: loss._epsilon(delta - loss.leak))
+        upper, best = self._best(delta)
         rest = delta - best.leak
-        upper = best._epsilon(rest)
-        if not best.pairs or math.isinf(upper) or best._curve is not None:
+        if not best.pairs or math.isinf(upper) or best._closed is not None:
             return upper * (1 - _ROUNDING), upper
         return min(best._composed().epsilon(rest, upper=False), upper), upper
+
+    def _best(self, delta: float) -> tuple[float, Loss]:
+        """The smallest ε of all bounds at δ, and the bound that gives it."""
+        if delta >= 1:
+            return 0.0, self
+        best, smallest = self, math.inf
+        # Closed forms first: what a quick look finds far above them is not composed.
+        for loss in sorted(self._alternatives, key=lambda loss: loss._closed is None):
+            if smallest == 0 or loss._hopeless(delta - loss.leak, smallest):
+                continue
+            epsilon = loss._epsilon(delta - loss.leak)
+            if epsilon < smallest:
+                best, smallest = loss, epsilon
+        return smallest, best
+
+    def _hopeless(self, rest: float, known: float) -> bool:
+        """Whether even a quick bound, which is seldom twice the answer, is far above a known one."""
+        numeric = bool(self.pairs) and self._closed is None and not self.renyi
+        return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 
     def tradeoff(self, alphas: FloatArray) -> FloatArray:
         """(n,) the least error of the second kind at each error of the first kind: a lower bound."""
@@ -156,8 +172,8 @@ class Loss:
     def _delta(self, epsilon: float) -> float:
         if self.renyi:
             delta = renyi_delta(epsilon, self._orders)
-        elif self._curve is not None:
-            delta = self._curve.delta(epsilon)
+        elif self._closed is not None:
+            delta = self._closed.delta(epsilon)
         elif self.pairs:
             delta = self._composed().delta(epsilon)
         else:
@@ -171,8 +187,8 @@ class Loss:
             return math.inf
         if self.renyi:
             epsilon = renyi_epsilon(rest, self._orders)
-        elif self._curve is not None:
-            epsilon = self._curve.epsilon(rest)
+        elif self._closed is not None:
+            epsilon = self._closed.epsilon(rest)
         elif self.pairs:
             epsilon = self._composed().epsilon(rest)
         else:
@@ -186,7 +202,7 @@ class Loss:
         return tuple((order, whole._renyi(order)) for order, _ in self.renyi)
 
     @property
-    def _curve(self) -> Invertible | None:
+    def _closed(self) -> Invertible | None:
         """The closed form, where the only pair has one."""
         if len(self.pairs) == 1 and self.pure == 0:
             (pair, count), *_ = self.pairs
@@ -262,6 +278,12 @@ class _Composed:
             return math.inf
         pairs = self._tuned(lambda pairs: rough_epsilon(pairs, delta))
         return composed_epsilon(pairs, delta, upper=upper)
+
+    def rough(self, delta: float) -> float:
+        """A quick bound on ε, without the best member of any family."""
+        from dpgrain.accounting.pld import rough_epsilon
+
+        return rough_epsilon(self.pairs, delta)
 
     def _tuned(self, rough: Callable[[Counted], float]) -> Counted:
         """Each pair that stands for a family replaced by its best member, one after the other."""
