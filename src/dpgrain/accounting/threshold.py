@@ -158,7 +158,7 @@ class SoftCore(Event):
         _check_noise(self.threshold_scale, self.query_scale, self.noise)
         if not self.users / 2 + 2 < self.core <= self.users:
             raise ParameterError(
-                f"core must be above users/2 + 2 and at most users, not {self.core!r} of {self.users!r}."
+                f"core must be above users/2 + 2 and at most users ({self.users!r}), not {self.core!r}."
             )
         if self.noise == "geometric" and self.gap != math.floor(self.gap):
             raise ParameterError(

@@ -1,0 +1,307 @@
+"""Binomial and Poisson noise on sums of integers: what an analyzer of shuffled bits sees."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, ndtri, ndtri_exp
+
+from dpgrain import _validate
+from dpgrain.accounting.events import Asked, Event
+from dpgrain.accounting.loss import Loss
+from dpgrain.errors import ParameterError
+from dpgrain.units import Level
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+# ln of the mass, relative to the leak, that is left out of the sums.
+_LEFT_OUT = 50.0
+# Up to here every shift is looked at.
+_EVERY = 2000
+# From here on the remainder of Stirling's formula is computed by its series.
+_SERIES = 16
+# A bound on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
+_SUM_ROUNDING, _TERM_ROUNDING = 1e-11, 2.0**-49
+# A bound on the rounding of a difference of two normal quantiles.
+_SCORE_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class _BinomialNoise:
+    """Bin(trials, probability): ln of its probabilities is concave."""
+
+    trials: int
+    probability: float
+
+    @property
+    def mean(self) -> float:
+        return self.trials * self.probability
+
+    @property
+    def variance(self) -> float:
+        return self.mean * (1 - self.probability)
+
+    @property
+    def last(self) -> float:
+        return self.trials
+
+    def log_mass(self, x: FloatArray) -> FloatArray:
+        """(n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
+        n, p = self.trials, self.probability
+        rest = n - x
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = _remainder(np.array([float(n)])) - _remainder(x) - _remainder(rest)
+            inside -= _deviance(x, n * p) + _deviance(rest, n * (1 - p))
+            inside += 0.5 * np.log(n / (2 * math.pi * x * rest))
+        ends = np.where(x == 0, n * math.log1p(-p), n * math.log(p))
+        return np.where((x == 0) | (rest == 0), ends, inside)
+
+
+@dataclass(frozen=True)
+class _PoissonNoise:
+    """Poisson(mean), likewise."""
+
+    mean: float
+
+    @property
+    def variance(self) -> float:
+        return self.mean
+
+    @property
+    def last(self) -> float:
+        return math.inf
+
+    def log_mass(self, x: FloatArray) -> FloatArray:
+        """(n,) ln P(x), likewise."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = -_remainder(x) - _deviance(x, self.mean) - 0.5 * np.log(2 * math.pi * x)
+        return np.where(x == 0, -self.mean, inside)
+
+
+_Noise: TypeAlias = _BinomialNoise | _PoissonNoise
+
+
+def _deviance(x: FloatArray, mean: float) -> FloatArray:
+    """(n,) x·ln(x/mean) + mean − x (Loader 2000)."""
+    u = (x - mean) / mean
+    return mean * ((1 + u) * np.log1p(u) - u)
+
+
+def _remainder(x: FloatArray) -> FloatArray:
+    """(n,) ln x! − ln(√(2πx)·(x/e)^x)."""
+    inverse = 1 / np.maximum(x, _SERIES)
+    square = inverse * inverse
+    terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
+    series = inverse * np.polynomial.polynomial.polyval(square, terms)
+    direct = gammaln(x + 1) - (x + 0.5) * np.log(x) + x - 0.5 * math.log(2 * math.pi)
+    return np.where(x < _SERIES, direct, series)
+
+
+@lru_cache(maxsize=256)
+def _largest_ratio(noise: _Noise, reach: int, leak: float) -> float:
+    """The largest μ(k)/k for k = 1..reach, rounded up."""
+    rejected, accepted = _scores(noise, reach, leak)
+    # Tests that reject from t on. Of those that reject, or accept, all but the leak nothing is asked:
+    # what remains are t from `start` to `end` + k, in places of the arrays.
+    counted_left = np.flatnonzero(rejected > -math.inf)
+    counted_right = np.flatnonzero(accepted < math.inf)
+    start, end = int(counted_left[0]), int(counted_right[-1])
+    if start - reach < 0 or end + reach >= rejected.size:
+        # The law starts, or ends, before all but the leak is rejected or accepted: told apart.
+        return math.inf
+    found, before = 0.0, 0
+    for k in _shifts(reach):
+        apart = float(np.max(rejected[start : end + k + 1] - accepted[start - k : end + 1]))
+        # μ increases: it stands for the shifts since the last one.
+        found = max(found, (apart + _SCORE_ROUNDING) / (before + 1))
+        before = k
+    return found
+
+
+def _shifts(reach: int) -> list[int]:
+    """Every shift up to some thousand, and then some of them, up to the largest."""
+    few = list(range(1, min(reach, _EVERY) + 1))
+    while few[-1] < reach:
+        few.append(min(math.ceil(few[-1] * (1 + 1 / _EVERY)), reach))
+    return few
+
+
+def _scores(noise: _Noise, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
+    """Φ⁻¹ of (1 − P(X ≥ t)/(1−leak)), rounded up, and of P(X < t)/(1−leak), rounded down.
+
+    Both at the same successive t; −∞ and ∞ where the quotient is at least 1.
+    """
+    depth = _LEFT_OUT - math.log(leak)
+    # Bernstein: less than e^{−depth} lies further from the mean.
+    width = math.sqrt(2 * noise.variance * depth) + depth
+    first = max(math.floor(noise.mean - width) - reach, 0)
+    last = int(min(math.ceil(noise.mean + width) + reach, noise.last))
+    x = np.arange(first, last + 1, dtype=np.float64)
+    logs = noise.log_mass(x)
+    slack = _SUM_ROUNDING + _TERM_ROUNDING * (1 + float(np.max(np.abs(x - noise.mean))))
+    none = np.array([-math.inf])
+    below = np.concatenate([none, np.logaddexp.accumulate(logs)])
+    above = np.concatenate([np.logaddexp.accumulate(logs[::-1])[::-1], none])
+    rejected = -_score(above - slack, below + slack, leak)
+    accepted = _score(below - slack, above + slack, leak)
+    if last < noise.last:
+        # The last place stands for all larger ones, of which the mass was left out.
+        rejected, accepted = rejected[:-1], accepted[:-1]
+    return rejected, accepted
+
+
+def _score(small: FloatArray, rest: FloatArray, leak: float) -> FloatArray:
+    """(n,) Φ⁻¹(e^small/(1−leak)), by the rest of the mass where that is the smaller part."""
+    by_small = ndtri_exp(np.minimum(small - math.log1p(-leak), -1e-3))
+    by_rest = -ndtri(np.clip((np.exp(np.minimum(rest, 0.0)) - leak) / (1 - leak), 0.0, 1.0))
+    scores: FloatArray = np.where(small < math.log(0.5), by_small, by_rest)
+    return scores
+
+
+class _Shifted(ABC):
+    """A sum of integers with noise, to which users add bounded vectors."""
+
+    grid: int
+    coordinates: int
+    leak: float
+    rounds: int
+
+    def _check(self) -> None:
+        _validate.integer(minimum=1, grid=self.grid)
+        _validate.integer(minimum=1, coordinates=self.coordinates)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.fraction(leak=self.leak)
+        if self.leak >= 0.25:
+            raise ParameterError(f"leak must be below 0.25, not {self.leak!r}.")
+
+    @property
+    @abstractmethod
+    def _noise(self) -> _Noise:
+        """The law of the noise in one coordinate."""
+
+    @property
+    def level(self) -> Level:
+        return "user"
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise in one coordinate, in steps of the grid."""
+        return math.sqrt(self._noise.variance)
+
+    def ratio(self, reach: int) -> float:
+        """c, the largest μ(k)/k for shifts k of one coordinate up to ``reach``, rounded up.
+
+        Args:
+            reach: at least 1.
+
+        Raises:
+            ParameterError: if ``reach`` is out of range.
+        """
+        reach = _validate.integer(minimum=1, reach=reach)
+        # Shifts beyond the law's own width are told apart.
+        if reach > self._noise.last:
+            return math.inf
+        return _largest_ratio(self._noise, reach, self.leak)
+
+    def cost(self, asked: Asked) -> Loss:
+        people = asked.units if asked.level == "user" else 1
+        removed = asked.level == "user" and asked.relation == "zero_out"
+        # A removed user moves the sum half as far as a replaced one, before rounding.
+        step = self.grid / 2 if removed else float(self.grid)
+        most = math.ceil(step)
+        # Rounding moves every coordinate by less than 1 more.
+        moved = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
+        mu = math.sqrt(self.rounds) * self.ratio(people * most) * people * moved
+        return Loss(mu=mu, leak=min(self.rounds * self.coordinates * self.leak, 1.0))
+
+
+@dataclass(frozen=True)
+class Binomial(_Shifted, Event):
+    """Binomial noise on a sum of integer vectors: the bag of bits of all users, shuffled.
+
+    Every user rounds its vector at random to integers and adds, in each coordinate, so many ones; each
+    honest participant also adds Bin(b, p) ones. The counts of ones of *all* users together are what the
+    analyzer sees, never one user's.
+
+    Args:
+        trials: N·b, the coins of the honest participants of a round. Drop-outs count as not honest.
+        probability: p of one coin.
+        grid: g, how many steps of the integer grid a replaced user's vector may move in l2 norm, before
+            rounding; a removed one moves half as far.
+        coordinates: d.
+        leak: δ₀, a probability given away for each coordinate in each round.
+        rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: T·d·δ₀ besides μ-GDP with μ = √T·c·‖k‖₂, c = max μ(k)/k over all shifts k of one
+    coordinate, ‖k‖₂ ≤ g + √d (replaced) or g/2 + √d (removed). Infinite where a shift leaves the law's
+    support with a probability above δ₀. Source: Cheu, Joseph, Mao & Peng 2022, protocols P1D and PVEC,
+    with the analysis of docs/theory.md, "Binomial noise", instead of theirs.
+
+    >>> event = Binomial(2 * 10**6, 0.5, grid=100, coordinates=100, leak=1e-9)
+    >>> round(event.ratio(100) * event.deviation, 3)
+    1.0
+    """
+
+    trials: int
+    probability: float
+    grid: int
+    coordinates: int
+    leak: float
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.integer(minimum=1, trials=self.trials)
+        _validate.fraction(probability=self.probability)
+        self._check()
+
+    @property
+    def _noise(self) -> _BinomialNoise:
+        return _BinomialNoise(self.trials, self.probability)
+
+
+@dataclass(frozen=True)
+class Poisson(_Shifted, Event):
+    """Poisson noise on a sum of integer vectors, made of parts that the participants add.
+
+    As :class:`Binomial`, but each of N honest participants adds Poisson(mean/N) ones in each
+    coordinate; the mean is subtracted from the sum. Only ones are sent: messages of +1 and −1 that the
+    analyzer sees apart are not covered.
+
+    Args:
+        mean: λ, of the honest participants together.
+        grid: as for :class:`Binomial`.
+        coordinates: d.
+        leak: δ₀, a probability given away for each coordinate in each round.
+        rounds: T.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: as for :class:`Binomial`. Source: docs/theory.md, "Binomial noise".
+
+    >>> round(Poisson(1e6, grid=100, coordinates=100, leak=1e-9).ratio(100) * 1e3, 3)
+    1.001
+    """
+
+    mean: float
+    grid: int
+    coordinates: int
+    leak: float
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(mean=self.mean)
+        self._check()
+
+    @property
+    def _noise(self) -> _PoissonNoise:
+        return _PoissonNoise(self.mean)
