@@ -32,6 +32,9 @@ class Invertible(Curve, Protocol):
     def epsilon(self, delta: float) -> float:
         """The smallest ε ≥ 0 at δ."""
 
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """That ε, and one which the exact answer is not below."""
+
 
 def inverse(curve: Curve, delta: float) -> float:
     """The smallest ε ≥ 0 at which a curve is at most δ, rounded up; infinite if there is none."""
@@ -69,6 +72,11 @@ class Worst:
         """The largest ε at δ."""
         return max(curve.epsilon(delta) for curve in self.curves)
 
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """The largest of both."""
+        both = [curve.bounds(delta) for curve in self.curves]
+        return max(low for low, _ in both), max(high for _, high in both)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -84,6 +92,10 @@ class Group:
 
     def delta(self, epsilon: float) -> float:
         """δ of all steps at ε."""
+        # What is given away counts more at a larger ε; a smaller one's δ holds, too.
+        return min(self._delta(epsilon / 2**halvings) for halvings in (0, 0.5, 1, 2, 4))
+
+    def _delta(self, epsilon: float) -> float:
         one = self.curve.delta(epsilon / self.steps)
         if one == 0:
             return 0.0
@@ -99,6 +111,10 @@ class Group:
         if delta <= 0:
             return self.steps * self.curve.epsilon(0.0)
         return inverse(self, delta)
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """Nothing is known from below."""
+        return 0.0, self.epsilon(delta)
 
 
 @dataclass(frozen=True)
@@ -161,6 +177,15 @@ class Rounds:
             near = epsilon + move + math.copysign(1e-10 * epsilon, move)
             epsilon = near if low < near < high else (low + high) / 2
         return high
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """The same where numbers of rounds that are put together are rounded down."""
+        high = self.epsilon(delta)
+        _, numbers, _ = participation(self.rate, self.rounds, delta * 2.0**-30)
+        stride = numbers[1] - numbers[0] if numbers.size > 2 else 1.0
+        # A round less moves μ², and ε with it, by less than its share of the smallest number.
+        share = (stride - 1) / max(float(numbers[0]), 1.0)
+        return high * max(1 - 1e-8 - 2 * share, 0.0), high
 
     def _slope(self, epsilon: float, tail: float) -> float:
         """−dδ/dε, about."""

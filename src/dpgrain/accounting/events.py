@@ -680,6 +680,8 @@ class ApproximateDP(Event):
             last = math.exp(min((steps - 1) * epsilon, 700))
             grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon)
         leak = min(self.count * self.guaranteed_delta * grown, 1.0)
+        if (steps - 1) * epsilon > 700:
+            leak = 1.0
         return Loss(pure=pure, leak=leak, rho=rho)
 
 

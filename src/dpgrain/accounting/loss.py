@@ -16,6 +16,8 @@ from dpgrain.accounting.zcdp import renyi_delta, renyi_epsilon, zcdp_delta, zcdp
 
 # How many bounds on one composition are kept at most.
 _ALTERNATIVES = 36
+# The orders at which parts are added where none are given.
+_ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 # What the rounding of a closed form may amount to, relative.
 _ROUNDING = 1e-9
 
@@ -111,8 +113,12 @@ class Loss:
             return 0.0, 0.0
         upper, best = self._best(delta)
         rest = delta - best.leak
-        if not best.pairs or math.isinf(upper) or best._closed is not None:
+        if math.isinf(upper) or not best._direct:
+            return 0.0, upper
+        if not best.pairs:
             return upper * (1 - _ROUNDING), upper
+        if best._closed is not None:
+            return min(best._closed.bounds(rest)[0], upper), upper
         return min(best._composed().epsilon(rest, upper=False), upper), upper
 
     def _best(self, delta: float) -> tuple[float, Loss]:
@@ -131,17 +137,19 @@ class Loss:
 
     def _hopeless(self, rest: float, known: float) -> bool:
         """Whether even a quick bound, which is seldom twice the answer, is far above a known one."""
-        numeric = bool(self.pairs) and self._closed is None and not self.renyi
+        numeric = bool(self.pairs) and self._closed is None and self._direct
         return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 
     def tradeoff(self, alphas: FloatArray) -> FloatArray:
         """(n,) the least error of the second kind at each error of the first kind: a lower bound."""
+        if math.isinf(self.mu):
+            return np.zeros_like(alphas)
         if self == Loss(mu=self.mu):
             # Φ(Φ⁻¹(1−α) − μ), rounded down.
             exact: FloatArray = np.clip(ndtr(-ndtri(alphas) - self.mu) * (1 - _ROUNDING), 0, 1)
             return exact
         largest = self.epsilon(1e-9)
-        grid = np.linspace(0.0, largest if math.isfinite(largest) else 0.0, 60)
+        grid = np.linspace(0.0, min(largest, 700.0) if math.isfinite(largest) else 0.0, 60)
         deltas = np.array([self.delta(float(x)) for x in grid])
         room = 1 - deltas[:, None]
         steep, flat = (
@@ -156,50 +164,67 @@ class Loss:
         return min(loss._renyi(order) for loss in self._alternatives)
 
     def _renyi(self, order: float) -> float:
-        if self.leak > 0:
-            return math.inf
+        return math.inf if self.leak + self._infinite > 0 else self._finite_renyi(order)
+
+    def _finite_renyi(self, order: float) -> float:
+        """The divergence of all but what is given away."""
         known = _at(self.renyi, order) + order * self.mu * self.mu / 2
         known += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
-            moment = max(
-                pair.look().log_moment(order - 1), pair.swapped.look().log_moment(order - 1)
-            )
+            moment = max(pair.log_moment(order - 1), pair.swapped.log_moment(order - 1))
             known += count * moment / (order - 1)
         return known
+
+    @property
+    def _infinite(self) -> float:
+        """The mass that pairs have at infinite loss."""
+        return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
 
     # ------------------------------------------------------------ one alternative, without its leak
 
     def _delta(self, epsilon: float) -> float:
-        if self.renyi:
-            delta = renyi_delta(epsilon, self._orders)
-        elif self._closed is not None:
-            delta = self._closed.delta(epsilon)
-        elif self.pairs:
-            delta = self._composed().delta(epsilon)
-        else:
-            delta = self._direct_delta(epsilon)
+        if self._closed is not None:
+            return min(self._closed.delta(epsilon) + self.leak, 1.0)
+        deltas = [1.0]
+        if self._direct:
+            composed = self._composed().delta if self.pairs else self._direct_delta
+            deltas.append(composed(epsilon))
         if self._concentrates:
-            delta = min(delta, zcdp_delta(epsilon, self._zcdp))
-        return min(delta + self.leak, 1.0)
+            deltas.append(zcdp_delta(epsilon, self._zcdp))
+        elif self._by_renyi:
+            deltas.append(renyi_delta(epsilon, self._orders) + self._infinite)
+        return min(min(deltas) + self.leak, 1.0)
 
     def _epsilon(self, rest: float) -> float:
-        if rest < 0 or self.mu == math.inf or (self.pairs and self.pure == math.inf):
+        if rest < 0 or self.mu == math.inf:
             return math.inf
-        if self.renyi:
-            epsilon = renyi_epsilon(rest, self._orders)
-        elif self._closed is not None:
-            epsilon = self._closed.epsilon(rest)
-        elif self.pairs:
-            epsilon = self._composed().epsilon(rest)
-        else:
-            epsilon = self._direct_epsilon(rest)
-        return min(epsilon, zcdp_epsilon(rest, self._zcdp)) if self._concentrates else epsilon
+        if self._closed is not None:
+            return self._closed.epsilon(rest)
+        epsilons = [math.inf]
+        if self._direct:
+            composed = self._composed().epsilon if self.pairs else self._direct_epsilon
+            epsilons.append(composed(rest))
+        if self._concentrates:
+            epsilons.append(zcdp_epsilon(rest, self._zcdp))
+        elif self._by_renyi:
+            epsilons.append(renyi_epsilon(rest - self._infinite, self._orders))
+        return min(epsilons)
+
+    @property
+    def _direct(self) -> bool:
+        """Whether all parts are known by a dominating pair."""
+        return not self.renyi and self.pure < math.inf
+
+    @property
+    def _by_renyi(self) -> bool:
+        """Whether Rényi divergences say what pairs do not."""
+        return bool(self.renyi) or (bool(self.pairs) and self.rho < self.pure * self.pure / 2)
 
     @property
     def _orders(self) -> tuple[tuple[float, float], ...]:
         """The Rényi divergences of all parts together."""
-        whole = replace(self, leak=0.0)
-        return tuple((order, whole._renyi(order)) for order, _ in self.renyi)
+        orders = [order for order, _ in self.renyi] or _ORDERS
+        return tuple((order, self._finite_renyi(order)) for order in orders)
 
     @property
     def _closed(self) -> Invertible | None:

@@ -17,12 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
-from scipy.special import gammaln, ndtr
+from scipy.special import gammaln, log_ndtr, ndtr
 
 from dpgrain.accounting.curves import Invertible, Rounds
 
@@ -34,6 +34,8 @@ _FAR = 38.4
 _ROUNDING = 16 * 2.0**-53
 # The largest loss whose odds are computed.
 _ODDS = 690.0
+# The distance of places, in standard deviations, for moments, and the most of them.
+_SPACING, _MOST = 0.04, 1 << 18
 # Points from which the place of a loss is first guessed, and with which a law is first looked at.
 _TABLE = 2048
 
@@ -121,6 +123,9 @@ class Losses:
 class Pair(ABC):
     """Two laws (P, Q) that dominate every pair of neighbours' outputs."""
 
+    # Whether P has mass where Q has none.
+    leaks: ClassVar[bool] = False
+
     @property
     def swapped(self) -> Pair:
         """The pair (Q, P); itself where the two are mirror images."""
@@ -140,6 +145,10 @@ class Pair(ABC):
     @abstractmethod
     def look(self) -> Law:
         """The law of the loss from above, in a few thousand points where they matter."""
+
+    def log_moment(self, theta: float) -> float:
+        """ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
+        return self.look().log_moment(theta)
 
     def tuned(self, rough: Callable[[Pair], float]) -> Pair:  # noqa: ARG002
         """The best of the family that it stands for, by a rough bound; itself if there is none."""
@@ -189,6 +198,36 @@ class Mixtures(Pair):
     def _beyond(self, place: float) -> float:
         """The mass of P to the right of a place, rounded up."""
         return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + _ROUNDING)
+
+    def log_moment(self, theta: float) -> float:
+        # Tilted by e^{θ·loss} the law lies further to the right than it is looked at.
+        apart = max(m for _, m in self.p) - min(m for _, m in self.q)
+        low, high = self._ends(0.0, 0.0)
+        high += theta * apart
+        points = math.ceil((high - low) / _SPACING)
+        if points > _MOST:
+            return math.inf
+        places = np.linspace(low, high, points)
+        ends = np.maximum.accumulate(self.loss(places)[0])
+        places[0] = -np.inf
+        p, q = _log_masses(self.p, places), _log_masses(self.q, places)
+        left, right = ends[:-1], ends[1:]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # As for the grid: the share that goes to the right keeps the masses under P and under Q.
+            share = -np.expm1(left + q - p) / -np.expm1(left - right) * (1 + 1e-9)
+            share = np.clip(np.where(np.isnan(share), 1.0, share), 0.0, 1.0)
+            inside = p + np.logaddexp(
+                np.log1p(-share) + theta * left, np.log(share) + theta * right
+            )
+        # Beyond the last place x the loss grows at most like apart·x.
+        rest = [
+            math.log(w)
+            + theta * (float(ends[-1]) - apart * (high - m - theta * apart / 2))
+            + float(log_ndtr(m + theta * apart - high))
+            for w, m in self.p
+            if w > 0
+        ]
+        return float(np.logaddexp.reduce([*inside, *rest])) + 1e-12
 
     def loss(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(n,) the loss at places x, and its derivative."""
@@ -243,8 +282,8 @@ class Mixtures(Pair):
             (p, p_error), (q, q_error) = _masses(self.p, places), _masses(self.q, places)
             ends = step * np.arange(bottom, top + 1)
             mass = _spread(ends, p, p_error, q, q_error)
-            # The smallest losses are raised to the end of the grid, apart from those within it.
-            mass[0] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + _ROUNDING)
+            # The smallest losses are raised to a point above them, apart from those within the grid.
+            mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + _ROUNDING)
             return Losses(step, bottom, mass, self._beyond(high), slip)
         # Larger losses, whose odds are beyond double precision, count as those.
         top = min(top, math.floor(_ODDS / step))
@@ -278,6 +317,10 @@ class Mixed(Pair):
         infinite = sum(w * x.infinite for w, x in zip(self.weights, laws, strict=True))
         return Law(values[order], mass[order], infinite).thinned(_TABLE)
 
+    def log_moment(self, theta: float) -> float:
+        moments = [pair.log_moment(theta) for pair in self.pairs]
+        return float(np.logaddexp.reduce(np.log(self.weights) + moments))
+
     @property
     def swapped(self) -> Pair:
         swapped = tuple(pair.swapped for pair in self.pairs)
@@ -300,7 +343,7 @@ def _look(pair: Mixtures) -> Law:
     places = np.linspace(low, high, _TABLE)
     ends = pair.loss(places)[0]
     ends = np.maximum.accumulate(ends)
-    places[0], places[-1] = -np.inf, np.inf
+    places[0] = -np.inf
     (p, p_error), (q, q_error) = _masses(pair.p, places), _masses(pair.q, places)
     return Law(ends, _spread(ends, p, p_error, q, q_error), pair._beyond(high))
 
@@ -330,12 +373,18 @@ class Response(Pair):
 
     def look(self) -> Law:
         """Two losses."""
-        odd = 1 / (1 + math.exp(self.epsilon))
+        odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
         return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
         """The two losses, moved onto the grid."""
-        return _regrid(self.look(), step, tail, upper=upper)
+        if not upper:
+            place = math.floor(self.epsilon / step)
+            mass = np.zeros(2 * place + 1)
+            mass[0] = math.exp(-place * step) / (1 + math.exp(-place * step))
+            mass[-1] += 1 - mass[0]
+            return Losses(step, -place, mass)
+        return _regrid(self.look(), step, tail)
 
 
 @dataclass(frozen=True)
@@ -363,6 +412,9 @@ class Revealed(Pair):
         """The mixture's."""
         return self._mixed.losses(step, tail, floor, upper=upper)
 
+    def log_moment(self, theta: float) -> float:
+        return self._mixed.log_moment(theta)
+
     def curve(self, count: int, mu: float) -> Invertible:
         """Gaussian curves, weighted by the number of rounds that a person takes part in."""
         return Rounds(self.rate, count, self.shift, mu)
@@ -377,14 +429,17 @@ class FromCurve(Pair):
     """
 
     known: Invertible
+    leaks: ClassVar[bool] = True
 
     def look(self) -> Law:
         """The chord of the curve at a few hundred points."""
         return _curve_look(self)
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
-        """The chord of the curve, moved onto the grid."""
-        return _regrid(self.look(), step, tail, upper=upper)
+        """The chord of the curve, moved onto the grid; from below nothing, which is no more."""
+        if not upper:
+            return Losses(step, 0, np.ones(1))
+        return _regrid(self.look(), step, tail)
 
     def curve(self, count: int, mu: float) -> Invertible | None:
         """The curve itself, if nothing is added."""
@@ -395,7 +450,7 @@ class FromCurve(Pair):
 def _curve_look(pair: FromCurve) -> Law:
     """The chord on a grid that becomes coarser away from 0, as far as δ matters."""
     curve, high = pair.known, 1e-3
-    while curve.delta(high) > 1e-25 and high < 1e4:
+    while curve.delta(high) > 1e-25 and high < _ODDS / 2:
         high *= 2
     positive = np.concatenate([[0.0], np.geomspace(high * 1e-5, high, 600)])
     mass, infinite = _curve_masses(curve, positive)
@@ -477,6 +532,9 @@ class Gram(Pair):
     def look(self) -> Law:
         """A coarse mixture's."""
         return _gram_look(self)
+
+    def log_moment(self, theta: float) -> float:
+        return self._parts(1.0, 1e-25, 1e-15, upper=True).log_moment(theta)
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
         """A fine mixture's."""
@@ -593,6 +651,25 @@ def _log_ratio(
     return logs, slope / total
 
 
+def _log_masses(mixture: tuple[tuple[float, float], ...], places: FloatArray) -> FloatArray:
+    """(n,) ln of the mass between neighbouring places, also where that underflows."""
+    logs: FloatArray = np.full(places.size - 1, -np.inf)
+    for weight, mean in mixture:
+        if weight == 0:
+            continue
+        left, right = places[:-1] - mean, places[1:] - mean
+        # Of two tails on the same side the nearer is the larger.
+        turned = left > 0
+        near = np.where(turned, -left, right)
+        far = np.where(turned, -right, left)
+        larger, smaller = log_ndtr(near), log_ndtr(far)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.logaddexp(
+                logs, math.log(weight) + larger + np.log(-np.expm1(smaller - larger))
+            )
+    return logs
+
+
 def _masses(
     mixture: tuple[tuple[float, float], ...], places: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -631,16 +708,13 @@ def _spread(
     return mass
 
 
-def _regrid(law: Law, step: float, tail: float, *, upper: bool) -> Losses:
-    """A law moved onto a grid: spread onto both neighbours, or downwards."""
-    law = law.cut(tail) if upper else law
+def _regrid(law: Law, step: float, tail: float) -> Losses:
+    """A law moved onto a grid: every mass is spread onto both neighbours."""
+    law = law.cut(tail)
     place = np.floor(law.values / step)
     low = int(place[0])
     index = (place - low).astype(np.int64)
     mass = np.zeros(int(index[-1]) + 2)
-    if not upper:
-        np.add.at(mass, index, law.mass)
-        return Losses(step, low, mass)
     right = np.clip(np.expm1(place * step - law.values) / math.expm1(-step), 0.0, 1.0)
     np.add.at(mass, index, (1 - right) * law.mass)
     np.add.at(mass, index + 1, right * law.mass)

@@ -70,6 +70,8 @@ def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> flo
 
     def one_way(way: Counted) -> float:
         found = _at_delta(way, delta)
+        if math.isinf(found.epsilon):
+            return math.inf if upper else 0.0
         answer = found.epsilon if upper else 0.0
         for _ in range(_LOOKS):
             next_ = _Sum.of(way, found, upper).epsilon(delta)
@@ -137,6 +139,11 @@ def _looks(pairs: Counted, log_delta: float) -> list[tuple[Law, int]]:
     return [(pair.look().cut(tail), count) for pair, count in pairs]
 
 
+def _infinite(laws: Sequence[tuple[Law, int]]) -> float:
+    """The mass at infinite loss, rounded up."""
+    return sum(count * law.infinite for law, count in laws) * (1 + 1e-12)
+
+
 def _tail(pairs: Counted, log_delta: float) -> float:
     """The mass of each part that may count as infinite loss."""
     total = sum(count for _, count in pairs)
@@ -153,9 +160,8 @@ def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
             return _log_moment(laws, theta) - theta * epsilon + _conversion(theta)
 
         theta = _smallest(log_delta)
-        cut = math.exp(max(known + _TAIL, -700.0))
-        before, known = known, math.log(math.exp(max(log_delta(theta), -700.0)) + 2 * cut)
-        known = min(known, 0.0)
+        before = known
+        known = min(math.log(math.exp(max(log_delta(theta), -700.0)) + _infinite(laws)), 0.0)
         # The rarest losses have the largest moments: once a bound shows that they do not matter, the
         # next bound, without them, is smaller.
         if before > -math.inf and known > before - 1:
@@ -166,14 +172,15 @@ def _at_delta(pairs: Counted, delta: float) -> _Saddle:
     """The saddle point for ε(δ)."""
     log_delta = math.log(delta)
     laws = _looks(pairs, log_delta)
+    rest = delta - _infinite(laws)
+    if rest <= 0:
+        return _Saddle(1.0, math.inf, log_delta, 0.0)
 
     def epsilon(theta: float) -> float:
-        return (_log_moment(laws, theta) + _conversion(theta) - log_delta) / theta
+        return (_log_moment(laws, theta) + _conversion(theta) - math.log(rest)) / theta
 
     theta = _smallest(epsilon)
-    # What counts as infinite takes a little of δ.
-    rough = epsilon(theta) + 2 * math.exp(_TAIL) / theta
-    return _Saddle(theta, max(rough, 0.0), log_delta, _deviation(laws, theta))
+    return _Saddle(theta, max(epsilon(theta), 0.0), log_delta, _deviation(laws, theta))
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +279,8 @@ class _Sum:
         first, second, error = self._beyond
         first = first + (error if self.upper else -error)
         # The wanted sum at each point.
-        wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
+        with np.errstate(over="ignore"):
+            wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
         above = np.flatnonzero(first - second > wanted)
         if not self.upper:
             # Below this, what wraps around might count.

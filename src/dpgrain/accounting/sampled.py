@@ -121,10 +121,11 @@ class SampledGaussian(Event):
             return revealed
         changed = min(changed, held)
         apart = self.blocks == "disjoint"
-        # Norms of the sums of those that change and of those that do not, and of all.
+        # Of k blocks that are zeroed some may be empty, so that up to M − 1 others stay.
+        staying = held - (changed if exchanged else 1)
+        # Norms of the sums of those that change and of those that stay, and of all.
         size, rest, whole = (
-            (math.sqrt(blocks) if apart else blocks) / noise
-            for blocks in (changed, held - changed, held)
+            (math.sqrt(blocks) if apart else blocks) / noise for blocks in (changed, staying, held)
         )
         if rest == 0:
             return Loss(pairs=((drawn(rate, size, -size if exchanged else 0.0), rounds),))
@@ -134,7 +135,8 @@ class SampledGaussian(Event):
         if exchanged:
             gram = Gram(rate, ((rest, size, -size),))
         else:
-            gram = Gram(rate, ((rest + size / 2, size / 2, -size / 2), (rest, size, 0.0)))
+            middle = (held - 0.5) / noise
+            gram = Gram(rate, ((middle, size / 2, -size / 2), (rest, size, 0.0)))
         user = drawn(rate, whole, -whole if exchanged else -rest)
         return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
 
