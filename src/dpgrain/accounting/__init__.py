@@ -1,5 +1,6 @@
 """Losses of privacy: what happened (events), what it costs (losses), how much noise it takes."""
 
+from dpgrain.accounting.binomial import Binomial, Poisson
 from dpgrain.accounting.calibrate import (
     Calibration,
     calibrate,
@@ -28,11 +29,15 @@ from dpgrain.accounting.events import (
 from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.sampled import Participation, SampledGaussian
+from dpgrain.accounting.select import SelectBest
+from dpgrain.accounting.threshold import AboveThreshold, SoftCore
 
 __all__ = [
     "RDP",
     "ZCDP",
+    "AboveThreshold",
     "ApproximateDP",
+    "Binomial",
     "BoundedRange",
     "Calibration",
     "Compose",
@@ -43,9 +48,12 @@ __all__ = [
     "Loss",
     "Parallel",
     "Participation",
+    "Poisson",
     "PureDP",
     "SampledGaussian",
+    "SelectBest",
     "Selection",
+    "SoftCore",
     "TruncatedGeometric",
     "calibrate",
     "calibrate_bounded_range",

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, overload
@@ -738,7 +739,9 @@ class Compose(Event):
 
     def cost(self, asked: Asked) -> Loss:
         # Of one unit, the same for all: each event's own would protect nobody.
-        return sum((event.cost(asked) for event in self.events), Loss())
+        # Like with like, in an order of their own: neither order nor grouping changes a digit.
+        times = Counter(event.cost(asked) for event in self.events)
+        return sum((loss * times[loss] for loss in sorted(times, key=repr)), Loss())
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,21 @@ class Loss:
         first, *rest = dict.fromkeys(sums)
         return replace(first, others=tuple(rest))
 
+    def __mul__(self, count: int) -> Loss:
+        """So many of the same: exactly their sum, but for rounding."""
+        first, *rest = (loss._times(count) for loss in self._alternatives)
+        return replace(first, others=tuple(rest))
+
+    def _times(self, count: int) -> Loss:
+        return Loss(
+            math.sqrt(count) * self.mu,
+            count * self.pure,
+            min(count * self.leak, 1.0),
+            count * self.rho,
+            tuple((pair, count * times) for pair, times in self.pairs),
+            tuple((order, count * value) for order, value in self.renyi),
+        )
+
     @property
     def _alternatives(self) -> tuple[Loss, ...]:
         return (replace(self, others=()), *self.others)

@@ -53,13 +53,15 @@ def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> flo
         upper: a bound from above.
     """
 
-    def one_way(way: Counted) -> float:
-        found = _at_epsilon(way, epsilon)
-        answer = _Sum.of(way, found, upper).delta(epsilon)
-        # The first look is a bound as well.
-        return min(answer, math.exp(found.log_delta)) if upper else answer
-
-    return min(max(one_way(way) for way in _both_ways(pairs)), 1.0)
+    answer = 0.0
+    found = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
+    for saddle, way in sorted(found, key=lambda one: -one[0].log_delta):
+        # The first look is a bound as well: a way that cannot be the larger one is not composed.
+        rough = math.exp(saddle.log_delta)
+        if rough > answer:
+            one = _Sum.of(way, saddle, upper).delta(epsilon)
+            answer = max(answer, min(one, rough) if upper else one)
+    return min(answer, 1.0)
 
 
 def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
@@ -68,25 +70,31 @@ def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> flo
     Infinite where no ε is enough.
     """
 
-    def one_way(way: Counted) -> float:
-        found = _at_delta(way, delta)
-        if math.isinf(found.epsilon):
-            return math.inf if upper else 0.0
-        answer = found.epsilon if upper else 0.0
-        for _ in range(_LOOKS):
-            next_ = _Sum.of(way, found, upper).epsilon(delta)
-            if next_ is not None:
-                answer = min(answer, next_) if upper else next_
-            if next_ is not None and next_ > 0.7 * found.epsilon:
-                break
-            # The first look was far off: a finer step, a window around a smaller ε.
-            nearer = 0.9 * found.epsilon if next_ is None else next_
-            found = _at_epsilon(way, nearer)
-        return answer
-
     if delta <= 0:
         return math.inf
-    return max(one_way(way) for way in _both_ways(pairs))
+    answer = 0.0
+    found = [(_at_delta(way, delta), way) for way in _both_ways(pairs)]
+    for saddle, way in sorted(found, key=lambda one: -one[0].epsilon):
+        if saddle.epsilon > answer:
+            answer = max(answer, _one_way(way, saddle, delta, upper=upper))
+    return answer
+
+
+def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> float:
+    """ε(δ) for one order of the neighbours."""
+    if math.isinf(saddle.epsilon):
+        return math.inf if upper else 0.0
+    answer = saddle.epsilon if upper else 0.0
+    for _ in range(_LOOKS):
+        next_ = _Sum.of(way, saddle, upper).epsilon(delta)
+        if next_ is not None:
+            answer = min(answer, next_) if upper else next_
+        if next_ is not None and next_ > 0.7 * saddle.epsilon:
+            break
+        # The first look was far off: a finer step, a window around a smaller ε.
+        nearer = 0.9 * saddle.epsilon if next_ is None else next_
+        saddle = _at_epsilon(way, nearer)
+    return answer
 
 
 def rough_delta(pairs: Counted, epsilon: float) -> float:
