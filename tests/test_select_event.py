@@ -1,0 +1,266 @@
+"""The best of several runs of a private candidate, against its exact law."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import gammaln, ndtr
+
+from dpgrain.accounting import (
+    ZCDP,
+    ApproximateDP,
+    Event,
+    Gaussian,
+    Laplace,
+    Loss,
+    PureDP,
+    SampledGaussian,
+)
+from dpgrain.accounting.select import SelectBest
+from dpgrain.errors import ParameterError
+from dpgrain.units import Element, Relation, User
+
+Array = NDArray[np.float64]
+EPSILONS = [0.0, 0.2, 0.5, 0.8, 1.2, 1.8, 2.5, 4.0]
+ROUNDING = 1e-9
+LAWS: dict[str, SelectBest] = {
+    "geometric": SelectBest(PureDP(1.0), 20.0),
+    "geometric-short": SelectBest(PureDP(1.0), 1.5),
+    "logarithmic": SelectBest(PureDP(1.0), 8.0, eta=0.0),
+    "negative": SelectBest(PureDP(1.0), 6.0, eta=-0.5),
+    "steady": SelectBest(PureDP(1.0), 12.0, eta=4.0),
+    "poisson": SelectBest(PureDP(1.0), 6.0, "poisson"),
+    "poisson-short": SelectBest(PureDP(1.0), 0.3, "poisson"),
+}
+
+
+def numbers(event: SelectBest) -> Array:
+    """P(so many runs), for 0, 1, 2, …, from the definition of the law."""
+    rate = event.gamma if event.stopping == "negative_binomial" else 0.5
+    k = np.arange(0, math.ceil(40 / rate + 20), dtype=np.float64)
+    law: Array
+    if event.stopping == "poisson":
+        law = np.exp(k * math.log(event.mean) - event.mean - gammaln(k + 1))
+        return law
+    eta, gamma = event.eta, event.gamma
+    logs = k * math.log1p(-gamma)
+    if eta == 0:
+        logs[1:] -= np.log(k[1:])
+    else:
+        steps = np.log(np.abs(k[:-1] + eta) / (k[:-1] + 1))
+        logs[1:] += np.cumsum(steps)
+    weights = np.exp(logs)
+    weights[0] = 0.0
+    law = weights / weights.sum()
+    return law
+
+
+def best_of(event: SelectBest, run: Array) -> Array:
+    """The law of the best result, results in increasing order; first: no run at all."""
+    law = numbers(event)
+    below = np.clip(np.append(0.0, np.cumsum(run)), 0.0, 1.0)
+    with np.errstate(under="ignore"):
+        chances = np.array([float(law @ x ** np.arange(law.size)) for x in below])
+    return np.append(law[0], np.diff(chances))
+
+
+def hockey_stick(p: Array, q: Array, epsilon: float) -> float:
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+def exceeds(event: SelectBest, p: Array, q: Array, claim: Callable[[float], float]) -> bool:
+    """Whether the best of runs with laws p, q is further apart than a claimed δ(ε)."""
+    one, two = best_of(event, p), best_of(event, q)
+    return any(
+        max(hockey_stick(one, two, x), hockey_stick(two, one, x)) > claim(x) + ROUNDING
+        for x in EPSILONS
+    )
+
+
+def with_events(name: str, events: Event | tuple[Event, ...]) -> SelectBest:
+    law = LAWS[name]
+    return SelectBest(events, law.mean, law.stopping, law.eta)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_the_mean_is_that_of_the_law(name: str) -> None:
+    event = LAWS[name]
+    law = numbers(event)
+    assert float(law @ np.arange(law.size)) == pytest.approx(event.mean, rel=1e-6)
+
+
+def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
+    """Pairs of laws of several results that are ε-DP, as far apart as that allows."""
+    found = []
+    for rare in (0.5, 0.1, 0.01, 1e-4):
+        for signs in itertools.product((-1, 0, 1), repeat=3):
+            # The last results are rare; the ratio of each is e^{±ε} or 1, of the first what is left.
+            p = np.array([0.0, rare / 3, rare / 9, rare])
+            q = p * np.exp(epsilon * np.array([0, *signs]))
+            p[0], q[0] = 1 - p.sum(), 1 - q.sum()
+            if min(p[0], q[0]) > 0 and abs(math.log(p[0] / q[0])) <= epsilon:
+                found.append((p, q))
+    return found
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+def test_no_pure_candidate_exceeds_the_claim(name: str, epsilon: float) -> None:
+    event = with_events(name, PureDP(epsilon))
+    for p, q in pure_pairs(epsilon):
+        assert not exceeds(event, p, q, event.delta)
+
+
+def test_two_values_are_answered_by_either() -> None:
+    # Randomised response, the better answer being either of both.
+    odds = 1 / (1 + math.exp(-0.7))
+    for name, swap in itertools.product(LAWS, (False, True)):
+        p = np.array([odds, 1 - odds])
+        p = p[::-1] if swap else p
+        event = with_events(name, PureDP(0.7))
+        assert not exceeds(event, p, p[::-1], event.delta)
+
+
+def test_three_epsilons_are_needed() -> None:
+    # A rare result of ratio e^ε, and rarer chances of a better one, of ratio e^{−ε}.
+    epsilon, rare = 0.5, 0.4
+    q = np.array([0.0, 1e-9, rare])
+    p = np.array([0.0, 1e-9 * math.exp(epsilon), rare * math.exp(-epsilon)])
+    p[0], q[0] = 1 - p.sum(), 1 - q.sum()
+    for eta in (0.0, 1.0, 2.0):
+        event = SelectBest(PureDP(epsilon), 1000.0, eta=eta)
+        scale = [best_of(event, x)[2] for x in (p, q)]
+        ratio = math.log(scale[0] / scale[1])
+        assert event.epsilon() >= ratio >= 0.97 * event.epsilon()
+        assert event.epsilon() == pytest.approx((2 + eta) * epsilon, rel=5e-3)
+        assert event.epsilon() <= (2 + eta) * epsilon
+
+
+def gaussian(mu: float, order: str, seed: int = 5) -> tuple[Array, Array]:
+    """N(0, 1) and N(mu, 1) in cells; results in the order of the loss, against it, or in any."""
+    ends = np.linspace(-6, 6 + mu, 301)
+    ends[0], ends[-1] = -np.inf, np.inf
+    p, q = np.diff(ndtr(ends)), np.diff(ndtr(ends - mu))
+    places = np.arange(p.size)
+    if order == "falling":
+        places = places[::-1]
+    if order == "any":
+        places = np.random.default_rng(seed).permutation(p.size)
+    return p[places], q[places]
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("order", ["rising", "falling", "any"])
+@pytest.mark.parametrize("mu", [0.1, 0.5])
+def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: float) -> None:
+    event = with_events(name, Gaussian(1 / mu))
+    p, q = gaussian(mu, order)
+    assert not exceeds(event, p, q, event.delta)
+    # Each of the bounds holds on its own.
+    for loss in event.loss()._alternatives:
+        assert not exceeds(event, p, q, loss.delta)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
+    # Everything is told with probability 0.001, the best or the worst result.
+    leak, odds = 1e-3, 1 / (1 + math.exp(-0.4))
+    event = with_events(name, ApproximateDP(0.4, leak))
+    for places in itertools.permutations(range(4)):
+        p = (1 - leak) * np.array([odds, 1 - odds, 0, 0]) + leak * np.array([0, 0, 1, 0])
+        q = (1 - leak) * np.array([1 - odds, odds, 0, 0]) + leak * np.array([0, 0, 0, 1])
+        chosen = list(places)
+        assert not exceeds(event, p[chosen], q[chosen], event.delta)
+
+
+def test_too_small_claims_are_seen() -> None:
+    # As if a run cost no more than one candidate, or than two.
+    event = SelectBest(PureDP(0.5), 20.0)
+    pairs = pure_pairs(0.5)
+    for epsilon in (0.5, 1.0):
+        assert any(exceeds(event, p, q, Loss(pure=epsilon).delta) for p, q in pairs)
+    # Without the number of runs before δ.
+    many = SelectBest(Gaussian(2.0), 20.0)
+    loss = many.loss()
+    p, q = gaussian(0.5, "rising")
+    single = Gaussian(2.0)
+    assert exceeds(many, p, q, single.delta)
+    assert not exceeds(many, p, q, loss.delta)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_the_candidate_is_asked_about_the_same_units(relation: Relation) -> None:
+    inner = Gaussian(8.0) + ZCDP(0.001, "element")
+    event = SelectBest((Gaussian(8.0), ZCDP(0.001, "element")), 10.0)
+    assert event.level == "element"
+    assert event.candidate == inner
+    for units in (1, 3):
+        one = inner.loss(units, relation)
+        renyi = min((1 - 1 / a) * one.renyi_at(a) + math.log(10) / a for a in (4.0, 8.0, 16.0))
+        largest = one.epsilon(1e-7) + 2 * renyi
+        assert one.epsilon(1e-6) < event.epsilon(1e-6, units=units, relation=relation) <= largest
+    assert event.epsilon(1e-6, unit=User()) == math.inf
+    whole = event.epsilon(1e-6, unit=User(max_elements=3), relation=relation)
+    assert whole >= event.epsilon(1e-6, units=3, relation=relation)
+    assert event.epsilon(1e-6, unit=Element()) == event.epsilon(1e-6)
+
+
+def test_sampled_candidates_are_covered() -> None:
+    run = SampledGaussian(2.0, 0.01, 200)
+    event = SelectBest(run, 10.0, eta=0.0)
+    alone = run.epsilon(1e-6)
+    assert 1.3 * alone < event.epsilon(1e-6) < 2 * alone
+
+
+def test_several_selections_add_up() -> None:
+    event = SelectBest(PureDP(0.1), 10.0)
+    both = event + event
+    assert both.epsilon(1e-6) <= 2 * event.epsilon()
+    mixed = SelectBest(
+        Gaussian(
+            8.0,
+        ),
+        10.0,
+    ) + Laplace(10.0)
+    assert mixed.epsilon(1e-6) > SelectBest(Gaussian(8.0), 10.0).epsilon(1e-6)
+
+
+def test_a_run_of_nothing_costs_nothing() -> None:
+    assert SelectBest(PureDP(0.0), 5.0).epsilon() == 0.0
+
+
+def test_the_law_is_named_by_its_parameter() -> None:
+    assert LAWS["geometric"].gamma == pytest.approx(1 / 20)
+    with pytest.raises(ParameterError, match="stopping"):
+        _ = LAWS["poisson"].gamma
+
+
+def test_events_are_written_and_read() -> None:
+    for event in (*LAWS.values(), SelectBest((Gaussian(2.0), PureDP(1.0)), 9.0, eta=0.5)):
+        assert Event.from_json(event.to_json()) == event
+
+
+def wrong(events: Sequence[Event] = (), **named: float | str) -> Callable[[], Event]:
+    given = {"mean": 5.0, **named}
+    return lambda: SelectBest(tuple(events) or (PureDP(1.0),), **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (wrong(mean=1.0), "mean"),
+        (wrong(mean=0.0, stopping="poisson"), "mean"),
+        (wrong(eta=-1.0), "eta"),
+        (wrong(stopping="fixed"), "stopping"),
+        (wrong(events=["model"]), "events"),  # type: ignore[list-item]
+    ],
+    ids=["one-run", "no-run", "eta", "fixed", "events"],
+)
+def test_wrong_parameters_are_named(make: Callable[[], Event], named: str) -> None:
+    with pytest.raises(ParameterError, match=named):
+        make()

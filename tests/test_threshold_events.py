@@ -1,0 +1,391 @@
+"""Choices by a noisy threshold and means of close users, against exact laws and a search.
+
+No bound is taken from the proofs: laws are summed, data sets and queries are searched, and what comes
+out is compared with what the events claim.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpgrain.accounting import Event, gaussian_delta
+from dpgrain.accounting.threshold import AboveThreshold, SoftCore
+from dpgrain.errors import ParameterError
+from dpgrain.units import Element, Record, Relation, User
+
+Array = NDArray[np.float64]
+EPSILONS = [0.0, 0.1, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0]
+ROUNDING = 1e-11
+# The values of the noise that are summed over.
+_REACH = 600
+_VALUES = np.arange(-_REACH, _REACH + 1)
+
+
+def geometric(scale: float) -> Array:
+    """P(k) ∝ e^{−|k|/scale} for k = −reach..reach."""
+    weights = np.exp(-np.abs(_VALUES) / scale)
+    law: Array = weights / weights.sum()
+    return law
+
+
+def reaches(scale: float, needed: NDArray[np.int64]) -> Array:
+    """P(ν ≥ needed)."""
+    tails = np.append(np.cumsum(geometric(scale)[::-1])[::-1], 0.0)
+    found: Array = tails[np.clip(needed + _REACH, 0, _VALUES.size)]
+    return found
+
+
+def first_pass(queries: Iterable[int], one: float, two: float, threshold: int = 0) -> Array:
+    """P(query t is the first with q + ν ≥ threshold + Z), t = 0, 1, …, and last: none."""
+    left = geometric(one)
+    law = []
+    for query in queries:
+        passes = reaches(two, threshold + _VALUES - query)
+        law.append(float(left @ passes))
+        left = left * (1 - passes)
+    return np.array([*law, float(left.sum())])
+
+
+def log_ratios(p: Array, q: Array) -> Array:
+    seen = (p > 1e-250) & (q > 1e-250)
+    found: Array = np.log(p[seen] / q[seen])
+    return found
+
+
+def hockey_stick(p: Array, q: Array, epsilon: float) -> float:
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+MOVES: dict[str, tuple[bool, Relation, tuple[int, ...]]] = {
+    "either-way": (False, "zero_out", (-1, 0, 1)),
+    "removed": (True, "zero_out", (-1, 0)),
+    "exchanged": (True, "replace", (-1, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize(
+    "scales", [(2.0, 4.0), (4.0, 2.0), (1.0, 1.5)], ids=["2-4", "4-2", "1-1.5"]
+)
+def test_no_short_run_exceeds_the_claim(name: str, scales: tuple[float, float]) -> None:
+    one_way, relation, moves = MOVES[name]
+    event = AboveThreshold(*scales, one_way=one_way)
+    loss = event.loss(relation=relation)
+    rng = np.random.default_rng(3)
+    for moved in itertools.product(moves, repeat=4):
+        queries = rng.integers(-9, 4, size=4)
+        p, q = (first_pass(x, *scales) for x in (queries, queries + np.array(moved)))
+        ratios = log_ratios(p, q)
+        assert np.abs(ratios).max() <= loss.pure + ROUNDING
+        # Of bounded range, and so concentrated.
+        for order in (1.5, 3.0, 20.0):
+            for one, two in ((p, q), (q, p)):
+                moment = float(np.sum(one**order * two ** (1 - order)))
+                assert math.log(moment) <= (order - 1) * order * loss.rho + ROUNDING
+
+
+def many_fail(query: int, last: int, one: float, two: float) -> float:
+    """P(a million equal queries fail, and the last one passes)."""
+    fails = 1 - reaches(two, _VALUES - query)
+    return float((geometric(one) * fails**1e6 * reaches(two, _VALUES - last)).sum())
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_many_queries_attain_the_claim(name: str) -> None:
+    one_way, relation, moves = MOVES[name]
+    event = AboveThreshold(6.0, 3.0, one_way=one_way)
+    # Nearly all of the threshold's noise that lets so many fail lies in its tail.
+    ratios = []
+    for many, last in itertools.product(moves, repeat=2):
+        law = many_fail(-30, -30, 6.0, 3.0)
+        ratios.append(law / many_fail(-30 + many, -30 + last, 6.0, 3.0))
+    largest = np.abs(np.log(ratios)).max()
+    claimed = event.epsilon(relation=relation)
+    assert 0.97 * claimed <= largest <= claimed + ROUNDING
+
+
+def test_a_run_costs_the_same_however_long_it_is() -> None:
+    # The exact δ at each ε of runs of very different lengths, under the claimed curve.
+    event = AboveThreshold(2.0, 4.0)
+    for length in (1, 30, 3000):
+        queries = np.full(length, -20)
+        p, q = first_pass(queries, 2.0, 4.0), first_pass(queries + 1, 2.0, 4.0)
+        for epsilon in EPSILONS:
+            worst = max(hockey_stick(p, q, epsilon), hockey_stick(q, p, epsilon))
+            assert worst <= event.delta(epsilon) + ROUNDING
+
+
+def test_laplace_noise_costs_the_same() -> None:
+    event = AboveThreshold(1.3, 2.1, sensitivity=0.7, noise="laplace")
+    z, step = np.linspace(-60, 60, 240_001, retstep=True)
+    density = np.exp(-np.abs(z) / 1.3) / 2.6
+
+    def fails(query: float) -> Array:
+        gap = z - query
+        tail = np.exp(-np.abs(gap) / 2.1) / 2
+        return np.where(gap > 0, 1 - tail, tail)
+
+    def first(query: float, last: float) -> float:
+        return float((density * fails(query) ** 1e6 * (1 - fails(last))).sum() * step)
+
+    ratio = math.log(first(-20.0, -18.6) / first(-19.3, -19.3))
+    assert 0.97 * event.epsilon() <= ratio <= event.epsilon() + 1e-6
+
+
+def test_units_move_the_queries() -> None:
+    event = AboveThreshold(2.0, 4.0, one_way=True)
+    assert event.epsilon(units=3) == pytest.approx(3 * 0.75)
+    assert event.epsilon(relation="replace") == pytest.approx(1.0)
+    # Inside a user data are exchanged for others, however many.
+    for unit in (Element(), Record()):
+        assert event.epsilon(units=4, unit=unit) == pytest.approx(1.0)
+    either = AboveThreshold(2.0, 4.0, relation="replace")
+    assert either.epsilon() == either.epsilon(relation="replace") == pytest.approx(1.0)
+    assert AboveThreshold(2.0, 4.0).epsilon(relation="replace") == pytest.approx(2.0)
+    elements = AboveThreshold(2.0, 4.0, one_way=True, level="element")
+    assert elements.epsilon(unit=User(max_elements=5)) == pytest.approx(5 * 0.75)
+    assert elements.epsilon(unit=User(5), relation="replace") == pytest.approx(5 * 1.0)
+    assert elements.epsilon(unit=Record()) == pytest.approx(1.0)
+    assert elements.epsilon(unit=User()) == math.inf
+
+
+def test_several_runs_are_as_many_events() -> None:
+    event = AboveThreshold(20.0, 40.0, one_way=True)
+    many = AboveThreshold(20.0, 40.0, one_way=True, count=50)
+    added = sum((event.loss() for _ in range(50)), type(event.loss())())
+    assert many.loss().pure == pytest.approx(added.pure)
+    assert many.loss().rho == pytest.approx(added.rho)
+    assert many.epsilon(1e-6) < 0.6 * many.epsilon()
+
+
+# ------------------------------------------------------------------------------------ close users
+
+
+def weigh(x: Array, event: SoftCore) -> tuple[int, Array]:
+    """h and the weights of n vectors, τ = 1; a row of NaN is a user without one."""
+    there = ~np.isnan(x[:, 0])
+    apart = np.linalg.norm(x[:, None] - x[None], axis=2)
+    near = (apart <= 2 + 1e-12).sum(axis=1) * there
+    ordered = np.sort(near)[::-1]
+    h = int((ordered >= np.arange(1, ordered.size + 1)).sum())
+    weights = np.clip(event.slope * (near - event.users / 2 - 1), 0.0, 1.0) * there
+    return h, weights
+
+
+def core_mean(x: Array, weights: Array) -> Array:
+    kept = weights > 0
+    found: Array = weights[kept] @ x[kept] / weights.sum()
+    return found
+
+
+def soft_core(users: int, core: int) -> SoftCore:
+    return SoftCore(1.0, users, core, 5, 2.0, 2.0)
+
+
+def largest_move(event: SoftCore, dimensions: int, removed: bool, seed: int) -> float:
+    """The largest move of the mean, where either h is at least H, that a random search finds."""
+    rng = np.random.default_rng(seed)
+    n = event.users
+
+    def moved(x: Array, other: Array) -> float:
+        y = x.copy()
+        y[-1] = other
+        (h, w), (h_other, w_other) = weigh(x, event), weigh(y, event)
+        assert abs(h - h_other) <= 1
+        assert not removed or h_other <= h
+        if max(h, h_other) < event.core:
+            return 0.0
+        return float(np.linalg.norm(core_mean(x, w) - core_mean(y, w_other)))
+
+    best = 0.0
+    for _ in range(12):
+        x = rng.uniform(-1, 1, size=(n, dimensions)) * rng.uniform(0.3, 1.6)
+        other = np.full(dimensions, np.nan) if removed else rng.uniform(-2, 2, size=dimensions)
+        found = moved(x, other)
+        for _ in range(400):
+            trial, goal = x.copy(), other.copy()
+            some = rng.integers(0, n, size=rng.integers(1, 4))
+            trial[some] += rng.normal(
+                scale=rng.choice([0.05, 0.3, 1.0]), size=(some.size, dimensions)
+            )
+            if not removed:
+                goal += rng.normal(scale=0.3, size=dimensions)
+            value = moved(trial, goal)
+            if value >= found:
+                x, other, found = trial, goal, value
+        best = max(best, found)
+    return best
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
+@pytest.mark.parametrize("size", [(10, 8), (14, 11), (20, 14)], ids=["10-8", "14-11", "20-14"])
+def test_no_neighbours_move_the_mean_by_more(size: tuple[int, int], removed: bool) -> None:
+    event = soft_core(*size)
+    found = max(largest_move(event, d, removed, seed) for d, seed in ((1, 1), (2, 2)))
+    assert found <= event.sensitivity + ROUNDING
+    # The search is no formality: as if one of H users had moved, which is what weights that change by
+    # 2 in l1, as printed, would come to, is not enough.
+    assert found > 4 / event.core
+
+
+def ring(users: int, radius: float) -> Array:
+    angle = 2 * math.pi * np.arange(users) / users
+    return radius * np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def test_one_user_may_move_everybody_on_the_ramp() -> None:
+    # Users on a circle see somewhat more than half of the others; the last one is seen by all, or none.
+    event = SoftCore(1.0, 300, 200, 5, 2.0, 2.0)
+    ramp = ring(299, 1.236)
+    middle, away = np.vstack([ramp, [[0.0, 0.0]]]), np.vstack([ramp, [[9.0, 9.0]]])
+    (_, w), (_, w_other) = weigh(middle, event), weigh(away, event)
+    assert 0 < w[0] < 1
+    assert np.abs(w - w_other)[:-1] == pytest.approx(event.slope)
+    # As printed weights rise from n/2 to 2n/3, and 2 is claimed for their distance.
+    near = [(np.linalg.norm(x[:, None] - x[None], axis=2) <= 2).sum(axis=1) for x in (middle, away)]
+    printed = [np.clip((f - 150) / 50, 0.0, 1.0) for f in near]
+    assert np.abs(printed[0] - printed[1]).sum() > 6
+    # The printed score, (1/n)Σ 1{‖x_i − x_j‖ ≤ τ}, is said to move by 1.
+    scores = [
+        (np.linalg.norm(x[:, None] - x[None], axis=2) <= 1).sum() / 300
+        for x in (0 * middle, 0 * away + np.vstack([0 * ramp, [[9.0, 9.0]]]))
+    ]
+    assert scores[0] - scores[1] == pytest.approx(2 - 2 / 300)
+
+
+@pytest.mark.parametrize("noise", ["geometric", "laplace"])
+@pytest.mark.parametrize("scales", [(2.0, 3.0), (3.0, 2.0), (4.0, 4.0)], ids=["2-3", "3-2", "4-4"])
+def test_the_tail_is_that_of_the_noise_drawn(noise: str, scales: tuple[float, float]) -> None:
+    for gap in (1, 7, 40):
+        event = SoftCore(1.0, 100, 80, gap, *scales, noise=noise)  # type: ignore[arg-type]
+        if noise == "geometric":
+            exact = float(geometric(scales[0]) @ reaches(scales[1], gap - _VALUES))
+        else:
+            z, step = np.linspace(-120, 160, 2_800_001, retstep=True)
+            tail = np.exp(-np.abs(gap - z) / scales[1]) / 2
+            passes = np.where(gap > z, tail, 1 - tail)
+            exact = float((np.exp(-np.abs(z) / scales[0]) * passes).sum() * step / (2 * scales[0]))
+        assert event.leak == pytest.approx(exact, rel=1e-7)
+        if noise == "geometric":
+            assert event.leak >= exact
+            assert event.leak > SoftCore(1.0, 100, 80, gap, *scales, noise="laplace").leak
+
+
+def stops(above: Sequence[int], event: SoftCore) -> Array:
+    """P(round t is the first that fails), and last: none does; h = H + above."""
+    levels = [event.core + x for x in above]
+    # h + ν ≥ θ − Z fails, as −h − ν ≥ 1 − θ + Z passes; the laws are symmetric.
+    return first_pass(
+        [-x for x in levels], event.threshold_scale, event.query_scale, 1 - int(event.threshold)
+    )
+
+
+def exact_delta(rounds: Sequence[tuple[int, int, float]], event: SoftCore, epsilon: float) -> float:
+    """δ(ε) of rounds (h − H, h' − H, move of the mean), both fixed; an infinite move tells all."""
+    p = stops([h for h, _, _ in rounds], event)
+    q = stops([h for _, h, _ in rounds], event)
+    total, squares = 0.0, 0.0
+    for t, (one, two) in enumerate(zip(p, q, strict=True)):
+        # t means were published.
+        if t > 0:
+            squares += rounds[t - 1][2] ** 2
+        if math.isinf(squares):
+            total += one
+            continue
+        mu = math.sqrt(squares) / event.noise_multiplier
+        gap = epsilon - math.log(one / two)
+        total += one * (max(-math.expm1(gap), 0.0) if mu == 0 else gaussian_delta(gap, mu))
+    return total
+
+
+RUN = SoftCore(0.5, 60, 48, 12, 3.0, 5.0, rounds=40)
+CASES: dict[str, Callable[[int, float], tuple[int, int, float]]] = {
+    "well-above": lambda t, far: (10, 9, far),
+    "at-the-threshold": lambda t, far: (int(RUN.gap), int(RUN.gap) - 1, far),
+    "at-the-core": lambda t, far: (0, -1, far),
+    "then-bad": lambda t, far: (12, 11, far) if t < 20 else (-1, -1, math.inf),
+    "at-once-bad": lambda t, far: (-1, -1, math.inf),
+    "up-and-down": lambda t, far: (9, 10, far) if t % 2 else (9, 8, far),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_run_exceeds_the_claim(name: str) -> None:
+    rounds = [CASES[name](t, RUN.sensitivity) for t in range(RUN.rounds)]
+    relation: Relation = "replace" if name == "up-and-down" else "zero_out"
+    for epsilon in EPSILONS:
+        claimed = RUN.delta(epsilon, relation=relation)
+        assert exact_delta(rounds, RUN, epsilon) <= claimed + ROUNDING
+        back = [(h_other, h, far) for h, h_other, far in rounds]
+        assert exact_delta(back, RUN, epsilon) <= claimed + ROUNDING
+
+
+def test_a_bad_round_is_what_the_tail_pays_for() -> None:
+    rounds = [CASES["at-once-bad"](t, RUN.sensitivity) for t in range(RUN.rounds)]
+    far = exact_delta(rounds, RUN, 30.0)
+    # No smaller tail would do; in particular not that of the other noise.
+    assert far == pytest.approx(RUN.leak, rel=1e-9)
+    assert RUN.delta(30.0) == pytest.approx(RUN.leak, rel=1e-6)
+    narrow = SoftCore(0.5, 60, 48, 12, 0.8, 1.0)
+    assert narrow.leak > 1.1 * SoftCore(0.5, 60, 48, 12, 0.8, 1.0, noise="laplace").leak
+
+
+def test_the_means_of_all_rounds_are_paid_for() -> None:
+    event = SoftCore(0.5, 60, 48, 120, 3.0, 5.0, rounds=40)
+    # So far above the threshold that all pass: what remains is one Gaussian.
+    rounds = [(400, 399, event.sensitivity)] * 40
+    exact = exact_delta(rounds, event, 6.0)
+    mu = math.sqrt(40) * event.sensitivity / 0.5
+    assert exact == pytest.approx(gaussian_delta(6.0, mu), rel=1e-3)
+    assert event.loss().mu == pytest.approx(mu)
+
+
+def test_two_users_are_two_steps() -> None:
+    # Without means that matter only the tests tell; h moves by two.
+    event = SoftCore(1e6, 60, 48, 60, 3.0, 5.0, rounds=30)
+    p, q = stops([61] * 30, event), stops([59] * 30, event)
+    for epsilon in (0.2, 0.5, 0.9, 1.1):
+        worst = max(hockey_stick(p, q, epsilon), hockey_stick(q, p, epsilon))
+        assert worst <= event.delta(epsilon, units=2) + ROUNDING
+        assert event.delta(epsilon, units=2) >= event.delta(epsilon)
+    assert event.epsilon(1e-3, units=2) > event.epsilon(1e-3)
+
+
+def test_elements_inside_a_user_are_an_exchange() -> None:
+    exchanged = RUN.epsilon(0.2, relation="replace")
+    assert RUN.epsilon(0.2) < exchanged
+    for unit in (Element(), Record()):
+        assert RUN.epsilon(0.2, units=3, unit=unit) == exchanged
+
+
+def test_events_are_written_and_read() -> None:
+    for event in (
+        AboveThreshold(1.5, 2.0, one_way=True),
+        AboveThreshold(1.0, 2.0, 0.5, noise="laplace"),
+        RUN,
+    ):
+        assert Event.from_json(event.to_json()) == event
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: AboveThreshold(0.0, 1.0), "threshold_scale"),
+        (lambda: AboveThreshold(1.0, 1.0, 0.5), "sensitivity"),
+        (lambda: AboveThreshold(1.0, 1.0, one_way=True, relation="replace"), "one_way"),
+        (lambda: AboveThreshold(1.0, 1.0, noise="normal"), "noise"),  # type: ignore[arg-type]
+        (lambda: SoftCore(1.0, 100, 52, 5, 1.0, 1.0), "core"),
+        (lambda: SoftCore(1.0, 100, 101, 5, 1.0, 1.0), "core"),
+        (lambda: SoftCore(1.0, 100, 80, 5.5, 1.0, 1.0), "gap"),
+    ],
+    ids=["scale", "fraction", "one-way", "noise", "small-core", "large-core", "gap"],
+)
+def test_wrong_parameters_are_named(make: Callable[[], Event], named: str) -> None:
+    with pytest.raises(ParameterError, match=named):
+        make()
