@@ -128,10 +128,10 @@ class Loss:
             return 0.0, 0.0
         upper, best = self._best(delta)
         rest = delta - best.leak
+        if not best.pairs and math.isfinite(upper):
+            return upper * (1 - _ROUNDING), upper
         if math.isinf(upper) or not best._direct:
             return 0.0, upper
-        if not best.pairs:
-            return upper * (1 - _ROUNDING), upper
         if best._closed is not None:
             return min(best._closed.bounds(rest)[0], upper), upper
         return min(best._composed().epsilon(rest, upper=False), upper), upper
