@@ -225,6 +225,9 @@ def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("dpgrain.accounting.binomial._EVERY", 20)
     found = Binomial(600, 0.5, 90, 1, 1.0000001e-3).ratio(90)
     assert exact - 1e-9 <= found <= 1.06 * exact
+    monkeypatch.setattr("dpgrain.accounting.binomial._shifts", lambda reach: [10, reach])
+    one = by_definition(binomial(600, 0.5), 10, 1e-3)
+    assert Binomial(600, 0.5, 90, 1, 1.0000002e-3).ratio(12) >= 9.9 * one
 
 
 def test_events_are_written_and_read() -> None:

@@ -154,6 +154,33 @@ def gaussian(mu: float, order: str, seed: int = 5) -> tuple[Array, Array]:
     return p[places], q[places]
 
 
+def renyi(p: Array, q: Array, order: float) -> float:
+    seen = (p > 1e-200) & (q > 1e-200)
+    exponents = order * np.log(p[seen]) + (1 - order) * np.log(q[seen])
+    return float(np.logaddexp.reduce(exponents) / (order - 1))
+
+
+def test_divergences_are_those_of_the_source() -> None:
+    mu, eta, event = 0.3, 0.5, SelectBest(Gaussian(1 / 0.3), 30.0, eta=0.5)
+    ((*_, values),) = [[loss.renyi] for loss in event.loss()._alternatives if loss.renyi]
+    fails = [
+        (value - alpha * mu**2 / 2 - math.log(30.0) / (alpha - 1)) / (1 + eta)
+        for alpha, value in values
+    ]
+    assert fails == pytest.approx([fails[0]] * len(fails), rel=1e-6)
+    printed = min((a - 1) * mu**2 / 2 - math.log(event.gamma) / a for a in np.linspace(1, 99, 999))
+    assert 0.3 * printed < fails[0] <= printed
+
+
+def test_the_curve_is_inverted() -> None:
+    for law in LAWS:
+        event = with_events(law, Gaussian(4.0))
+        for delta in (1e-2, 1e-5, 1e-9):
+            epsilon = event.epsilon(delta)
+            assert event.delta(epsilon) <= delta * (1 + 1e-6)
+            assert event.delta(0.98 * epsilon) > delta
+
+
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("order", ["rising", "falling", "any"])
 @pytest.mark.parametrize("mu", [0.1, 0.5])
@@ -162,8 +189,12 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
     p, q = gaussian(mu, order)
     assert not exceeds(event, p, q, event.delta)
     # Each of the bounds holds on its own.
+    best = [best_of(event, x) for x in (p, q)]
     for loss in event.loss()._alternatives:
         assert not exceeds(event, p, q, loss.delta)
+        for alpha, value in loss.renyi:
+            for one, two in (best, best[::-1]):
+                assert renyi(one, two, alpha) <= value + ROUNDING
 
 
 @pytest.mark.parametrize("name", LAWS)

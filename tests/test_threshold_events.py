@@ -108,6 +108,10 @@ def test_many_queries_attain_the_claim(name: str) -> None:
     largest = np.abs(np.log(ratios)).max()
     claimed = event.epsilon(relation=relation)
     assert 0.97 * claimed <= largest <= claimed + ROUNDING
+    # So is the range of the ratios, which says how much many runs cost.
+    spread = float(np.log(max(ratios) / min(ratios)))
+    claimed = math.sqrt(8 * event.loss(relation=relation).rho)
+    assert 0.97 * claimed <= spread <= claimed + ROUNDING
 
 
 def test_a_run_costs_the_same_however_long_it_is() -> None:
@@ -232,6 +236,13 @@ def test_no_neighbours_move_the_mean_by_more(size: tuple[int, int], removed: boo
     # The search is no formality: as if one of H users had moved, which is what weights that change by
     # 2 in l1, as printed, would come to, is not enough.
     assert found > 4 / event.core
+
+
+def test_the_move_in_numbers() -> None:
+    # κ = 1, so that H = 8 of 10 and two on the ramp come to 4(1 + 2)/8.
+    assert soft_core(10, 8).slope == 1.0
+    assert soft_core(10, 8).sensitivity == 1.5
+    assert soft_core(10, 10).sensitivity == 0.4
 
 
 def ring(users: int, radius: float) -> Array:

@@ -204,9 +204,6 @@ class _Shifted(ABC):
             ParameterError: if ``reach`` is out of range.
         """
         reach = _validate.integer(minimum=1, reach=reach)
-        # Shifts beyond the law's own width are told apart.
-        if reach > self._noise.last:
-            return math.inf
         return _largest_ratio(self._noise, reach, self.leak)
 
     def cost(self, asked: Asked) -> Loss:
