@@ -4,25 +4,9 @@ The papers' lower bounds are orders (user-level learning paper, Cor. 1 with App.
 classical arguments give numbers; both are about the worst data set of a given number of units, and both
 hold for every (ε, δ)-DP mechanism, whatever it computes.
 
-*Two points.* Two data sets j steps apart whose sums differ by j·Δ; outputs' total variation is at most
-(e^{jε} − 1 + 2δ_j)/(e^{jε} + 1) with δ_j = δ(e^{jε} − 1)/(e^ε − 1). As E₀‖M − s₀‖² + E₁‖M − s₁‖² is at
-least ½‖s₀ − s₁‖² times what the two laws share, some data set has rms error of
-(jΔ/2)·√(2(1 − δ_j)/(e^{jε} + 1)) or more.
-
-*Fingerprints* (after Bun, Ullman & Vadhan 2014 and Dwork et al. 2015). Let p be uniform on [−1, 1]^d,
-x_1, …, x_N in {±1}^d with mean p, and M with values in [−1, 1]^d; a² = E‖M − p‖².
-
-1. For one coordinate and g(p) = E[M|p], (1 − p²)g′(p) = E[M·Σ(x_i − p)|p]; by parts,
-   E[M·Σ(x_i − p)] = E[2pg] ≥ 1/3 − E(M − p)². So E⟨M − p, Σ(x_i − p)⟩ ≥ d/3 − a².
-2. Let Z = ⟨M − p, x_i − p⟩, and Z′ the same with M run on data in which x_i was drawn anew.
-   E Z′ = 0, E Z′² ≤ a² and |Z| ≤ 4d. If exchanging x_i is (ε′, δ′)-DP,
-   E Z ≤ e^{ε′}E Z′₊ − e^{−ε′}E Z′₋ + 8dδ′ ≤ sinh(ε′)·a + 8dδ′.
-3. So d/3 ≤ a² + N(sinh(ε′)·a + 8dδ′); a is at least the root, and the error around the *drawn*
-   mean at least a − √(2d/(3N)).
-
-Copying each x_i k times, with the other units at 0, makes of a mechanism for n ≥ kN units one for
-these: ε′ = k·ε (2k·ε where only ``zero_out`` is promised: out and in again), and the error of the sum
-is k·N times that of their mean, in clipping bounds divided by √d. The best N and k are searched for.
+*Two points*: data sets whose sums are far apart and whose outputs share mass. *Fingerprints*: a good
+mean of many coordinates gives away who is in it (after Bun, Ullman & Vadhan 2014, Dwork et al. 2015).
+Proofs: docs/theory.md, "How little error there can be".
 """
 
 from __future__ import annotations
@@ -63,7 +47,8 @@ def least_error(
         ParameterError: if a parameter is out of range.
 
     Formal guarantee: for every (ε, δ)-DP mechanism there is a data set of n vectors of l2 norm at
-    most 1 on which its rms error is at least this. Proofs: at the head of this module.
+    most 1 on which its rms error is at least this. Proofs: docs/theory.md, "How little error there
+    can be".
 
     >>> round(least_error(1.0, 1e-6, 10_000, relation="replace"), 3)
     0.977
