@@ -163,8 +163,10 @@ class Loss:
             # Φ(Φ⁻¹(1−α) − μ), rounded down.
             exact: FloatArray = np.clip(ndtr(-ndtri(alphas) - self.mu) * (1 - _ROUNDING), 0, 1)
             return exact
+        # Closed forms are quick.
+        points = 60 if self.pairs else 1000
         largest = self.epsilon(1e-9)
-        grid = np.linspace(0.0, min(largest, 700.0) if math.isfinite(largest) else 0.0, 60)
+        grid = np.linspace(0.0, min(largest, 700.0) if math.isfinite(largest) else 0.0, points)
         deltas = np.array([self.delta(float(x)) for x in grid])
         room = 1 - deltas[:, None]
         steep, flat = (

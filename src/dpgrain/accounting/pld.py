@@ -301,8 +301,10 @@ class _Sum:
         j = int(above[-1])
         if j == values.size - 1:  # pragma: no cover - the window reaches beyond the answer
             return math.inf if self.upper else 0.0
-        answer = float(values[j]) + math.log(max(first[j] - wanted[j], 0.0) / second[j])
-        answer = min(max(answer, float(values[j])), float(values[j + 1]))
+        answer = float(values[j + 1])
+        if second[j] > 0 and first[j] > wanted[j]:
+            inside = float(values[j]) + math.log(first[j] - wanted[j]) - math.log(second[j])
+            answer = min(max(inside, float(values[j])), answer)
         return max(answer + self.slip, 0.0)
 
 
