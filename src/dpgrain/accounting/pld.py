@@ -127,7 +127,7 @@ def _conversion(theta: float) -> float:
 
 def _smallest(value: Callable[[float], float]) -> float:
     """About where a function of θ > 0 is smallest: on a grid, then closer."""
-    grid = np.geomspace(1e-4, 1e6, 41)
+    grid = np.geomspace(1e-4, 1e10, 57)
     best = int(np.argmin([value(float(theta)) for theta in grid]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
     golden = (math.sqrt(5) - 1) / 2

@@ -153,8 +153,10 @@ class _Kept:
         return self.shift + self.run.epsilon(delta / self.scale)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Nothing is known from below."""
-        return 0.0, self.epsilon(delta)
+        """The same of what one run is known to cost at least."""
+        high = self.epsilon(delta)
+        low = self.shift + self.run.bounds(delta / self.scale)[0]
+        return (min(low, high) if high > self.shift else 0.0), high
 
 
 def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
