@@ -153,7 +153,7 @@ class _Kept:
         return self.shift + self.run.epsilon(delta / self.scale)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """The same of what one run is known to cost at least."""
+        """The same by the bounds of one run."""
         high = self.epsilon(delta)
         low = self.shift + self.run.bounds(delta / self.scale)[0]
         return (min(low, high) if high > self.shift else 0.0), high
