@@ -132,6 +132,12 @@ def _boundary(
         next_ = min(max(point * step if edge > point else point / step, low), high)
         next_ = float(round(next_)) if integer else next_
         at[next_] = excess(next_)
+        if edge == near and at[next_] < at[point] - 1e-3:
+            words = ("falls", "smallest") if rising else ("grows", "largest")
+            raise ParameterError(
+                f"epsilon {words[0]} with the parameter, from {point:g} to {next_:g}: use "
+                f"search={words[1]!r}."
+            )
         good, bad = (next_, bad) if at[next_] <= 0 else (good, next_)
         step *= 2
     for _ in range(200):

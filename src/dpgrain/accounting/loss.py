@@ -246,7 +246,7 @@ class Loss:
     @property
     def _closed(self) -> Invertible | None:
         """The closed form, where the only pair has one."""
-        if len(self.pairs) == 1 and self.pure == 0:
+        if len(self.pairs) == 1 and self.pure == 0 and not self.renyi:
             (pair, count), *_ = self.pairs
             return pair.curve(count, self.mu)
         return None

@@ -17,6 +17,8 @@ from scipy.signal import lfilter
 
 from dpgrain.accounting.pairs import Counted, FloatArray, Law, Losses
 
+# ln of the smallest δ that is computed closer than by a first look.
+_SMALLEST = -695.0
 # What discretisation may add to ε, relative.
 _ACCURACY = 1e-4
 # The longest law and the longest transform.
@@ -59,7 +61,8 @@ def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> flo
         # The first look is a bound as well: a way that cannot be the larger one is not composed.
         rough = math.exp(saddle.log_delta)
         if rough > answer:
-            one = _Sum.of(way, saddle, upper).delta(epsilon)
+            summed = _Sum.of(way, saddle, upper)
+            one = (1.0 if upper else 0.0) if summed is None else summed.delta(epsilon)
             answer = max(answer, min(one, rough) if upper else one)
     return min(answer, 1.0)
 
@@ -86,7 +89,10 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
         return math.inf if upper else 0.0
     answer = saddle.epsilon if upper else 0.0
     for _ in range(_LOOKS):
-        next_ = _Sum.of(way, saddle, upper).epsilon(delta)
+        summed = _Sum.of(way, saddle, upper)
+        if summed is None:
+            break
+        next_ = summed.epsilon(delta)
         if next_ is not None:
             answer = min(answer, next_) if upper else next_
         if next_ is not None and next_ > 0.7 * saddle.epsilon:
@@ -209,7 +215,10 @@ class _Sum:
     upper: bool
 
     @staticmethod
-    def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum:
+    def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum | None:
+        """None where the first look is all that there will be."""
+        if saddle.log_delta < _SMALLEST:
+            return None
         total = sum(count for _, count in pairs)
         step = _step(pairs, saddle, total)
         tail = _tail(pairs, saddle.log_delta)
@@ -220,6 +229,8 @@ class _Sum:
         theta = saddle.theta
         moment = _log_moment(laws, theta)
         low, least = _window(parts, laws, saddle, moment)
+        if least > 4 * _LONGEST:
+            return None
         size = next_fast_len(least, real=True)
         logs = []
         for (part, count), (law, _) in zip(parts, laws, strict=True):
