@@ -230,8 +230,8 @@ class Curve:
         console().print(table)
         if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
             console().print(
-                "No promise: nothing bounds it, or more than δ was spent on selecting unknown items; "
-                "ask at a larger --delta.",
+                "No promise: nothing bounds it, more than δ was spent on selecting unknown items, or "
+                "Gaussian noise was asked at δ = 0; ask at a larger --delta, such as 1e-6.",
                 highlight=False,
             )
 

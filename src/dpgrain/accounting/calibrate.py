@@ -103,11 +103,16 @@ def calibrate(
         return math.log(found / epsilon) if found > 0 else -math.inf
 
     best = _boundary(excess, low, high, rising=search == "largest", integer=integer)
+    if best is None and all(math.isinf(found) for found, _ in tried.values()):
+        raise ParameterError(
+            f"epsilon = {epsilon!r} is not reached by any parameter: nothing bounds what the unit "
+            "adds (give User a max_elements), or the event has a part that costs more already."
+        )
     if best is None:
         end = "low" if search == "largest" else "high"
         raise ParameterError(
             f"epsilon = {epsilon!r} is not reached by any parameter from {low!r} to {high!r}: "
-            f"change {end}, or allow a larger epsilon."
+            f"change {end}, allow a larger epsilon, or spend less on other parts of the event."
         )
     found, event = tried[best]
     return Calibration(event, int(best) if integer else best, found, epsilon - found)

@@ -258,7 +258,13 @@ class Event(ABC):
         return self.loss(units, relation, unit, max_elements).tradeoff(given)
 
     def __add__(self, other: Event) -> Compose:
+        if not isinstance(other, Event):
+            return NotImplemented
         return Compose(self.parts + other.parts)
+
+    def __radd__(self, other: object) -> Event:
+        # What `sum` begins with.
+        return self if other == 0 else NotImplemented
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain JSON values."""
