@@ -365,6 +365,7 @@ def test_given_away_probability_is_not_lost_between_parts() -> None:
     for besides in (Gaussian(10.0, Contribution("user")), ZCDP(0.01), RDP((8.0,), (0.1,))):
         whole = groups + besides
         assert whole.epsilon(0.9e-3) == math.inf
+        assert whole.delta(3.0) >= 1e-3
 
 
 def test_high_orders_of_a_sampled_gaussian_are_those_of_the_gaussian() -> None:

@@ -376,7 +376,7 @@ class Response(Pair):
         odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
         return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
         """The two losses, moved onto the grid."""
         if not upper:
             place = math.floor(self.epsilon / step)
@@ -384,7 +384,7 @@ class Response(Pair):
             mass[0] = math.exp(-place * step) / (1 + math.exp(-place * step))
             mass[-1] += 1 - mass[0]
             return Losses(step, -place, mass)
-        return _regrid(self.look(), step, tail)
+        return _regrid(self.look(), step, tail, floor)
 
 
 @dataclass(frozen=True)
@@ -435,11 +435,11 @@ class FromCurve(Pair):
         """The chord of the curve at a few hundred points."""
         return _curve_look(self)
 
-    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
         """The chord of the curve, moved onto the grid; from below nothing, which is no more."""
         if not upper:
             return Losses(step, 0, np.ones(1))
-        return _regrid(self.look(), step, tail)
+        return _regrid(self.look(), step, tail, floor)
 
     def curve(self, count: int, mu: float) -> Invertible | None:
         """The curve itself, if nothing is added."""
@@ -708,9 +708,14 @@ def _spread(
     return mass
 
 
-def _regrid(law: Law, step: float, tail: float) -> Losses:
+def _regrid(law: Law, step: float, tail: float, floor: float) -> Losses:
     """A law moved onto a grid: every mass is spread onto both neighbours."""
     law = law.cut(tail)
+    # The smallest losses, of next to no mass, are raised to the first that counts.
+    first = min(int(np.searchsorted(np.cumsum(law.mass), floor)), law.mass.size - 1)
+    kept = law.mass[first:].copy()
+    kept[0] += float(law.mass[:first].sum())
+    law = Law(law.values[first:], kept, law.infinite)
     place = np.floor(law.values / step)
     low = int(place[0])
     index = (place - low).astype(np.int64)
