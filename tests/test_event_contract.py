@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -54,6 +54,8 @@ EVENTS: dict[str, Event] = {
     "users": SampledGaussian(4.0, 0.1, 20, sampling="users"),
     "users-disjoint": SampledGaussian(2.0, 0.02, 50, sampling="users", blocks="disjoint"),
     "pairs-of-users": SampledGaussian(1.5, 0.02, 60, level="user"),
+    "pairs-kept": SampledGaussian(2.5, 0.02, 60, max_elements=3),
+    "users-kept": SampledGaussian(6.0, 0.1, 20, sampling="users", max_elements=3),
     "participation": Participation(6.0, 3),
     "participation-disjoint": Participation(6.0, 3, "disjoint"),
     "threshold": AboveThreshold(20.0, 40.0),
@@ -187,6 +189,7 @@ MORE: dict[str, tuple[Event, Event]] = {
         SampledGaussian(3.0, 0.05, 20, sampling="users"),
         SampledGaussian(3.0, 0.05, 21, sampling="users"),
     ),
+    "kept": (SampledGaussian(1.0, 0.05, 20), SampledGaussian(1.0, 0.05, 20, max_elements=5)),
     "passes": (Participation(3.0, 4), Participation(3.0, 5)),
     "part": (Gaussian(3.0), Gaussian(3.0) + SampledGaussian(2.0, 0.01, 5)),
     "groups": (Gaussian(3.0), Parallel((Gaussian(3.0), Gaussian(2.0)))),
@@ -323,7 +326,7 @@ def test_json_tells_all(event: Event) -> None:
 
 # A pure part beside one that concentrates: both are put into one divergence, which may cost more.
 _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
-_SAMPLED = {"pairs-disjoint", "users", "users-disjoint"}
+_SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
 
 @pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(ADDED, 2)))
@@ -374,3 +377,21 @@ def test_high_orders_of_a_sampled_gaussian_are_those_of_the_gaussian() -> None:
         for order in (2.0, 20.0, 200.0, 5000.0):
             least = order / (2 * noise**2) + order / (order - 1) * math.log(rate)
             assert SampledGaussian(noise, rate).loss().renyi_at(order) >= least
+
+
+@pytest.mark.parametrize("sampling", ["pairs", "users"])
+def test_a_kept_bound_costs_an_element_what_an_exchange_costs(
+    sampling: Literal["pairs", "users"],
+) -> None:
+    event = SampledGaussian(3.0, 0.05, 20, sampling=sampling, max_elements=4)
+    free = SampledGaussian(3.0, 0.05, 20, sampling=sampling)
+    for units in (1, 3, 9):
+        exchanged = free.epsilon(1e-6, units=min(units, 4), relation="replace", max_elements=4)
+        assert event.epsilon(1e-6, units=units) == exchanged
+    # A user who leaves admits nobody, and what is not kept cannot cost.
+    everything = event.epsilon(1e-6, unit=User())
+    assert everything == free.epsilon(1e-6, unit=User(max_elements=4))
+    assert event.epsilon(1e-6, unit=User(max_elements=9)) == everything
+    # A replaced record may empty one element and fill another.
+    record = event.epsilon(1e-6, unit=Record(), relation="replace")
+    assert record == event.epsilon(1e-6, units=2, relation="replace")

@@ -512,7 +512,7 @@ class Gram(Pair):
             return 0.0, 0.0, pair
         tried = {t: rough(replace(pair, t=t)) for t in (2.0**power for power in range(-4, 13, 2))}
         best = min(tried, key=tried.__getitem__)
-        for factor in (math.sqrt(2), 2**0.25):
+        for factor in (2.0, math.sqrt(2), 2**0.25):
             for t in (best / factor, best * factor):
                 tried[t] = rough(replace(pair, t=t))
             best = min(tried, key=tried.__getitem__)

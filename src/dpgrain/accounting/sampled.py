@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from dpgrain import _validate
@@ -32,6 +32,8 @@ class SampledGaussian(Event):
             disjoint coordinates.
         level: whose data one clipped block holds.
         count: how many such runs.
+        max_elements: the number of elements that a user keeps, where the run enforces it (the first
+            ones in a public order): an element that is emptied then admits another.
 
     Raises:
         ParameterError: if a value is out of range; for a sample of fixed size or without replacement,
@@ -55,6 +57,7 @@ class SampledGaussian(Event):
     blocks: Literal["shared", "disjoint"] = "shared"
     level: Level = "element"
     count: int = 1
+    max_elements: int | None = None
 
     def __post_init__(self) -> None:
         _validate.positive(noise_multiplier=self.noise_multiplier)
@@ -75,7 +78,7 @@ class SampledGaussian(Event):
     @property
     def contribution(self) -> Contribution:
         """How the blocks of one person enter the sum of a round in which all are drawn."""
-        return Contribution(self.level, self.blocks, "signed")
+        return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
     def cost(self, asked: Asked) -> Loss:
         moved, rounds = asked.move(self.contribution), self.rounds * self.count
@@ -83,7 +86,7 @@ class SampledGaussian(Event):
             return Loss(pure=math.inf)
         if self.sampling_rate == 1:
             return Loss(mu=math.sqrt(rounds) * moved / self.noise_multiplier)
-        changed, exchanged = _changed(asked, self.level)
+        changed, exchanged = self._changed(asked)
         if self.sampling == "users" and self.level != "user":
             if asked.level != "user":
                 return self._together(asked, changed, moved, rounds, exchanged=exchanged)
@@ -116,7 +119,7 @@ class SampledGaussian(Event):
         """So many blocks change of a user who is drawn with all blocks at once."""
         rate, noise = self.sampling_rate, self.noise_multiplier
         revealed = Loss(pairs=((Revealed(rate, moved / noise), rounds),))
-        held = _held(asked)
+        held = self._held(asked)
         if held is None or self.level != "element":
             return revealed
         changed = min(changed, held)
@@ -141,6 +144,32 @@ class SampledGaussian(Event):
         return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
 
 
+    def _changed(self, asked: Asked) -> tuple[int, bool]:
+        """How many blocks change, and whether they become others rather than nothing."""
+        exchanged = asked.relation == "replace"
+        held = self._held(asked)
+        if asked.level == "user" and self.level != "user":
+            assert held is not None  # noqa: S101 - without it the sum moves by any amount
+            return asked.units * held, exchanged
+        if asked.level == self.level:
+            if self.level != "element" or self.max_elements is None:
+                return asked.units, exchanged
+            # With M kept in a public order an element that is emptied admits another: its block becomes
+            # that one, in law, since each is drawn on its own.
+            return min(asked.units, self.max_elements), True
+        # Inside a block any change is an exchange; a replaced record may leave one element for another.
+        if self.level == "element":
+            changed = asked.units * (2 if exchanged else 1)
+            return changed if self.max_elements is None else min(changed, self.max_elements), True
+        return 1, True
+
+    def _held(self, asked: Asked) -> int | None:
+        """How many elements of the person enter the sum at most, as far as is known."""
+        stated = getattr(asked.unit, "max_elements", None)
+        known = (self.max_elements, asked.max_elements if stated is None else stated)
+        return min((m for m in known if m is not None), default=None)
+
+
 @dataclass(frozen=True)
 class Participation(Event):
     """Gaussian noise on clipped sums, each person taking part in a known number of rounds.
@@ -154,6 +183,7 @@ class Participation(Event):
         blocks: ``"shared"`` or ``"disjoint"``, as for :class:`SampledGaussian`.
         level: whose data one clipped block holds.
         count: how many such runs.
+        max_elements: the number of elements that a user keeps, where the run enforces it.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -170,34 +200,15 @@ class Participation(Event):
     blocks: Literal["shared", "disjoint"] = "shared"
     level: Level = "element"
     count: int = 1
+    max_elements: int | None = None
 
     def __post_init__(self) -> None:
         # The same checks; every round, with all people, is a sample with rate 1.
-        SampledGaussian(
-            self.noise_multiplier, 1.0, self.rounds, "users", self.blocks, self.level, self.count
-        )
+        self._everybody()
+
+    def _everybody(self) -> SampledGaussian:
+        values = {name.name: getattr(self, name.name) for name in fields(self)}
+        return SampledGaussian(sampling_rate=1.0, sampling="users", **values)
 
     def cost(self, asked: Asked) -> Loss:
-        everybody = SampledGaussian(self.noise_multiplier, 1.0, self.rounds * self.count)
-        return replace(everybody, blocks=self.blocks, level=self.level).cost(asked)
-
-
-def _changed(asked: Asked, level: Level) -> tuple[int, bool]:
-    """How many blocks change, and whether they become others rather than nothing."""
-    exchanged = asked.relation == "replace"
-    if asked.level == level:
-        return asked.units, exchanged
-    if asked.level == "user":
-        held = _held(asked)
-        assert held is not None  # noqa: S101 - without it the sum moves by any amount
-        return asked.units * held, exchanged
-    # Inside a block any change is an exchange; a replaced record may leave one element for another.
-    if level == "element":
-        return asked.units * (2 if exchanged else 1), True
-    return 1, True
-
-
-def _held(asked: Asked) -> int | None:
-    """How many elements the person is known to hold at most."""
-    stated = getattr(asked.unit, "max_elements", None)
-    return asked.max_elements if stated is None else stated
+        return self._everybody().cost(asked)
