@@ -1,0 +1,271 @@
+"""The clipped mean: blocks clipped, added up over a Poisson sample, plus Gaussian noise, divided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import SampledGaussian, calibrate
+from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray, clipped
+from dpgrain.errors import ParameterError
+from dpgrain.noise import Source, raised, rounded_gaussian
+from dpgrain.units import Element, Level, Relation, Unit, User
+
+# The grid of exact sums has this many steps to the clipping bound; squares of blocks fit in 2^53.
+_EXACT_STEPS = 2.0**24
+# Sums in floating point go to a grid with this many steps to the noise.
+_STEPS = 2.0**30
+# Where integers saturate: public, and far above what any roster adds up to.
+_LARGEST = 2.0**62
+# Entries of blocks that an exact sum holds at a time.
+_ENTRIES = 1 << 21
+
+
+@dataclass(frozen=True)
+class ClippedMean:
+    """The mean over users of what their blocks add up to, each block clipped, with Gaussian noise.
+
+    Args:
+        clip: the clipping bound ρ, l2 norm of one block's vector.
+        noise_multiplier: noise sd of the sum ÷ clip.
+        n_users: the public size of the roster.
+        rounds: how many means are published.
+        sampling_rate: the public probability q that a block, or a user, is in a round.
+        sampling: ``"pairs"``: each block (a cell of the roster × partition grid) is drawn on its own;
+            ``"users"``: users are drawn, with all their blocks.
+        blocks_per_user: the public k̄ that sums are divided by, besides q·n.
+        level: whose data a block is.
+        max_elements: the number of elements that the caller keeps of each user, if that is enforced.
+        exact: blocks are truncated to a grid and added as integers; otherwise sums are made in floating
+            point, whose rounding the guarantee leaves out. Noise has an exact law in both cases.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`event`, which is made of the numbers that the sampler uses. The divisor is
+    q·n·k̄, whatever is drawn and however many blocks there are. Source: element-level paper, Algorithm
+    1 and (15), with pairs drawn instead of users, whose amplification is false; docs/theory.md.
+
+    >>> from dpgrain.aggregators import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = ClippedMean(1.0, 2.0, n_users=1000, rounds=5)
+    >>> mean.start(SystemSource()).estimate(Vectors([[3.0, 4.0]])).shape
+    (2,)
+    >>> round(mean.event.epsilon(1e-6), 2)
+    5.55
+    """
+
+    clip: float
+    noise_multiplier: float
+    n_users: int
+    rounds: int
+    sampling_rate: float = 1.0
+    sampling: Literal["pairs", "users"] = "pairs"
+    blocks_per_user: float = 1.0
+    level: Level = "element"
+    max_elements: int | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        clip = _validate.positive(clip=self.clip)
+        if not 1e-100 <= clip <= 1e100:
+            raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}; rescale.")
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.positive(blocks_per_user=self.blocks_per_user)
+        if not 2.0**-10 <= _validate.positive(noise_multiplier=self.noise_multiplier) <= 2.0**30:
+            raise ParameterError(
+                "noise_multiplier must lie between 2^-10 and 2^30, not "
+                f"{self.noise_multiplier!r}: beyond that nothing is private, or nothing is left."
+            )
+        # The event checks the rest.
+        _ = self.event
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        clip: float = 1.0,
+        unit: Unit | None = None,
+        relation: Relation = "zero_out",
+        sampling_rate: float = 1.0,
+        sampling: Literal["pairs", "users"] = "pairs",
+        blocks_per_user: float = 1.0,
+        exact: bool = False,
+    ) -> ClippedMean:
+        """The clipped mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            clip: the clipping bound.
+            unit: what is protected: ``Element()`` (the default) and ``Record()``, each a block;
+                ``User()``, a block; ``User(max_elements=M)``, whose elements are blocks of which M are
+                kept.
+            relation: the neighbouring relation.
+            sampling_rate: as above.
+            sampling: as above.
+            blocks_per_user: as above.
+            exact: as above.
+
+        Raises:
+            ParameterError: if a value is out of range, or no noise keeps the promise.
+
+        >>> ClippedMean.calibrate(
+        ...     epsilon=1.0, delta=1e-6, n_users=1000, rounds=100, unit=User()
+        ... ).event.epsilon(1e-6) <= 1.0
+        True
+        """
+        unit = Element() if unit is None else unit
+        kept = unit.max_elements if isinstance(unit, User) else None
+        level: Level = "element" if kept is not None else unit.level
+
+        def event(noise: float) -> SampledGaussian:
+            return SampledGaussian(
+                noise, sampling_rate, rounds, sampling, "shared", level, max_elements=kept
+            )
+
+        found = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
+        return ClippedMean(
+            clip,
+            found.parameter,
+            n_users,
+            rounds,
+            sampling_rate,
+            sampling,
+            blocks_per_user,
+            level,
+            kept,
+            exact,
+        )
+
+    @property
+    def event(self) -> SampledGaussian:
+        """What all rounds together are to the accountant."""
+        return SampledGaussian(
+            self.noise_multiplier,
+            self.sampling_rate,
+            self.rounds,
+            self.sampling,
+            "shared",
+            self.level,
+            max_elements=self.max_elements,
+        )
+
+    @property
+    def divisor(self) -> float:
+        """What the noisy sum is divided by: q·n·k̄."""
+        return self.sampling_rate * self.n_users * self.blocks_per_user
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.noise_multiplier * self.clip / self.divisor
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
+        """Begin a run.
+
+        Args:
+            source: where draws and noise come from.
+            owners: (blocks,): whose data each block is, 0 to n−1; needed where users are drawn.
+
+        Raises:
+            ParameterError: if users are drawn and nothing says whose the blocks are.
+        """
+        if self.sampling == "users" and self.sampling_rate < 1 and owners is None:
+            raise ParameterError("owners must say whose data each block is where users are drawn.")
+        return ClippedRounds(self, source, owners)
+
+
+@dataclass
+class ClippedRounds:
+    """One run of a :class:`ClippedMean`.
+
+    Args:
+        mean: its public numbers.
+        source: where draws and noise come from.
+        owners: (blocks,): whose data each block is.
+    """
+
+    mean: ClippedMean
+    source: Source
+    owners: NDArray[Any] | None = None
+    _done: int = field(default=0, init=False)
+
+    def estimate(self, contributions: Contributions) -> FloatArray:
+        """The noisy mean of one round, (dimension,).
+
+        Raises:
+            ParameterError: if all rounds that were accounted for are over.
+        """
+        if self._done >= self.mean.rounds:
+            raise ParameterError(
+                f"rounds = {self.mean.rounds} are over: another one was not accounted for. "
+                "Calibrate for more rounds."
+            )
+        self._done += 1
+        drawn = self._draw(contributions.blocks)
+        noisy = (self._exact if self.mean.exact else self._rounded)(contributions, drawn)
+        return noisy / self.mean.divisor
+
+    def _draw(self, blocks: int) -> Drawn | None:
+        """The blocks of a round: each, or each user, with probability q, rounded down."""
+        rate = self.mean.sampling_rate
+        if rate == 1:
+            return None
+        owners = self.owners if self.mean.sampling == "users" else None
+        there = blocks if owners is None else int(owners.max(initial=-1)) + 1
+        below = np.uint64(math.floor(rate * 2.0**64))
+        chosen = self.source.words(there) < below
+        return np.flatnonzero(chosen if owners is None else chosen[owners])
+
+    def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
+        """The sum in floating point, on a grid that is fine against the noise, plus integer noise."""
+        mean, d = self.mean, contributions.dimension
+        step = 2.0 ** math.floor(math.log2(mean.noise_multiplier * mean.clip / _STEPS))
+        total = np.nan_to_num(contributions.clipped_sum(mean.clip, drawn), posinf=0.0, neginf=0.0)
+        steps = np.clip(np.rint(total / step), -_LARGEST, _LARGEST).astype(np.int64)
+        # Rounding moves each coordinate by half a step at most, on either side.
+        noisy = steps + self._noise(mean.clip / step + math.sqrt(d), d)
+        return noisy.astype(np.float64) * step
+
+    def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
+        """The sum of blocks that are truncated to a grid, in integers, plus integer noise."""
+        mean, d = self.mean, contributions.dimension
+        step = 2.0 ** math.floor(math.log2(mean.clip / _EXACT_STEPS))
+        which = np.arange(contributions.blocks) if drawn is None else drawn
+        total, most = np.zeros(d, dtype=np.int64), max(1, _ENTRIES // max(d, 1))
+        for first in range(0, len(which), most):
+            vectors = contributions.vectors(which[first : first + most]).astype(np.float64)
+            vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
+            total += _on_grid(clipped(vectors, mean.clip), mean.clip, step).sum(axis=0)
+        noisy = total + self._noise(mean.clip / step, d)
+        return noisy.astype(np.float64) * step
+
+    def _noise(self, sensitivity: float, d: int) -> NDArray[np.int64]:
+        """Integer noise for a sum that one block moves by so many steps."""
+        scale = raised(raised(self.mean.noise_multiplier * sensitivity))
+        return rounded_gaussian(scale, d, source=self.source)
+
+
+def _on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:
+    """Clipped vectors in whole steps, truncated toward zero, of norm at most ``clip/step``."""
+    largest = math.floor((clip / step) ** 2)
+    steps = np.trunc(vectors / step).astype(np.int64)
+    # Rounding may have left a norm a hair above the bound: such a vector gives up one step.
+    while True:
+        long = (steps * steps).sum(axis=1) > largest
+        if not long.any():
+            return steps
+        rows = np.flatnonzero(long)
+        columns = np.abs(steps[rows]).argmax(axis=1)
+        steps[rows, columns] -= np.sign(steps[rows, columns])

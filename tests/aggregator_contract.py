@@ -1,0 +1,141 @@
+"""What every private mean must keep to. A new mean inherits :class:`AggregatorContract`."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpgrain.accounting import Event
+from dpgrain.aggregators import Aggregator, Vectors
+from dpgrain.errors import ParameterError
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.units import Relation
+
+Array = NDArray[np.float64]
+BLOCKS, DIMENSION = 12, 3
+# Users of the roster; each holds two blocks.
+USERS = BLOCKS // 2
+OWNERS = np.arange(BLOCKS) // 2
+# Each assertion on noise fails by chance with probability of about 1e-7.
+SURE = 5.3
+
+
+class AggregatorContract:
+    """Tests of one private mean. Override what differs."""
+
+    #: The mean of small blocks is estimated without bias.
+    unbiased = True
+
+    def make(self, rounds: int = 3, **_: Any) -> Aggregator:
+        """A mean for USERS users with two blocks each."""
+        raise NotImplementedError
+
+    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+        """How far a published mean may move, with all randomness fixed, when one unit changes."""
+        raise NotImplementedError
+
+    def sd(self, mean: Aggregator) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        raise NotImplementedError
+
+    def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
+        """The vectors with one unit's data removed, or exchanged."""
+        other = vectors.copy()
+        other[unit] = 0.0 if to is None else to
+        return other
+
+    @property
+    def units(self) -> int:
+        return BLOCKS
+
+    def estimate(self, mean: Aggregator, vectors: Array, seed: int = 1) -> Array:
+        return mean.start(SeededSource(seed), OWNERS).estimate(Vectors(vectors))
+
+    def test_event_is_json(self) -> None:
+        event = self.make().event
+        assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+
+    def test_more_rounds_cost_more(self) -> None:
+        few, many = (self.make(rounds=rounds).event.epsilon(1e-6) for rounds in (2, 5))
+        assert 0 < few < many < math.inf
+
+    def test_refuses_rounds_beyond_those_accounted_for(self) -> None:
+        run = self.make(rounds=2).start(SystemSource(), OWNERS)
+        for _ in range(2):
+            run.estimate(Vectors(np.zeros((BLOCKS, DIMENSION))))
+        with pytest.raises(ParameterError, match="rounds = 2 are over"):
+            run.estimate(Vectors(np.zeros((BLOCKS, DIMENSION))))
+
+    def test_a_seed_repeats_and_the_system_does_not(self) -> None:
+        vectors = np.ones((BLOCKS, DIMENSION))
+        assert np.array_equal(
+            self.estimate(self.make(), vectors), self.estimate(self.make(), vectors)
+        )
+        drawn = [
+            self.make().start(SystemSource(), OWNERS).estimate(Vectors(vectors)) for _ in range(2)
+        ]
+        assert not np.array_equal(drawn[0], drawn[1])
+
+    def test_what_is_not_finite_counts_as_zero(self) -> None:
+        vectors = np.full((BLOCKS, DIMENSION), 0.1)
+        zeroed = self.changed(vectors, 0, None)
+        for bad in (np.nan, np.inf, -np.inf):
+            poisoned = vectors.copy()
+            poisoned[np.flatnonzero((vectors != zeroed).any(axis=1)), 1] = bad
+            found = self.estimate(self.make(), poisoned)
+            assert np.array_equal(found, self.estimate(self.make(), zeroed))
+
+    def test_nothing_is_published_as_noise(self) -> None:
+        found = self.estimate(self.make(), np.zeros((BLOCKS, DIMENSION)))
+        assert found.shape == (DIMENSION,)
+        assert np.isfinite(found).all()
+        assert (found != 0).all()
+
+    def test_noise_has_the_sd_it_claims(self) -> None:
+        mean, times = self.make(rounds=1), 1500
+        nothing = np.zeros((BLOCKS, DIMENSION))
+        drawn = np.array([self.estimate(mean, nothing, seed) for seed in range(times)])
+        ratio = float(np.sqrt(np.mean(drawn**2))) / self.sd(mean)
+        error = SURE / math.sqrt(2 * times * DIMENSION)
+        # Both ways: half of the noise, or a tenth more, would be seen.
+        assert 1 - error < ratio < 1 + error
+        assert error < 0.1
+
+    def test_mean_is_unbiased(self) -> None:
+        if not self.unbiased:
+            pytest.skip("this mean is not unbiased, and does not say so")
+        mean, times = self.make(rounds=1), 3000
+        vectors = np.random.default_rng(0).normal(size=(BLOCKS, DIMENSION)) * 0.1
+        found = np.array([self.estimate(mean, vectors, seed) for seed in range(times)])
+        expected = vectors.sum(axis=0) / USERS
+        errors = (found.mean(axis=0) - expected) / (found.std(axis=0) / math.sqrt(times))
+        assert np.abs(errors).max() < SURE
+
+    @pytest.mark.parametrize("relation", ["zero_out", "replace"])
+    def test_no_neighbour_moves_the_mean_farther(self, relation: Relation) -> None:
+        mean = self.make()
+        bound, largest = self.sensitivity(mean, relation), 0.0
+        rng = np.random.default_rng(3)
+        for _ in range(60):
+            scale = 10.0 ** rng.integers(-2, 9)
+            vectors = rng.normal(size=(BLOCKS, DIMENSION)) * scale
+            if rng.random() < 0.3:
+                # Blocks that agree, or that cancel.
+                vectors = np.outer(rng.choice([-1.0, 1.0], BLOCKS), vectors[0])
+            unit = int(rng.integers(self.units))
+            seed = int(rng.integers(1000))
+            to = None if relation == "zero_out" else -vectors[rng.integers(BLOCKS)] * 3
+            if relation == "replace" and rng.random() < 0.5:
+                to = -vectors[0]
+            other = self.changed(vectors, unit, to)
+            moved = np.linalg.norm(
+                self.estimate(mean, vectors, seed) - self.estimate(mean, other, seed)
+            )
+            largest = max(largest, float(moved))
+        # Attained, nearly, so that half of the bound would be found to be false.
+        assert 0.6 * bound < largest <= bound * (1 + 1e-6)
