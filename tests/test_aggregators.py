@@ -327,7 +327,8 @@ def test_audit_finds_users_billed_as_pairs() -> None:
         sums = published(mean, there, trials=20_000)
         seen = sums > (held - 1) / 2
         ratios: Array = np.where(seen, sums - held + 0.5, 0.0) / mean.noise_multiplier**2
-        return ratios.sum(axis=1)
+        total: Array = ratios.sum(axis=1)
+        return total
 
     found = epsilon_below(scores(held), scores(held - 1), 0.05)
     assert billed < found <= mean.event.epsilon(1e-5)

@@ -1,0 +1,191 @@
+"""What blocks of records add to a round, for any loss: mean gradients, or steps of a model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain.aggregators.protocol import Drawn, FloatArray, clipped
+from dpgrain.errors import ParameterError
+
+# Entries of gradients that are held at a time: 16 MB.
+_ENTRIES = 1 << 21
+
+
+class _Loss(Protocol):
+    """What is needed of a loss: see :class:`dpgrain.optimize.Loss`."""
+
+    def gradient(self, theta: FloatArray, X: Any, y: Any) -> FloatArray:  # noqa: N803
+        """(m, p) for m records."""
+
+
+@dataclass(frozen=True)
+class RecordBlocks:
+    """Records put together block by block; made by :meth:`arrange`.
+
+    Args:
+        X: (m, d) the features, rows of one block together.
+        y: (m,) the targets.
+        starts: (blocks + 1,): block b has the rows from ``starts[b]`` to ``starts[b + 1]``.
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    starts: NDArray[np.int64]
+
+    @staticmethod
+    def arrange(
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        codes: ArrayLike,
+        *,
+        blocks: int | None = None,
+    ) -> RecordBlocks:
+        """Sort records by block.
+
+        Args:
+            X: (m, d) the features.
+            y: (m,) the targets.
+            codes: (m,) the block of each record, from 0.
+            blocks: how many there are; by default the largest code and one.
+
+        Raises:
+            ParameterError: if the lengths differ.
+        """
+        features, targets, of = np.asarray(X), np.asarray(y), np.asarray(codes)
+        if not len(features) == len(targets) == len(of):
+            raise ParameterError(
+                f"X, y and codes must have as many rows as each other, not {len(features)}, "
+                f"{len(targets)} and {len(of)}."
+            )
+        count = int(of.max(initial=-1)) + 1 if blocks is None else blocks
+        order = np.argsort(of, kind="stable")
+        starts = np.searchsorted(of[order], np.arange(count + 1))
+        return RecordBlocks(features[order], targets[order], starts)
+
+    def gradients(self, loss: _Loss, theta: FloatArray) -> BlockVectors:
+        """The mean gradient of each block at theta, as contributions.
+
+        Args:
+            loss: any loss with ``gradient(theta, X, y)``, (m, p) for m records.
+            theta: (p,).
+
+        >>> from dpgrain.optimize import Squared
+        >>> blocks = RecordBlocks.arrange([[1.0], [1.0], [2.0]], [1.0, 3.0, 0.0], [0, 0, 1])
+        >>> blocks.gradients(Squared(), np.zeros(1)).vectors().tolist()
+        [[-2.0], [0.0]]
+        """
+
+        def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:  # noqa: N803
+            """The mean gradients of blocks of these sizes, whose rows follow each other."""
+            if len(sizes) == 1:
+                return _in_slices(loss, theta, X, y)
+            per_record = loss.gradient(theta, X, y)
+            full = np.flatnonzero(sizes)
+            out = np.zeros((len(sizes), len(theta)))
+            if len(full):
+                first = np.concatenate([[0], np.cumsum(sizes[full])[:-1]])
+                out[full] = np.add.reduceat(per_record, first, axis=0) / sizes[full, None]
+            return out
+
+        return BlockVectors(self, len(theta), mean)
+
+    def steps(
+        self, step: Callable[[FloatArray, Any, Any], FloatArray], theta: FloatArray, size: float
+    ) -> BlockVectors:
+        """What one step on each block's mean loss does to theta, (θ⁺ − θ)/size, as contributions.
+
+        Args:
+            step: from (theta, X, y) of one block to θ⁺: a projected gradient step, or a step of any
+                convex model of the loss (see :mod:`dpgrain.optimize.models`).
+            theta: (p,).
+            size: the length α of the step.
+
+        An empty block is exactly 0, before any step. Source: element-level paper, Algorithm 1 and
+        Appendix D.
+        """
+
+        def moved(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:  # noqa: N803
+            out = np.zeros((len(sizes), len(theta)))
+            ends = np.cumsum(sizes)
+            for i in np.flatnonzero(sizes):
+                own = slice(ends[i] - sizes[i], ends[i])
+                out[i] = (step(theta, X[own], y[own]) - theta) / size
+            return out
+
+        return BlockVectors(self, len(theta), moved)
+
+
+@dataclass(frozen=True)
+class BlockVectors:
+    """A vector for each block, formed when it is needed, a bounded number at a time.
+
+    Args:
+        records: the blocks.
+        dimension: the length of a vector.
+        form: from the features and targets of some blocks, and the blocks' sizes, to their vectors.
+    """
+
+    records: RecordBlocks
+    dimension: int
+    form: Callable[[Any, Any, NDArray[np.int64]], FloatArray]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.records.starts) - 1
+
+    def vectors(self, drawn: Drawn | None = None) -> FloatArray:
+        """The blocks' vectors; a row that is not finite is zero."""
+        parts = list(self._parts(drawn))
+        return np.concatenate(parts) if parts else np.zeros((0, self.dimension))
+
+    def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
+        """The sum of the clipped vectors."""
+        total = np.zeros(self.dimension)
+        for part in self._parts(drawn):
+            total += clipped(part, clip).sum(axis=0)
+        return total
+
+    def _parts(self, drawn: Drawn | None) -> Iterator[FloatArray]:
+        """The vectors, in order, a tile of blocks at a time."""
+        which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
+        starts = self.records.starts
+        sizes = np.diff(starts)[which]
+        most = max(1, _ENTRIES // max(self.dimension, 1))
+        # Tiles with a bounded number of rows and blocks; a block that is larger is alone.
+        tile = (np.cumsum(sizes) + np.arange(len(which))) // most
+        for some in np.split(np.arange(len(which)), np.flatnonzero(np.diff(tile)) + 1):
+            if len(some) == 0:
+                continue
+            rows = _rows(starts[which[some]], sizes[some])
+            with np.errstate(all="ignore"):
+                # Whatever overflows is somebody's value: no warning may tell of it.
+                formed = self.form(self.records.X[rows], self.records.y[rows], sizes[some])
+            vectors = np.asarray(formed, dtype=np.float64)
+            vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
+            yield vectors
+
+
+def _in_slices(loss: _Loss, theta: FloatArray, X: Any, y: Any) -> FloatArray:  # noqa: N803
+    """The mean gradient of one block, (1, p), which may have more rows than are held at a time."""
+    most = max(1, _ENTRIES // max(len(theta), 1))
+    total = np.zeros((1, len(theta)))
+    for first in range(0, len(X), most):
+        own = slice(first, first + most)
+        total += loss.gradient(theta, X[own], y[own]).sum(axis=0)
+    return total / max(len(X), 1)
+
+
+def _rows(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The indices of the rows of blocks, one block after the other.
+
+    >>> _rows(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

@@ -1,0 +1,449 @@
+"""Losses of a parameter on records, with vectorised gradients and proximal steps.
+
+A loss is anything with two methods, ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record.
+The losses here are *margin* losses: functions of z = ⟨x, θ⟩, so that a gradient is slope(z, y)·x, and a
+proximal step moves along x. ``theta`` is flat: (d,), or (C·d,) for C outputs, row after row of (C, d). An intercept is a last column of ones of X.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, softmax
+
+from dpgrain import _validate
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+Array: TypeAlias = NDArray[Any]
+
+# Poisson margins saturate here, so that nothing overflows: e^30 is 10^13.
+_LARGEST_MARGIN = 30.0
+# Newton steps of the proximal slopes, at most.
+_NEWTON = 60
+
+
+class Loss(Protocol):
+    """A loss of a parameter on records; your own needs these two methods."""
+
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The loss of each record: (p,), (m, d), (m,) to (m,)."""
+
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The gradient, or a subgradient, of each record's loss: (m, p)."""
+
+
+class MarginLoss(ABC):
+    """A convex loss of the margins z = ⟨x, θ⟩; z is (m,), or (m, C) for C outputs.
+
+    Slopes have the type of z, so that float32 stays float32.
+    """
+
+    outputs: int = 1
+    #: The largest curvature in z; infinite where there is none.
+    smoothness: float = np.inf
+    #: The largest norm of a slope; infinite where there is none.
+    lipschitz: float = np.inf
+
+    @abstractmethod
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+
+    @abstractmethod
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """Its derivative in z, of z's shape; a subgradient where it has a kink."""
+
+    @abstractmethod
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """Its second derivative in z: (m,), or (m, C, C); 0 at kinks."""
+
+    @abstractmethod
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """The slope s with s = slope(z − t·s, y): of a step of length t from z on the loss itself.
+
+        Args:
+            z: margins.
+            y: (m,) targets.
+            t: (m,) step · ‖x‖², at least 0.
+        """
+
+    def margins(self, theta: FloatArray, X: Array) -> FloatArray:  # noqa: N803
+        """The margins of records: (m,), or (m, C)."""
+        z: FloatArray = X @ theta.reshape(self.outputs, -1).T
+        return z[:, 0] if self.outputs == 1 else z
+
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The loss of each record, (m,)."""
+        return self.at(self.margins(theta, X), y)
+
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The gradient of each record's loss, (m, p)."""
+        return self._along(self.slope(self.margins(theta, X), y), X)
+
+    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:  # noqa: N803
+        """For each record argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step), (m, p).
+
+        Args:
+            theta: (p,).
+            X: (m, d).
+            y: (m,).
+            step: the length of the step, above 0.
+        """
+        step = _validate.positive(step=step)
+        t = step * np.einsum("ij,ij->i", X, X)
+        slope = self.proximal_slope(self.margins(theta, X), y, t)
+        return theta - step * self._along(slope, X)
+
+    def _along(self, slope: FloatArray, X: Array) -> FloatArray:  # noqa: N803
+        """The outer products of slopes and records, flat: (m, p)."""
+        if self.outputs == 1:
+            return slope[:, None] * X
+        return (slope[:, :, None] * X[:, None, :]).reshape(len(X), -1)
+
+
+class _Smooth(MarginLoss):
+    """A margin loss of one output whose proximal slope is found by Newton's method."""
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """The root s of s − slope(z − t·s), which grows with s."""
+        # Between 0 and the slope at z: a step never turns the slope round.
+        low, high = np.minimum(self.slope(z, y), 0), np.maximum(self.slope(z, y), 0)
+        s = (low + high) / 2
+        for _ in range(_NEWTON):
+            excess = s - self.slope(z - t * s, y)
+            low, high = np.where(excess < 0, s, low), np.where(excess < 0, high, s)
+            newton = s - excess / (1 + t * self.curvature(z - t * s, y))
+            inside = (newton > low) & (newton < high)
+            moved = np.where(inside, newton, (low + high) / 2)
+            if np.all(np.abs(moved - s) <= 1e-15 * np.maximum(1, np.abs(s))):
+                break
+            s = moved
+        return s.astype(z.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Logistic(_Smooth):
+    """ln(1 + e^z) − y·z, for y in {0, 1}.
+
+    >>> Logistic().slope(np.array([0.0, 100.0]), np.array([1, 1])).round(3).tolist()
+    [-0.5, 0.0]
+    """
+
+    smoothness = 0.25
+    lipschitz = 1.0
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+        return np.logaddexp(0, z) - y * z
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """P(1) − y."""
+        return (expit(z) - y).astype(z.dtype, copy=False)  # type: ignore[no-any-return]
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """P(1)·P(0)."""
+        return expit(z) * expit(-z)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Poisson(_Smooth):
+    """e^z − y·z, for counts y ≥ 0; z saturates at 30.
+
+    >>> Poisson().slope(np.array([0.0]), np.array([3.0])).tolist()
+    [-2.0]
+    """
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,); beyond 30 it goes on as a straight line."""
+        kept = np.minimum(z, _LARGEST_MARGIN)
+        return np.exp(kept) * (1 + (z - kept)) - y * z
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """The expected count minus the count."""
+        return (np.exp(np.minimum(z, _LARGEST_MARGIN)) - y).astype(z.dtype, copy=False)
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """The expected count."""
+        return np.where(z < _LARGEST_MARGIN, np.exp(np.minimum(z, _LARGEST_MARGIN)), 0.0)
+
+
+@dataclass(frozen=True)
+class Squared(MarginLoss):
+    """½(z − y)².
+
+    >>> Squared().proximal(np.zeros(1), np.ones((1, 1)), np.array([3.0]), 2.0).tolist()
+    [[2.0]]
+    """
+
+    smoothness = 1.0
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+        return (z - y) ** 2 / 2
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """z − y."""
+        return (z - y).astype(z.dtype, copy=False)
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """1."""
+        return np.ones_like(z)
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """(z − y)/(1 + t)."""
+        return (z - y) / (1 + t)
+
+
+class _Kinked(MarginLoss):
+    """A loss of z − y with slopes between ``low`` and ``high``, and a kink at 0."""
+
+    @property
+    @abstractmethod
+    def _ends(self) -> tuple[float, float]:
+        """The slopes below and above the kink."""
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+        low, high = self._ends
+        return np.maximum(low * (z - y), high * (z - y))  # type: ignore[no-any-return]
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """The slope below or above y; 0 at it."""
+        low, high = self._ends
+        above = np.sign(z - y)
+        slopes = np.where(above > 0, high, np.where(above < 0, low, 0.0))
+        return np.where(np.isnan(above), above, slopes).astype(z.dtype, copy=False)
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """0."""
+        return np.zeros_like(z)
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """The slope beyond which y would be passed by, or what ends at y."""
+        low, high = self._ends
+        with np.errstate(divide="ignore", invalid="ignore"):
+            to_kink = np.where(t > 0, (z - y) / np.where(t > 0, t, 1), self.slope(z, y))
+        return np.clip(to_kink, low, high).astype(z.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Absolute(_Kinked):
+    """|z − y|, for medians.
+
+    >>> Absolute().slope(np.array([1.0, 2.0, 3.0]), 2.0).tolist()
+    [-1.0, 0.0, 1.0]
+    """
+
+    lipschitz = 1.0
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return -1.0, 1.0
+
+
+@dataclass(frozen=True)
+class Quantile(_Kinked):
+    """The pinball loss: level·(y − z) below y, (1 − level)·(z − y) above.
+
+    Args:
+        level: which quantile, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: if the level is not.
+
+    >>> Quantile(0.9).at(np.array([0.0, 2.0]), 1.0).round(3).tolist()
+    [0.9, 0.1]
+    """
+
+    level: float = 0.5
+
+    def __post_init__(self) -> None:
+        _validate.fraction(level=self.level)
+
+    @property
+    def lipschitz(self) -> float:  # type: ignore[override]
+        """The steeper of the two slopes."""
+        return max(self.level, 1 - self.level)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return -self.level, 1 - self.level
+
+
+@dataclass(frozen=True)
+class Hinge(MarginLoss):
+    """max(0, 1 − ỹz) with ỹ = 2y − 1, for y in {0, 1}: the support vector machine.
+
+    >>> Hinge().at(np.array([-1.0, 0.5, 2.0]), np.array([1, 1, 1])).tolist()
+    [2.0, 0.5, 0.0]
+    """
+
+    lipschitz = 1.0
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+        return np.maximum(0, 1 - (2 * y - 1) * z)
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """−ỹ where the margin is too small."""
+        side = 2 * y - 1
+        return np.where(np.isnan(z * side), np.nan, -side * (side * z < 1)).astype(
+            z.dtype, copy=False
+        )
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """0."""
+        return np.zeros_like(z)
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """−ỹ, or what ends at margin 1."""
+        side = 2 * y - 1
+        missing = np.maximum(1 - side * z, 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = np.where(t > 0, missing / np.where(t > 0, t, 1), (missing > 0) * 1.0)
+        return (-side * np.minimum(length, 1)).astype(z.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Huber(MarginLoss):
+    """½(z − y)² within the threshold of y, and a straight line beyond it.
+
+    Args:
+        threshold: where the line begins, above 0.
+
+    Raises:
+        ParameterError: if the threshold is not.
+
+    >>> Huber(1.0).at(np.array([0.5, 3.0]), 0.0).tolist()
+    [0.125, 2.5]
+    """
+
+    threshold: float = 1.35
+    smoothness = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.positive(threshold=self.threshold)
+
+    @property
+    def lipschitz(self) -> float:  # type: ignore[override]
+        """The threshold."""
+        return self.threshold
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+        far = np.abs(z - y)
+        near = np.minimum(far, self.threshold)
+        return near * (far - near / 2)
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """z − y, between −threshold and threshold."""
+        return np.clip(z - y, -self.threshold, self.threshold).astype(z.dtype, copy=False)
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """1 within the threshold."""
+        return (np.abs(z - y) < self.threshold).astype(z.dtype)
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """(z − y)/(1 + t), between −threshold and threshold."""
+        return np.clip((z - y) / (1 + t), -self.threshold, self.threshold)
+
+
+@dataclass(frozen=True)
+class Softmax(MarginLoss):
+    """ln Σ_c e^{z_c} − z_y, for y in 0, …, C−1: multinomial logistic regression.
+
+    Args:
+        outputs: the number C of classes, at least 2.
+
+    Raises:
+        ParameterError: if it is not a whole number of at least 2.
+
+    >>> Softmax(2).at(np.array([[0.0, 0.0]]), np.array([1])).round(4).tolist()
+    [0.6931]
+    """
+
+    outputs: int = 2
+    # The largest eigenvalue of diag(p) − pp'.
+    smoothness = 0.5
+    lipschitz = float(np.sqrt(2))
+
+    def __post_init__(self) -> None:
+        _validate.integer(minimum=2, outputs=self.outputs)
+
+    def at(self, z: FloatArray, y: Array) -> FloatArray:
+        """The loss at margins z, (m,)."""
+        return logsumexp(z, axis=1) - np.take_along_axis(z, _column(y), axis=1)[:, 0]  # type: ignore[no-any-return]
+
+    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+        """The probabilities, less 1 at y: (m, C)."""
+        out = softmax(z, axis=1)
+        rows = np.arange(len(out))
+        out[rows, _column(y)[:, 0]] -= 1
+        return out.astype(z.dtype, copy=False)  # type: ignore[no-any-return]
+
+    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+        """diag(p) − pp', (m, C, C)."""
+        p = softmax(z, axis=1)
+        return p[:, :, None] * np.eye(self.outputs) - p[:, :, None] * p[:, None, :]  # type: ignore[no-any-return]
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """By damped Newton steps on s − slope(z − t·s), whose Jacobian is I + t·curvature."""
+        s = self.slope(z, y).astype(np.float64)
+        eye = np.eye(self.outputs)
+        wide = np.asarray(t, dtype=np.float64)[:, None]
+
+        def left(s: FloatArray) -> FloatArray:
+            return s - self.slope(z - wide * s, y)
+
+        excess = left(s)
+        for _ in range(_NEWTON):
+            jacobian = eye + wide[:, :, None] * self.curvature(z - wide * s, y)
+            step = np.linalg.solve(jacobian, excess[:, :, None])[:, :, 0]
+            share = np.ones(len(s))
+            for _ in range(30):
+                tried = left(s - share[:, None] * step)
+                worse = np.linalg.norm(tried, axis=1) > np.linalg.norm(excess, axis=1) * (1 + 1e-12)
+                if not worse.any():
+                    break
+                share = np.where(worse, share / 2, share)
+            s, excess = s - share[:, None] * step, tried
+            if np.abs(step).max(initial=0) <= 1e-14:
+                break
+        return s.astype(z.dtype, copy=False)
+
+
+def _column(y: Array) -> NDArray[np.intp]:
+    return np.asarray(y).astype(np.intp)[:, None]
+
+
+@dataclass(frozen=True)
+class Regularised:
+    """A loss plus a ridge: loss + strength/2·‖θ‖².
+
+    Args:
+        loss: the loss of a record.
+        strength: λ, at least 0.
+
+    Raises:
+        ParameterError: if the strength is negative.
+
+    >>> Regularised(Squared(), 2.0).gradient(np.ones(1), np.ones((1, 1)), np.array([0.0])).tolist()
+    [[3.0]]
+    """
+
+    loss: Loss
+    strength: float
+
+    def __post_init__(self) -> None:
+        _validate.non_negative(strength=self.strength)
+
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The loss of each record, (m,)."""
+        return self.loss.value(theta, X, y) + self.strength / 2 * float(theta @ theta)
+
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The gradient of each record's loss, (m, p)."""
+        return self.loss.gradient(theta, X, y) + self.strength * theta
