@@ -1,8 +1,9 @@
 """Losses of a parameter on records, with vectorised gradients and proximal steps.
 
 A loss is anything with two methods, ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record.
-The losses here are *margin* losses: functions of z = ⟨x, θ⟩, so that a gradient is slope(z, y)·x, and a
-proximal step moves along x. ``theta`` is flat: (d,), or (C·d,) for C outputs, row after row of (C, d). An intercept is a last column of ones of X.
+The losses here are *margin* losses: functions of z = ⟨x, θ⟩, so that a gradient is slope(z, y)·x, and
+a proximal step moves along x. ``theta`` is flat: (d,), or (C·d,) for C outputs, row by row of (C, d).
+An intercept is a last column of ones of X.
 """
 
 from __future__ import annotations

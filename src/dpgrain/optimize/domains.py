@@ -1,0 +1,154 @@
+"""Convex sets of parameters, with projections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+class Domain(Protocol):
+    """A closed convex set."""
+
+    def project(self, theta: FloatArray) -> FloatArray:
+        """The nearest point of the set, in l2: of (p,), or of each row of (m, p)."""
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """No constraint.
+
+    >>> Everywhere().project(np.array([5.0])).tolist()
+    [5.0]
+    """
+
+    def project(self, theta: FloatArray) -> FloatArray:
+        """θ itself."""
+        return theta
+
+
+EVERYWHERE = Everywhere()
+
+
+@dataclass(frozen=True)
+class Ball:
+    """All points within a distance of a centre.
+
+    Args:
+        radius: the distance, l2, above 0.
+        centre: the centre, (p,) or one number for all coordinates.
+
+    Raises:
+        ParameterError: if the radius is not above 0.
+
+    >>> Ball(1.0).project(np.array([3.0, 4.0])).round(3).tolist()
+    [0.6, 0.8]
+    """
+
+    radius: float
+    centre: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.positive(radius=self.radius)
+
+    def project(self, theta: FloatArray) -> FloatArray:
+        """The nearest point of the ball."""
+        away = theta - np.asarray(self.centre)
+        lengths = np.linalg.norm(away, axis=-1, keepdims=True)
+        kept = self.radius / np.maximum(lengths, self.radius)
+        inside: FloatArray = np.where(lengths <= self.radius, theta, self.centre + away * kept)
+        return inside
+
+
+@dataclass(frozen=True)
+class Box:
+    """All points between two corners.
+
+    Args:
+        low: the lower corner, (p,) or one number.
+        high: the upper corner, (p,) or one number.
+
+    Raises:
+        ParameterError: if a lower bound is above the upper one.
+
+    >>> Box(-1.0, 1.0).project(np.array([3.0, 0.5])).tolist()
+    [1.0, 0.5]
+    """
+
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not np.all(np.asarray(self.low) <= np.asarray(self.high)):
+            raise ParameterError(f"low must not be above high, not {self.low!r} and {self.high!r}.")
+
+    def project(self, theta: FloatArray) -> FloatArray:
+        """The nearest point of the box."""
+        return np.clip(theta, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """All points with coordinates of at least 0 that add up to a total.
+
+    Args:
+        total: what they add up to, above 0.
+
+    Raises:
+        ParameterError: if the total is not above 0.
+
+    >>> Simplex().project(np.array([1.0, 1.0, -5.0])).tolist()
+    [0.5, 0.5, 0.0]
+    """
+
+    total: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.positive(total=self.total)
+
+    def project(self, theta: FloatArray) -> FloatArray:
+        """The nearest point: all coordinates lowered by the same number, and cut at 0."""
+        falling = -np.sort(-theta, axis=-1)
+        excess = (np.cumsum(falling, axis=-1) - self.total) / np.arange(1, theta.shape[-1] + 1)
+        last = (falling > excess).sum(axis=-1, keepdims=True) - 1
+        return np.maximum(theta - np.take_along_axis(excess, last, axis=-1), 0)
+
+
+class Affine:
+    """All points with A·θ = b.
+
+    Args:
+        A: (c, p).
+        b: (c,).
+
+    Raises:
+        ParameterError: if no point solves it, or shapes do not fit.
+
+    >>> Affine([[1.0, 1.0]], [2.0]).project(np.zeros(2)).round(6).tolist()
+    [1.0, 1.0]
+    """
+
+    def __init__(self, A: ArrayLike, b: ArrayLike | Sequence[float]) -> None:  # noqa: N803
+        matrix, right = np.atleast_2d(np.asarray(A, dtype=float)), np.atleast_1d(b).astype(float)
+        if matrix.ndim != 2 or right.shape != (len(matrix),):
+            raise ParameterError(
+                f"A and b must be (c, p) and (c,), not {np.shape(A)} and {np.shape(b)}."
+            )
+        inverse = np.linalg.pinv(matrix)
+        if not np.allclose(matrix @ (inverse @ right), right):
+            raise ParameterError("A·θ = b has no solution; drop equations that contradict others.")
+        self._onto: NDArray[Any] = inverse @ matrix
+        self._nearest: NDArray[Any] = inverse @ right
+
+    def project(self, theta: FloatArray) -> FloatArray:
+        """The nearest point with A·θ = b."""
+        projected: FloatArray = theta - theta @ self._onto.T + self._nearest
+        return projected
