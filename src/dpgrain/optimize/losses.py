@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, logsumexp, softmax, wrightomega
 
 from dpgrain import _validate
 
@@ -48,6 +48,8 @@ class MarginLoss(ABC):
     smoothness: float = np.inf
     #: The largest norm of a slope; infinite where there is none.
     lipschitz: float = np.inf
+    #: Whether there are margins at which the slope jumps.
+    kinks: bool = False
 
     @abstractmethod
     def at(self, z: FloatArray, y: Array) -> FloatArray:
@@ -105,28 +107,8 @@ class MarginLoss(ABC):
         return (slope[:, :, None] * X[:, None, :]).reshape(len(X), -1)
 
 
-class _Smooth(MarginLoss):
-    """A margin loss of one output whose proximal slope is found by Newton's method."""
-
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
-        """The root s of s − slope(z − t·s), which grows with s."""
-        # Between 0 and the slope at z: a step never turns the slope round.
-        low, high = np.minimum(self.slope(z, y), 0), np.maximum(self.slope(z, y), 0)
-        s = (low + high) / 2
-        for _ in range(_NEWTON):
-            excess = s - self.slope(z - t * s, y)
-            low, high = np.where(excess < 0, s, low), np.where(excess < 0, high, s)
-            newton = s - excess / (1 + t * self.curvature(z - t * s, y))
-            inside = (newton > low) & (newton < high)
-            moved = np.where(inside, newton, (low + high) / 2)
-            if np.all(np.abs(moved - s) <= 1e-15 * np.maximum(1, np.abs(s))):
-                break
-            s = moved
-        return s.astype(z.dtype, copy=False)
-
-
 @dataclass(frozen=True)
-class Logistic(_Smooth):
+class Logistic(MarginLoss):
     """ln(1 + e^z) − y·z, for y in {0, 1}.
 
     >>> Logistic().slope(np.array([0.0, 100.0]), np.array([1, 1])).round(3).tolist()
@@ -148,9 +130,25 @@ class Logistic(_Smooth):
         """P(1)·P(0)."""
         return expit(z) * expit(-z)  # type: ignore[no-any-return]
 
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """The root s of s − slope(z − t·s), which grows with s: Newton's method between bounds."""
+        # Between 0 and the slope at z: a step never turns the slope round.
+        low, high = np.minimum(self.slope(z, y), 0), np.maximum(self.slope(z, y), 0)
+        s = (low + high) / 2
+        for _ in range(_NEWTON):
+            excess = s - self.slope(z - t * s, y)
+            low, high = np.where(excess < 0, s, low), np.where(excess < 0, high, s)
+            newton = s - excess / (1 + t * self.curvature(z - t * s, y))
+            inside = (newton > low) & (newton < high)
+            moved = np.where(inside, newton, (low + high) / 2)
+            if np.all(np.abs(moved - s) <= 1e-15 * np.maximum(1, np.abs(s))):
+                break
+            s = moved
+        return s.astype(z.dtype, copy=False)
+
 
 @dataclass(frozen=True)
-class Poisson(_Smooth):
+class Poisson(MarginLoss):
     """e^z − y·z, for counts y ≥ 0; z saturates at 30.
 
     >>> Poisson().slope(np.array([0.0]), np.array([3.0])).tolist()
@@ -169,6 +167,16 @@ class Poisson(_Smooth):
     def curvature(self, z: FloatArray, y: Array) -> FloatArray:
         """The expected count."""
         return np.where(z < _LARGEST_MARGIN, np.exp(np.minimum(z, _LARGEST_MARGIN)), 0.0)
+
+    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+        """ω(z + t·y + ln t)/t − y, with Wright's function: ω + ln ω = x."""
+        margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
+        some = np.where(lengths > 0, lengths, 1.0)
+        count = wrightomega(margins + some * y + np.log(some)) / some
+        # A step that ends where z saturates saw the straight line only.
+        straight = margins - some * (np.exp(_LARGEST_MARGIN) - y) > _LARGEST_MARGIN
+        count = np.where(straight, np.exp(_LARGEST_MARGIN), count)
+        return np.where(lengths > 0, count - y, self.slope(z, y)).astype(z.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -195,11 +203,13 @@ class Squared(MarginLoss):
 
     def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
         """(z − y)/(1 + t)."""
-        return (z - y) / (1 + t)
+        return ((z - y) / (1 + t)).astype(z.dtype, copy=False)
 
 
 class _Kinked(MarginLoss):
     """A loss of z − y with slopes between ``low`` and ``high``, and a kink at 0."""
+
+    kinks = True
 
     @property
     @abstractmethod
@@ -283,6 +293,7 @@ class Hinge(MarginLoss):
     """
 
     lipschitz = 1.0
+    kinks = True
 
     def at(self, z: FloatArray, y: Array) -> FloatArray:
         """The loss at margins z, (m,)."""
@@ -349,7 +360,8 @@ class Huber(MarginLoss):
 
     def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
         """(z − y)/(1 + t), between −threshold and threshold."""
-        return np.clip((z - y) / (1 + t), -self.threshold, self.threshold)
+        slope = np.clip((z - y) / (1 + t), -self.threshold, self.threshold)
+        return slope.astype(z.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -391,29 +403,30 @@ class Softmax(MarginLoss):
         return p[:, :, None] * np.eye(self.outputs) - p[:, :, None] * p[:, None, :]  # type: ignore[no-any-return]
 
     def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
-        """By damped Newton steps on s − slope(z − t·s), whose Jacobian is I + t·curvature."""
-        s = self.slope(z, y).astype(np.float64)
-        eye = np.eye(self.outputs)
-        wide = np.asarray(t, dtype=np.float64)[:, None]
+        """By Newton's method on one number per record, the logarithm l of Σ_c e^{v_c} at the end v.
 
-        def left(s: FloatArray) -> FloatArray:
-            return s - self.slope(z - wide * s, y)
-
-        excess = left(s)
+        There t·p_c = ω(a_c − l + ln t), where a = z + t·e_y and ω is Wright's function, and the p_c
+        add up to 1. Their sum is convex and falls with l, so that steps from below stay below.
+        """
+        margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
+        some = np.where(lengths > 0, lengths, 1.0)[:, None]
+        own = np.zeros(margins.shape, dtype=bool)
+        np.put_along_axis(own, _column(y), True, axis=1)
+        aim = margins + some * own
+        # From where the largest p_c is 1, so that all add up to at least 1.
+        fits = aim - aim.max(axis=1, keepdims=True) + some + np.log(some)
+        level = np.zeros_like(some)
         for _ in range(_NEWTON):
-            jacobian = eye + wide[:, :, None] * self.curvature(z - wide * s, y)
-            step = np.linalg.solve(jacobian, excess[:, :, None])[:, :, 0]
-            share = np.ones(len(s))
-            for _ in range(30):
-                tried = left(s - share[:, None] * step)
-                worse = np.linalg.norm(tried, axis=1) > np.linalg.norm(excess, axis=1) * (1 + 1e-12)
-                if not worse.any():
-                    break
-                share = np.where(worse, share / 2, share)
-            s, excess = s - share[:, None] * step, tried
-            if np.abs(step).max(initial=0) <= 1e-14:
+            masses = wrightomega(fits - level)
+            excess = masses.sum(axis=1, keepdims=True) - some
+            step = excess / (masses / (1 + masses)).sum(axis=1, keepdims=True)
+            level = level + step
+            if np.all(np.abs(step) <= 1e-15 * (1 + np.abs(level))):
                 break
-        return s.astype(z.dtype, copy=False)
+        p = wrightomega(fits - level) / some
+        # Less 1 at y, without cancellation where p_y is nearly 1.
+        s = np.where(own, -np.where(own, 0.0, p).sum(axis=1, keepdims=True), p)
+        return np.where(lengths[:, None] > 0, s, self.slope(z, y)).astype(z.dtype, copy=False)
 
 
 def _column(y: Array) -> NDArray[np.intp]:
