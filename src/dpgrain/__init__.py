@@ -15,7 +15,7 @@ from dpgrain.errors import DataError, DeltaWarning, DpgrainError, ParameterError
 from dpgrain.units import Element, Record, User, d_element, d_user
 
 if TYPE_CHECKING:
-    from dpgrain import accounting, mechanisms, noise
+    from dpgrain import accounting, aggregators, learn, mechanisms, noise, optimize
     from dpgrain.budgets import Budget, budget
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
@@ -61,7 +61,7 @@ _LAZY = {
     "top": "dpgrain.statistics.top",
     "variance": "dpgrain.statistics.moments",
 }
-_LAZY_MODULES = ("accounting", "mechanisms", "noise")
+_LAZY_MODULES = ("accounting", "aggregators", "learn", "mechanisms", "noise", "optimize")
 
 __all__ = [
     "AutoClip",
@@ -85,15 +85,18 @@ __all__ = [
     "UserTable",
     "__version__",
     "accounting",
+    "aggregators",
     "budget",
     "count",
     "d_element",
     "d_user",
     "elements_per_user",
     "histogram",
+    "learn",
     "mean",
     "mechanisms",
     "noise",
+    "optimize",
     "plan_histogram",
     "quantile",
     "quantiles",

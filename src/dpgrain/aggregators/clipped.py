@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import SampledGaussian, calibrate
+from dpgrain.accounting import Event, SampledGaussian, calibrate
 from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray, clipped
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, raised, rounded_gaussian
@@ -99,6 +99,7 @@ class ClippedMean:
         sampling: Literal["pairs", "users"] = "pairs",
         blocks_per_user: float = 1.0,
         exact: bool = False,
+        beside: Event | None = None,
     ) -> ClippedMean:
         """The clipped mean with the least noise that keeps a promise over all rounds.
 
@@ -116,6 +117,7 @@ class ClippedMean:
             sampling: as above.
             blocks_per_user: as above.
             exact: as above.
+            beside: what else is published under the same promise.
 
         Raises:
             ParameterError: if a value is out of range, or no noise keeps the promise.
@@ -129,10 +131,11 @@ class ClippedMean:
         kept = unit.max_elements if isinstance(unit, User) else None
         level: Level = "element" if kept is not None else unit.level
 
-        def event(noise: float) -> SampledGaussian:
-            return SampledGaussian(
+        def event(noise: float) -> Event:
+            own = SampledGaussian(
                 noise, sampling_rate, rounds, sampling, "shared", level, max_elements=kept
             )
+            return own if beside is None else own + beside
 
         found = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
         return ClippedMean(
@@ -147,6 +150,10 @@ class ClippedMean:
             kept,
             exact,
         )
+
+    def scaled(self, *, clip: float, blocks_per_user: float) -> ClippedMean:
+        """The same mean for another clipping bound and divisor; its cost does not depend on them."""
+        return replace(self, clip=clip, blocks_per_user=blocks_per_user)
 
     @property
     def event(self) -> SampledGaussian:

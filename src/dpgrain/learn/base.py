@@ -1,0 +1,382 @@
+"""What all private linear models share: who holds what, blocks, noisy gradients, steps, a promise."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpgrain import _validate
+from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.aggregators import ClippedMean
+from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
+from dpgrain.budgets import charge
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.learn.clipping import Norms, release_norms
+from dpgrain.learn.rows import Rows, arrange, roster
+from dpgrain.learn.training import train
+from dpgrain.noise import RandomState, source_of
+from dpgrain.optimize import CoinBetting, MarginLoss, Solver
+from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Sampling: TypeAlias = Literal["pairs", "users", "full"]
+
+# Full batches up to so many users, and never fewer than this share of the blocks in a round.
+_FULL, _LEAST_RATE = 50_000, 0.2
+# Rounds with all blocks; with samples there are as many passes.
+_ROUNDS = 100
+# The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
+_TUNING = 0.1
+_NOBODY = User()
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class LinearModel(BaseEstimator):  # type: ignore[misc]
+    """A linear model that is fitted under differential privacy; subclasses name the loss.
+
+    Args:
+        unit: what is protected: ``User()`` (the default), ``User(max_elements=M)``, ``Element()`` or
+            ``Record()``. Elements come with ``fit(…, elements=…)``.
+        relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        clip: the clipping bound ρ of a block's mean gradient, l2; ``"auto"`` chooses it inside the
+            budget, at a tenth of it.
+        rounds: how many noisy gradients; by default 100 passes.
+        sampling_rate: the probability to be in a round's sample; by default 1 for up to 50,000 users.
+        sampling: ``"pairs"``: each block is drawn on its own; ``"users"``: users are drawn with all
+            their blocks, which costs more; ``"full"``: everybody is in every round.
+        algorithm: ``"auto"`` for coin betting, which needs no step size, or a solver of
+            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``.
+        l2: the public strength λ of the ridge λ/2·‖coef‖².
+        fit_intercept: whether there is an intercept.
+        feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
+            rows are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
+        n_users: the public size of the roster; by default the number of ids passed, which the
+            guarantee then calls public.
+        elements_per_user: the public number of blocks per user that sums are divided by; ``"auto"``
+            chooses it inside the budget, with ``clip="auto"`` at no further cost.
+        intervals: the share of the budget kept for :meth:`confidence_intervals`; 0 for none.
+        exact: add blocks up as integers (slower); otherwise sums are made in floating point.
+        random_state: a seed, for tests and research: it makes the fit not private.
+        verbose: show progress from the start; otherwise it shows after two seconds, on a terminal.
+
+    Attributes:
+        guarantee_: what is promised.
+        coef_: the coefficients.
+        intercept_: the intercept.
+        history_: the noisy gradients, round by round.
+        n_iter_: the number of rounds.
+        n_features_in_: the number of features.
+    """
+
+    unit: Unit = _NOBODY
+    relation: Relation = "zero_out"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    clip: float | Literal["auto"] = 1.0
+    rounds: int | None = None
+    sampling_rate: float | None = None
+    sampling: Sampling = "pairs"
+    algorithm: Literal["auto"] | Solver[Any] = "auto"
+    l2: float = 0.0
+    fit_intercept: bool = True
+    feature_bound: float | None = None
+    n_users: int | None = None
+    elements_per_user: float | Literal["auto"] = 1.0
+    intervals: float = 0.0
+    exact: bool = False
+    random_state: RandomState = None
+    verbose: bool = False
+
+    def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:  # noqa: N803
+        """Fit the model.
+
+        Args:
+            X: (m, d) features: an array, a data frame or a sparse matrix. What is not finite counts 0.
+            y: (m,) targets. A row whose target is not finite, or no class, is left out.
+            users: (m,) whose each row is; None for one user per row. A row without user is left out.
+            elements: (m,) the cell of each row, by a public partition; see ``unit``.
+
+        Raises:
+            ParameterError: if a parameter is out of range or shapes do not fit, before anything is
+                published.
+
+        Formal guarantee: :attr:`guarantee_`, (ε, δ)-DP for the unit and relation, whatever the data:
+        of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
+        element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
+        """
+        self._check()
+        X = validate_data(  # noqa: N806
+            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False
+        )
+        targets, public = self._targets(_vector(y, X.shape[0]))
+        loss = self._loss()
+        rows = arrange(X.shape[0], users, elements, self.unit)
+        n, enrolled = roster(self.n_users, rows.users)
+        plan = self._plan(n)
+        promise = self._promise(plan, (enrolled, *public))
+        charge(promise)
+        blocks = self._blocks(X, targets, rows)
+        theta = self._train(blocks, loss, plan, rows)
+        self._keep(theta.reshape(loss.outputs, -1), loss)
+        self.guarantee_ = promise
+        return self
+
+    # -- what a subclass says --
+
+    @abstractmethod
+    def _loss(self) -> MarginLoss:
+        """The loss of a record as a function of its margin."""
+
+    @abstractmethod
+    def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
+        """Targets as the loss takes them, NaN for a row that is left out; what of them is public."""
+
+    # -- public numbers --
+
+    def _check(self) -> None:
+        """Refuse parameters that are out of range, by name."""
+        unit_level(self.unit, "user")
+        _validate.one_of(RELATIONS, relation=self.relation)
+        _validate.positive(epsilon=self.epsilon)
+        _validate.delta(allow_zero=False, delta=self.delta)
+        for name in ("clip", "elements_per_user"):
+            if getattr(self, name) != "auto":
+                _validate.positive(**{name: getattr(self, name)})
+        _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
+        _validate.non_negative(l2=self.l2)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+        if self.feature_bound is not None:
+            _validate.positive(feature_bound=self.feature_bound)
+        if self.n_users is not None:
+            _validate.integer(minimum=1, n_users=self.n_users)
+        if not 0 <= _validate.non_negative(intervals=self.intervals) < 1:
+            raise ParameterError(
+                f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
+            )
+        if self.algorithm != "auto" and not hasattr(self.algorithm, "step"):
+            raise ParameterError(
+                f"algorithm must be 'auto' or a solver of dpgrain.optimize, not {self.algorithm!r}."
+            )
+        self._loss()
+
+    def _plan(self, n: int) -> Plan:
+        """The noise of every part, from public numbers."""
+        kept = self.unit.max_elements if isinstance(self.unit, User) else None
+        level: Level = "element" if kept is not None else self.unit.level
+        contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
+        signed = Contribution(level, "shared", "signed", max_elements=kept)
+        tuned = "auto" in (self.clip, self.elements_per_user)
+        norms = self._part(contribution, _TUNING) if tuned else None
+        evidence = self._part(signed, self.intervals) if self.intervals else None
+        beside = [event for event in (norms, evidence) if event is not None]
+        rate = self._rate(n)
+        mean = ClippedMean.calibrate(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            n_users=n,
+            rounds=self.rounds or math.ceil(_ROUNDS / rate),
+            unit=self.unit,
+            relation=self.relation,
+            sampling_rate=rate,
+            sampling="users" if self.sampling == "users" else "pairs",
+            exact=self.exact,
+            beside=sum(beside[1:], start=beside[0]) if beside else None,
+        )
+        return Plan(mean, norms, evidence)
+
+    def _part(self, contribution: Contribution, share: float) -> Gaussian:
+        """A Gaussian release with a share of the budget, counted in μ²."""
+        whole = calibrate(
+            lambda noise: Gaussian(noise, contribution),
+            self.epsilon,
+            self.delta,
+            unit=self.unit,
+            relation=self.relation,
+        )
+        return Gaussian(whole.parameter / math.sqrt(share), contribution)
+
+    def _rate(self, n: int) -> float:
+        if self.sampling == "full":
+            if self.sampling_rate not in (None, 1, 1.0):
+                raise ParameterError(
+                    f"sampling_rate must be left out with sampling='full', not {self.sampling_rate!r}."
+                )
+            return 1.0
+        if self.sampling_rate is not None:
+            return _validate.probability(sampling_rate=self.sampling_rate)
+        return min(1.0, max(_LEAST_RATE, _FULL / n))
+
+    def _promise(self, plan: Plan, public: tuple[str, ...]) -> Guarantee:
+        mean = plan.mean
+        drawn = {
+            "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
+            "users": f"each user drawn with probability {mean.sampling_rate:g}",
+        }[mean.sampling]
+        facts = [
+            *public,
+            f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
+            "the features, their number and the scale they are given on",
+        ]
+        if self.clip != "auto":
+            facts.append(f"a clipping bound of {self.clip:g}")
+        if isinstance(self.unit, User) and self.unit.max_elements is not None:
+            facts.append(f"at most {self.unit.max_elements} elements of a user, which are kept")
+        if not self.exact:
+            facts.append("sums are made in floating point, whose rounding is left out")
+        return Guarantee(
+            self.unit.level,
+            "the elements passed"
+            if self.unit.level != "record" and mean.level == "element"
+            else "",
+            self.relation,
+            self.delta,
+            plan.event,
+            tuple(facts),
+            source_of(self.random_state).private,
+        )
+
+    # -- data --
+
+    def _blocks(self, X: Any, targets: FloatArray, rows: Rows) -> LinearBlocks:  # noqa: N803
+        """The rows that count, put together by block, shortened to the bound."""
+        kept = X[rows.kept]
+        if self.feature_bound is not None:
+            kept = _bounded(kept, self.feature_bound)
+        return LinearBlocks.arrange(
+            kept,
+            targets[rows.kept],
+            rows.blocks,
+            intercept=self.fit_intercept,
+            blocks=len(rows.owners),
+        )
+
+    def _train(self, blocks: LinearBlocks, loss: MarginLoss, plan: Plan, rows: Rows) -> FloatArray:
+        """All that is released: a histogram of norms, the rounds, and what intervals need."""
+        source = source_of(self.random_state)
+        width = blocks.features + self.fit_intercept
+        start = np.zeros(loss.outputs * width)
+
+        def at(theta: FloatArray) -> LinearGradients:
+            return blocks.gradients(loss, theta)
+
+        mean = plan.mean
+        if plan.norms is not None:
+            mean = self._tuned(mean, release_norms(at(start), plan.norms, source))
+        elif self.clip != "auto" and self.elements_per_user != "auto":
+            mean = mean.scaled(clip=self.clip, blocks_per_user=self.elements_per_user)
+        penalised = np.ones((loss.outputs, width))
+        penalised[:, blocks.features :] = 0
+        solver: Solver[Any] = CoinBetting() if self.algorithm == "auto" else self.algorithm
+        theta, self.history_ = train(
+            at,
+            mean,
+            solver,
+            start,
+            source,
+            ridge=self.l2 * penalised.ravel(),
+            owners=rows.owners,
+            progress=True if self.verbose else None,
+        )
+        self.n_iter_ = mean.rounds
+        return theta
+
+    def _tuned(self, mean: ClippedMean, norms: Norms) -> ClippedMean:
+        """The mean with what the budget's tenth has found."""
+        held = max(norms.blocks / mean.n_users, 1 / mean.n_users)
+        return mean.scaled(
+            clip=norms.middle if self.clip == "auto" else self.clip,
+            blocks_per_user=held if self.elements_per_user == "auto" else self.elements_per_user,
+        )
+
+    def _keep(self, theta: FloatArray, loss: MarginLoss) -> None:
+        """Set ``coef_`` and ``intercept_`` from (outputs, d + 1), on the scale of the features."""
+        features = self.n_features_in_
+        coef = theta[:, :features] / (self.feature_bound or 1.0)
+        intercept = theta[:, features] if self.fit_intercept else np.zeros(loss.outputs)
+        self._set(coef, intercept)
+
+    def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
+        """Set ``coef_`` and ``intercept_`` in the shapes that scikit-learn gives them."""
+        self.coef_: FloatArray = coef[0]
+        self.intercept_: Any = float(intercept[0])
+
+    def _margins(self, X: Any) -> FloatArray:  # noqa: N803
+        """(m,) or (m, C)."""
+        check_is_fitted(self)
+        X = validate_data(  # noqa: N806
+            self, X, accept_sparse="csr", reset=False, dtype=(np.float64, np.float32)
+        )
+        if self.feature_bound is not None:
+            X = _bounded(X, self.feature_bound) * self.feature_bound  # noqa: N806
+        margins: FloatArray = X @ self.coef_.T + self.intercept_
+        return margins
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = True
+        return tags
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will publish.
+
+    Args:
+        mean: the noisy gradients, for a clipping bound of 1.
+        norms: the histogram of norms, where something is chosen inside the budget.
+        evidence: the second moments for confidence intervals.
+    """
+
+    mean: ClippedMean
+    norms: Gaussian | None
+    evidence: Gaussian | None
+
+    @property
+    def event(self) -> Event:
+        """All of it, for the accountant."""
+        event: Event = self.mean.event
+        for part in (self.norms, self.evidence):
+            event = event if part is None else event + part
+        return event
+
+
+def _vector(y: Any, rows: int) -> NDArray[Any]:
+    """Targets as a one-dimensional array."""
+    if y is None:
+        raise ParameterError(
+            "y must be passed: this estimator requires y, one target for each row."
+        )
+    array = np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.shape != (rows,):
+        raise ParameterError(f"y must have one target for each of {rows} rows, not {array.shape}.")
+    return array
+
+
+def _bounded(X: Any, bound: float) -> Any:  # noqa: N803
+    """Rows divided by the bound, shortened to norm 1 if longer; what is not finite counts 0."""
+    with np.errstate(all="ignore"):
+        if sparse.issparse(X):
+            X = X.copy()  # noqa: N806
+            X.data[~np.isfinite(X.data)] = 0
+            norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+            return (sparse.diags_array(1 / np.maximum(norms, bound)) @ X).tocsr().astype(X.dtype)
+        X = np.where(np.isfinite(X), X, 0)  # noqa: N806
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+        return X / np.maximum(norms, bound).astype(X.dtype)
