@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
+from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import _validate
@@ -37,7 +37,6 @@ _FULL, _LEAST_RATE = 50_000, 0.2
 _ROUNDS = 100
 # The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
 _TUNING = 0.1
-_NOBODY = User()
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -45,8 +44,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     """A linear model that is fitted under differential privacy; subclasses name the loss.
 
     Args:
-        unit: what is protected: ``User()`` (the default), ``User(max_elements=M)``, ``Element()`` or
-            ``Record()``. Elements come with ``fit(…, elements=…)``.
+        unit: what is protected: ``User()`` (the default, None), ``User(max_elements=M)``, ``Element()``
+            or ``Record()``. Elements come with ``fit(…, elements=…)``.
         relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
         epsilon: the promised ε.
         delta: the promised δ.
@@ -80,7 +79,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         n_features_in_: the number of features.
     """
 
-    unit: Unit = _NOBODY
+    unit: Unit | None = None
     relation: Relation = "zero_out"
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -122,7 +121,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
         targets, public = self._targets(_vector(y, X.shape[0]))
         loss = self._loss()
-        rows = arrange(X.shape[0], users, elements, self.unit)
+        rows = arrange(X.shape[0], users, elements, self._unit)
         n, enrolled = roster(self.n_users, rows.users)
         plan = self._plan(n)
         promise = self._promise(plan, (enrolled, *public))
@@ -147,7 +146,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _check(self) -> None:
         """Refuse parameters that are out of range, by name."""
-        unit_level(self.unit, "user")
+        unit_level(self._unit, "user")
         _validate.one_of(RELATIONS, relation=self.relation)
         _validate.positive(epsilon=self.epsilon)
         _validate.delta(allow_zero=False, delta=self.delta)
@@ -172,10 +171,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             )
         self._loss()
 
+    @property
+    def _unit(self) -> Unit:
+        return User() if self.unit is None else self.unit
+
     def _plan(self, n: int) -> Plan:
         """The noise of every part, from public numbers."""
-        kept = self.unit.max_elements if isinstance(self.unit, User) else None
-        level: Level = "element" if kept is not None else self.unit.level
+        unit = self._unit
+        kept = unit.max_elements if isinstance(unit, User) else None
+        level: Level = "element" if kept is not None else unit.level
         contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
         signed = Contribution(level, "shared", "signed", max_elements=kept)
         tuned = "auto" in (self.clip, self.elements_per_user)
@@ -188,7 +192,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             delta=self.delta,
             n_users=n,
             rounds=self.rounds or math.ceil(_ROUNDS / rate),
-            unit=self.unit,
+            unit=self._unit,
             relation=self.relation,
             sampling_rate=rate,
             sampling="users" if self.sampling == "users" else "pairs",
@@ -203,7 +207,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             lambda noise: Gaussian(noise, contribution),
             self.epsilon,
             self.delta,
-            unit=self.unit,
+            unit=self._unit,
             relation=self.relation,
         )
         return Gaussian(whole.parameter / math.sqrt(share), contribution)
@@ -232,15 +236,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         ]
         if self.clip != "auto":
             facts.append(f"a clipping bound of {self.clip:g}")
-        if isinstance(self.unit, User) and self.unit.max_elements is not None:
-            facts.append(f"at most {self.unit.max_elements} elements of a user, which are kept")
+        if mean.max_elements is not None:
+            facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
         if not self.exact:
             facts.append("sums are made in floating point, whose rounding is left out")
         return Guarantee(
-            self.unit.level,
-            "the elements passed"
-            if self.unit.level != "record" and mean.level == "element"
-            else "",
+            self._unit.level,
+            "the elements passed" if mean.level == "element" else "",
             self.relation,
             self.delta,
             plan.event,
@@ -317,10 +319,15 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """(m,) or (m, C)."""
         check_is_fitted(self)
         X = validate_data(  # noqa: N806
-            self, X, accept_sparse="csr", reset=False, dtype=(np.float64, np.float32)
+            self,
+            X,
+            accept_sparse="csr",
+            reset=False,
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
         )
-        if self.feature_bound is not None:
-            X = _bounded(X, self.feature_bound) * self.feature_bound  # noqa: N806
+        bound = self.feature_bound
+        X = _finite(X) if bound is None else _bounded(X, bound) * bound  # noqa: N806
         margins: FloatArray = X @ self.coef_.T + self.intercept_
         return margins
 
@@ -328,7 +335,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
-        tags.non_deterministic = True
+        tags.non_deterministic = self.random_state is None
         return tags
 
 
@@ -358,25 +365,28 @@ class Plan:
 def _vector(y: Any, rows: int) -> NDArray[Any]:
     """Targets as a one-dimensional array."""
     if y is None:
-        raise ParameterError(
-            "y must be passed: this estimator requires y, one target for each row."
-        )
-    array = np.asarray(y)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.shape != (rows,):
-        raise ParameterError(f"y must have one target for each of {rows} rows, not {array.shape}.")
+        raise ParameterError("this estimator requires y to be passed, but the target y is None.")
+    array: NDArray[Any] = column_or_1d(y, warn=True)
+    if len(array) != rows:
+        raise ParameterError(f"y must have one target for each of {rows} rows, not {len(array)}.")
     return array
+
+
+def _finite(X: Any) -> Any:  # noqa: N803
+    """Features with 0 for what is not finite."""
+    if not sparse.issparse(X):
+        return np.where(np.isfinite(X), X, 0)
+    X = X.copy()  # noqa: N806
+    X.data[~np.isfinite(X.data)] = 0
+    return X
 
 
 def _bounded(X: Any, bound: float) -> Any:  # noqa: N803
     """Rows divided by the bound, shortened to norm 1 if longer; what is not finite counts 0."""
+    X = _finite(X)  # noqa: N806
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
-            X = X.copy()  # noqa: N806
-            X.data[~np.isfinite(X.data)] = 0
             norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
             return (sparse.diags_array(1 / np.maximum(norms, bound)) @ X).tocsr().astype(X.dtype)
-        X = np.where(np.isfinite(X), X, 0)  # noqa: N806
         norms = np.linalg.norm(X, axis=1, keepdims=True)
         return X / np.maximum(norms, bound).astype(X.dtype)

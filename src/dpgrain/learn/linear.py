@@ -250,5 +250,5 @@ class PoissonRegressor(_Regressor):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = False
+        tags.regressor_tags.poor_score = True
         return tags
