@@ -21,9 +21,10 @@ from dpgrain.aggregators import (
     Contributions,
     Vectors,
     clipped,
+    grid,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 # The module, whose function `clipped` has its name.
@@ -269,10 +270,12 @@ def test_audit_of_full_rounds() -> None:
 
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = clipped_module.rounded_gaussian
-    monkeypatch.setattr(
-        clipped_module, "rounded_gaussian", lambda s, d, source: real(s / 2, d, source=source)
-    )
+    real = rounded_gaussian
+
+    def half(scale: Array, d: int, source: Source) -> Any:
+        return real(scale / 2, d, source=source)
+
+    monkeypatch.setattr(grid, "rounded_gaussian", half)
     found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
     assert found > claimed_mu(FULL)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, SampledGaussian, calibrate
+from dpgrain.aggregators.grid import noised
 from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray, clipped
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, raised, rounded_gaussian
@@ -18,10 +19,6 @@ from dpgrain.units import Element, Level, Relation, Unit, User
 
 # The grid of exact sums has this many steps to the clipping bound; squares of blocks fit in 2^53.
 _EXACT_STEPS = 2.0**24
-# Sums in floating point go to a grid with this many steps to the noise.
-_STEPS = 2.0**30
-# Where integers saturate: public, and far above what any roster adds up to.
-_LARGEST = 2.0**62
 # Entries of blocks that an exact sum holds at a time.
 _ENTRIES = 1 << 21
 
@@ -236,14 +233,9 @@ class ClippedRounds:
         return np.flatnonzero(chosen if owners is None else chosen[owners])
 
     def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
-        """The sum in floating point, on a grid that is fine against the noise, plus integer noise."""
-        mean, d = self.mean, contributions.dimension
-        step = 2.0 ** math.floor(math.log2(mean.noise_multiplier * mean.clip / _STEPS))
-        total = np.nan_to_num(contributions.clipped_sum(mean.clip, drawn), posinf=0.0, neginf=0.0)
-        steps = np.clip(np.rint(total / step), -_LARGEST, _LARGEST).astype(np.int64)
-        # Rounding moves each coordinate by half a step at most, on either side.
-        noisy = steps + self._noise(mean.clip / step + math.sqrt(d), d)
-        return noisy.astype(np.float64) * step
+        """The sum in floating point, plus noise."""
+        total = contributions.clipped_sum(self.mean.clip, drawn)
+        return noised(total, self.mean.clip, self.mean.noise_multiplier, self.source)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
         """The sum of blocks that are truncated to a grid, in integers, plus integer noise."""
@@ -255,13 +247,9 @@ class ClippedRounds:
             vectors = contributions.vectors(which[first : first + most]).astype(np.float64)
             vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
             total += _on_grid(clipped(vectors, mean.clip), mean.clip, step).sum(axis=0)
-        noisy = total + self._noise(mean.clip / step, d)
+        scale = raised(raised(mean.noise_multiplier * (mean.clip / step)))
+        noisy = total + rounded_gaussian(scale, d, source=self.source)
         return noisy.astype(np.float64) * step
-
-    def _noise(self, sensitivity: float, d: int) -> NDArray[np.int64]:
-        """Integer noise for a sum that one block moves by so many steps."""
-        scale = raised(raised(self.mean.noise_multiplier * sensitivity))
-        return rounded_gaussian(scale, d, source=self.source)
 
 
 def _on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:

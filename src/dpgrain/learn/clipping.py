@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.aggregators import Contributions
-from dpgrain.noise import Source, raised, rounded_gaussian
+from dpgrain.aggregators.grid import noised
+from dpgrain.noise import Source
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -19,8 +20,6 @@ FloatArray: TypeAlias = NDArray[np.float64]
 _EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
 # Entries of gradients that are held at a time.
 _ENTRIES = 1 << 21
-# Noise is added on a grid with this many steps to one block.
-_STEPS = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,5 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
         lengths = np.linalg.norm(gradients.vectors(some), axis=1)
         bins = np.searchsorted(_EDGES, lengths[lengths > 0])
         counts += np.bincount(bins, minlength=len(counts))
-    scale = raised(event.noise_multiplier * _STEPS)
-    noise = rounded_gaussian(scale, len(counts), source=source)
-    return Norms(counts + noise / _STEPS, event.noise_multiplier)
+    noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
+    return Norms(noisy, event.noise_multiplier)
