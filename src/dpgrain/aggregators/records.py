@@ -19,7 +19,7 @@ _ENTRIES = 1 << 21
 class _Loss(Protocol):
     """What is needed of a loss: see :class:`dpgrain.optimize.Loss`."""
 
-    def gradient(self, theta: FloatArray, X: Any, y: Any) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: Any, X: Any, y: Any) -> NDArray[Any]:  # noqa: N803
         """(m, p) for m records."""
 
 

@@ -1,6 +1,7 @@
 """Scikit-learn estimators that are fitted under differential privacy, at the unit you choose."""
 
 from dpgrain.learn.base import LinearModel
+from dpgrain.learn.confidence import Evidence, Intervals
 from dpgrain.learn.linear import (
     HuberRegressor,
     LinearRegression,
@@ -9,9 +10,13 @@ from dpgrain.learn.linear import (
     PoissonRegressor,
     QuantileRegressor,
 )
+from dpgrain.learn.training import History
 
 __all__ = [
+    "Evidence",
+    "History",
     "HuberRegressor",
+    "Intervals",
     "LinearModel",
     "LinearRegression",
     "LinearSVC",

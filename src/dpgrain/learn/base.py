@@ -18,10 +18,18 @@ from dpgrain import _validate
 from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
+from dpgrain.aggregators.records import RecordBlocks
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.clipping import Norms, release_norms
+from dpgrain.learn.confidence import (
+    Evidence,
+    Intervals,
+    check_curvature,
+    intervals,
+    release_evidence,
+)
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import train
 from dpgrain.noise import RandomState, source_of
@@ -75,6 +83,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         coef_: the coefficients.
         intercept_: the intercept.
         history_: the noisy gradients, round by round.
+        evidence_: noisy second moments, for intervals; None where no budget was kept.
         n_iter_: the number of rounds.
         n_features_in_: the number of features.
     """
@@ -125,12 +134,51 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         n, enrolled = roster(self.n_users, rows.users)
         plan = self._plan(n)
         promise = self._promise(plan, (enrolled, *public))
+        if plan.evidence is not None:
+            check_curvature(loss, loss.outputs * (X.shape[1] + self.fit_intercept))
         charge(promise)
-        blocks = self._blocks(X, targets, rows)
-        theta = self._train(blocks, loss, plan, rows)
+        theta = self._train(X[rows.kept], targets[rows.kept], loss, plan, rows)
         self._keep(theta.reshape(loss.outputs, -1), loss)
         self.guarantee_ = promise
         return self
+
+    def confidence_intervals(self, level: float = 0.95) -> Intervals:
+        """Intervals for the coefficients, and the intercept if there is one.
+
+        Args:
+            level: the nominal coverage, strictly between 0 and 1.
+
+        Returns:
+            the corrected averages with their intervals: they are post-processing of what the fit
+            published, and cost nothing more.
+
+        Raises:
+            ParameterError: if the fit kept no budget for it (``intervals=0.2`` keeps a fifth).
+
+        For users that are independent and alike, intervals cover the parameter at which the mean of
+        clipped gradients vanishes, whatever model is true. Source: element-level paper, Theorem 1 and
+        Proposition 3, for sampled blocks and any number of rounds; docs/theory.md, "Intervals".
+        """
+        check_is_fitted(self)
+        if self.evidence_ is None:
+            raise ParameterError(
+                "intervals must be above 0 at the fit for confidence_intervals: intervals=0.2 keeps a "
+                "fifth of the budget for them."
+            )
+        outputs = self._loss().outputs
+        width = self.n_features_in_ + self.fit_intercept
+        scale = np.ones((outputs, width))
+        scale[:, : self.n_features_in_] /= self.feature_bound or 1.0
+        return intervals(
+            self.evidence_,
+            self.history_,
+            self._theta,
+            self._ridge(outputs),
+            np.diag(scale.ravel()),
+            self._names(outputs),
+            level,
+            sampled=self._sampled,
+        )
 
     # -- what a subclass says --
 
@@ -252,22 +300,22 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     # -- data --
 
-    def _blocks(self, X: Any, targets: FloatArray, rows: Rows) -> LinearBlocks:  # noqa: N803
-        """The rows that count, put together by block, shortened to the bound."""
-        kept = X[rows.kept]
-        if self.feature_bound is not None:
-            kept = _bounded(kept, self.feature_bound)
-        return LinearBlocks.arrange(
-            kept,
-            targets[rows.kept],
-            rows.blocks,
-            intercept=self.fit_intercept,
-            blocks=len(rows.owners),
-        )
-
-    def _train(self, blocks: LinearBlocks, loss: MarginLoss, plan: Plan, rows: Rows) -> FloatArray:
+    def _train(
+        self,
+        X: Any,  # noqa: N803
+        targets: FloatArray,
+        loss: MarginLoss,
+        plan: Plan,
+        rows: Rows,
+    ) -> FloatArray:
         """All that is released: a histogram of norms, the rounds, and what intervals need."""
         source = source_of(self.random_state)
+        if self.feature_bound is not None:
+            X = _bounded(X, self.feature_bound)  # noqa: N806
+        there = len(rows.owners)
+        blocks = LinearBlocks.arrange(
+            X, targets, rows.blocks, intercept=self.fit_intercept, blocks=there
+        )
         width = blocks.features + self.fit_intercept
         start = np.zeros(loss.outputs * width)
 
@@ -279,8 +327,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             mean = self._tuned(mean, release_norms(at(start), plan.norms, source))
         elif self.clip != "auto" and self.elements_per_user != "auto":
             mean = mean.scaled(clip=self.clip, blocks_per_user=self.elements_per_user)
-        penalised = np.ones((loss.outputs, width))
-        penalised[:, blocks.features :] = 0
+        if plan.evidence is not None:
+            records = _records(X, targets, rows.blocks, there, intercept=self.fit_intercept)
         solver: Solver[Any] = CoinBetting() if self.algorithm == "auto" else self.algorithm
         theta, self.history_ = train(
             at,
@@ -288,12 +336,43 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             solver,
             start,
             source,
-            ridge=self.l2 * penalised.ravel(),
+            ridge=self._ridge(loss.outputs),
             owners=rows.owners,
             progress=True if self.verbose else None,
         )
-        self.n_iter_ = mean.rounds
+        self.n_iter_, self._theta, self._sampled = mean.rounds, theta, mean.sampling_rate < 1
+        self.evidence_: Evidence | None = None
+        if plan.evidence is not None:
+            self.evidence_ = release_evidence(
+                records,
+                rows.owners,
+                loss,
+                theta,
+                clip=mean.clip,
+                n_users=mean.n_users,
+                blocks_per_user=mean.blocks_per_user,
+                whole=mean.level == "user",
+                event=plan.evidence,
+                source=source,
+            )
         return theta
+
+    def _ridge(self, outputs: int) -> FloatArray:
+        """The strength of the ridge on each parameter: none on the intercept."""
+        strength = np.full((outputs, self.n_features_in_ + self.fit_intercept), float(self.l2))
+        strength[:, self.n_features_in_ :] = 0
+        return strength.ravel()
+
+    def _names(self, outputs: int) -> tuple[str, ...]:
+        """What each parameter is called."""
+        features = getattr(self, "feature_names_in_", None)
+        names = (
+            [f"x{i}" for i in range(self.n_features_in_)] if features is None else list(features)
+        )
+        names += ["intercept"] * self.fit_intercept
+        if outputs == 1:
+            return tuple(names)
+        return tuple(f"{label}: {name}" for label in self.classes_ for name in names)
 
     def _tuned(self, mean: ClippedMean, norms: Norms) -> ClippedMean:
         """The mean with what the budget's tenth has found."""
@@ -360,6 +439,22 @@ class Plan:
         for part in (self.norms, self.evidence):
             event = event if part is None else event + part
         return event
+
+
+def _records(
+    X: Any,  # noqa: N803
+    targets: FloatArray,
+    codes: NDArray[Any],
+    blocks: int,
+    *,
+    intercept: bool,
+) -> RecordBlocks:
+    """Dense rows by block, with a column of ones for an intercept; rows without target left out."""
+    there = np.isfinite(targets)
+    dense = _finite(X[there].toarray() if sparse.issparse(X) else X[there])
+    if intercept:
+        dense = np.column_stack([dense, np.ones(len(dense))])
+    return RecordBlocks.arrange(dense, targets[there], codes[there], blocks=blocks)
 
 
 def _vector(y: Any, rows: int) -> NDArray[Any]:

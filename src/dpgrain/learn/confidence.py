@@ -1,0 +1,378 @@
+"""Confidence intervals: private second moments, and what follows from them and the published rounds.
+
+Proofs: docs/theory.md, "Intervals". Privacy rests on the bounds of each part alone; that users are
+independent and alike is assumed by the coverage, never by the guarantee.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from dpgrain import _validate
+from dpgrain.accounting import Gaussian
+from dpgrain.aggregators import clipped
+from dpgrain.aggregators.grid import noised
+from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.errors import ParameterError
+from dpgrain.learn.training import History
+from dpgrain.noise import Source
+from dpgrain.optimize import MarginLoss
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+# Shares of μ² for the bounds, the curvature and the scores.
+_BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
+# Thresholds on a user's vector, in clipping bounds; more than one apart, so that one block crosses one.
+_LENGTHS = 1.25 * 2.0 ** np.arange(10)
+# Edges of a block's curvature, in the largest one of a standard row.
+_CURVATURES = 2.0 ** np.arange(-6, 9)
+# The most parameters: p² numbers are published.
+_MOST = 300
+# Entries of outer products that are held at a time.
+_ENTRIES = 1 << 21
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Noisy second moments at the fitted parameter.
+
+    Args:
+        curvature: (p, p) the mean Jacobian of the clipped gradient, per user and k̄.
+        curvature_sd: the noise of each of its entries.
+        scores: (p, p) the second moment of a user's clipped gradients, over k̄².
+        scores_sd: the noise of each entry of its diagonal.
+        n_users: the size of the roster.
+    """
+
+    curvature: FloatArray
+    curvature_sd: float
+    scores: FloatArray
+    scores_sd: float
+    n_users: int
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Estimates with confidence intervals, one for each coefficient.
+
+    Args:
+        names: what each is.
+        estimate: the corrected averages, which intervals are centred at.
+        low: the lower ends.
+        high: the upper ends.
+        std_error: standard errors, of noise and of sampling.
+        level: the nominal coverage.
+        resolved: whether the curvature stands out from its noise and the rounds have converged; if not,
+            the intervals are a guess.
+    """
+
+    names: tuple[str, ...]
+    estimate: FloatArray
+    low: FloatArray
+    high: FloatArray
+    std_error: FloatArray
+    level: float
+    resolved: bool
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for each coefficient."""
+        columns = {name: getattr(self, name) for name in ("estimate", "low", "high", "std_error")}
+        return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
+
+    def __str__(self) -> str:
+        return str(self.to_pandas())
+
+
+def score_sensitivity(longest: float, moved: float) -> float:
+    """How far vv' moves in Frobenius norm when v, no longer than one bound, moves by another.
+
+    Args:
+        longest: C, the largest norm of v.
+        moved: r, how far v moves at most.
+
+    Returns:
+        the larger of r(2C − r), or C² if r > C, and r√(2C² − r²/2), or √2·C² if r > √2·C: exact.
+
+    >>> score_sensitivity(1.0, 2.0) == math.sqrt(2)
+    True
+    """
+    line = moved * (2 * longest - moved) if moved <= longest else longest**2
+    turn = min(moved, math.sqrt(2) * longest)
+    return max(line, turn * math.sqrt(2 * longest**2 - turn**2 / 2))
+
+
+def release_evidence(
+    records: RecordBlocks,
+    owners: NDArray[Any],
+    loss: MarginLoss,
+    theta: FloatArray,
+    *,
+    clip: float,
+    n_users: int,
+    blocks_per_user: float,
+    whole: bool,
+    event: Gaussian,
+    source: Source,
+) -> Evidence:
+    """Publish second moments of gradients, and the mean curvature, at a published parameter.
+
+    Args:
+        records: rows by block, with a column of ones if there is an intercept.
+        owners: (blocks,): whose data each block is.
+        loss: a loss with curvature.
+        theta: (p,) the parameter.
+        clip: the clipping bound of the gradients.
+        n_users: the public size of the roster.
+        blocks_per_user: the public number that sums are divided by, besides.
+        whole: a block is all that a user has.
+        event: the noise; removing a block moves what is published, normalised, by at most 1.
+        source: where noise comes from.
+
+    Formal guarantee: each part's noise is the multiplier over √(its share) times how far removing one
+    block moves it, so that one block moves all of them together by 1: the event's. Source:
+    docs/theory.md, "Intervals".
+    """
+    moments = _Moments(records, loss, theta, clip)
+    sums = moments.users(owners)
+    multiplier = event.noise_multiplier
+    width = len(theta)
+    longest, flat = clip, _Bound(1.0, moments.usual)
+    share = _BOUNDS if whole else _BOUNDS / 2
+    if not whole:
+        lengths = np.linalg.norm(sums, axis=1)
+        counts = (lengths[:, None] > _LENGTHS * clip).sum(axis=0).astype(np.float64)
+        sd = multiplier / math.sqrt(share)
+        noisy = noised(counts, 1.0, sd, source)
+        few = np.flatnonzero(noisy <= n_users / 100 + 2 * sd)
+        longest = float(_LENGTHS[few[0] if len(few) else -1]) * clip
+    sd = multiplier / math.sqrt(share)
+    flat = flat.chosen(noised(moments.histogram(), 1.0, sd, source), sd)
+    curvature = noised(
+        moments.curvature(flat.value).ravel(),
+        flat.value,
+        multiplier / math.sqrt(_CURVATURE),
+        source,
+    ).reshape(width, width)
+    kept = clipped(sums, longest)
+    upper = np.triu_indices(width)
+    # Entries off the diagonal count twice in the Frobenius norm.
+    weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+    moved = longest**2 if whole else score_sensitivity(longest, clip)
+    deep = multiplier / math.sqrt(_SCORES)
+    noisy = noised((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
+    scores = np.zeros((width, width))
+    scores[upper] = noisy
+    scores = scores + np.triu(scores, 1).T
+    of = n_users * blocks_per_user
+    return Evidence(
+        curvature / of,
+        multiplier / math.sqrt(_CURVATURE) * flat.value / of,
+        scores / (of * blocks_per_user),
+        deep * moved / (of * blocks_per_user),
+        n_users,
+    )
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """The bound on a block's curvature, chosen from a noisy histogram."""
+
+    value: float
+    usual: float
+
+    def chosen(self, counts: FloatArray, sd: float) -> _Bound:
+        """The first edge above which little is seen."""
+        tails = np.cumsum(counts[::-1])[::-1]
+        left = np.arange(len(counts), 0, -1)
+        little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
+        place = int(np.argmax(little)) if little.any() else len(_CURVATURES) - 1
+        return _Bound(float(_CURVATURES[place]) * self.usual, self.usual)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Gradients and Jacobians of blocks at a parameter."""
+
+    records: RecordBlocks
+    loss: MarginLoss
+    theta: FloatArray
+    clip: float
+
+    @property
+    def usual(self) -> float:
+        """The curvature of a row whose features are about 1: public."""
+        smooth = self.loss.smoothness if math.isfinite(self.loss.smoothness) else 1.0
+        return smooth * len(self.theta)
+
+    def users(self, owners: NDArray[Any]) -> FloatArray:
+        """(users with blocks, p): what the clipped blocks of each add up to."""
+        vectors = clipped(self.records.gradients(self.loss, self.theta).vectors(), self.clip)
+        present, place = np.unique(owners, return_inverse=True)
+        sums = np.zeros((len(present), len(self.theta)))
+        np.add.at(sums, place, vectors)
+        return sums
+
+    def histogram(self) -> FloatArray:
+        """How many blocks have a curvature between the edges; what is 0 is in no bin."""
+        counts = np.zeros(len(_CURVATURES) + 1)
+        for part in self._parts():
+            norms = np.linalg.norm(part, axis=(1, 2))
+            bins = np.searchsorted(_CURVATURES * self.usual, norms[norms > 0])
+            counts += np.bincount(bins, minlength=len(counts))
+        return counts
+
+    def curvature(self, bound: float) -> FloatArray:
+        """The sum of the Jacobians, each scaled down to a Frobenius norm."""
+        width = len(self.theta)
+        total = np.zeros((width, width))
+        for part in self._parts():
+            flat = clipped(part.reshape(len(part), -1), bound)
+            total += flat.sum(axis=0).reshape(width, width)
+        return total
+
+    def _parts(self) -> Any:
+        """The Jacobians of the clipped gradients, (some blocks, p, p) at a time."""
+        width, starts = len(self.theta), self.records.starts
+        sizes = np.diff(starts)
+        most = max(1, _ENTRIES // width**2)
+        tile = (np.cumsum(sizes) + np.arange(len(sizes))) // most
+        for some in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(tile)) + 1):
+            if len(some):
+                yield self._jacobians(some, starts, most)
+
+    def _jacobians(self, some: NDArray[np.intp], starts: Any, most: int) -> FloatArray:
+        width = len(self.theta)
+        out = np.zeros((len(some), width, width))
+        gradients = np.zeros((len(some), width))
+        of = np.repeat(np.arange(len(some)), np.diff(starts)[some])
+        first, last = int(starts[some[0]]), int(starts[some[-1] + 1])
+        with np.errstate(all="ignore"):
+            # Whatever overflows is somebody's value: no warning may tell of it.
+            for begin in range(first, last, most):
+                rows = slice(begin, min(begin + most, last))
+                here = of[rows.start - first : rows.stop - first]
+                X, y = self.records.X[rows], self.records.y[rows]  # noqa: N806
+                z = self.loss.margins(self.theta, X)
+                bend = self.loss.curvature(z, y).reshape(len(y), self.loss.outputs, -1)
+                products = np.einsum("mab,mi,mj->maibj", bend, X, X).reshape(len(y), width, width)
+                np.add.at(out, here, products)
+                np.add.at(gradients, here, self.loss.gradient(self.theta, X, y))
+            size = np.maximum(np.diff(starts)[some], 1)
+            out /= size[:, None, None]
+            gradients /= size[:, None]
+            norms = np.linalg.norm(gradients, axis=1)
+            along = gradients / np.where(norms > 0, norms, 1)[:, None]
+            # A clipped gradient only turns: its Jacobian has no part along it, and is shorter.
+            turned = out - along[:, :, None] * np.einsum("ni,nij->nj", along, out)[:, None, :]
+            long = norms > self.clip
+            out[long] = turned[long] * (self.clip / norms[long])[:, None, None]
+        out[~np.isfinite(out).all(axis=(1, 2))] = 0.0
+        return out
+
+
+def intervals(
+    evidence: Evidence,
+    history: History,
+    published: FloatArray,
+    ridge: FloatArray,
+    contrasts: FloatArray,
+    names: tuple[str, ...],
+    level: float,
+    *,
+    sampled: bool,
+) -> Intervals:
+    """Intervals for linear functions of the parameter; all of it is post-processing.
+
+    Args:
+        evidence: the second moments.
+        history: the rounds; those of the second half count.
+        published: (p,) the fitted parameter.
+        ridge: (p,) the public ridge.
+        contrasts: (c, p) the functions.
+        names: what each is.
+        level: the nominal coverage.
+        sampled: blocks were drawn, so that the noise of a round is more than the Gaussian's.
+
+    Source: docs/theory.md, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
+    """
+    level = _validate.fraction(level=level)
+    width, n = len(published), evidence.n_users
+    curvature, resolved = _repaired(evidence, ridge)
+    inverse = np.linalg.inv(curvature)
+    points, gradients = history.points, history.gradients
+    begin = len(points) // 2
+    points, gradients = points[begin:], gradients[begin:]
+    # One Newton step from each point, averaged: its error does not depend on the steps that were taken.
+    centre = (points - gradients @ inverse.T).mean(axis=0)
+    scores = evidence.scores - np.outer(ridge * published, ridge * published)
+    scores = scores * n / max(n - width, 1)
+    turned = contrasts @ inverse
+    lengths = (turned**2).sum(axis=1)
+    drawn = np.einsum("ij,jk,ik->i", turned, scores, turned)
+    floor = evidence.scores_sd * lengths
+    sampling = np.maximum(drawn, floor) / n
+    noise, rounds = history.noise_sd**2 * lengths, len(points)
+    covariance = history.noise_sd**2 * np.eye(width)
+    if sampled and rounds > 1:
+        left = gradients - (points - centre) @ curvature.T
+        covariance = np.cov(left, rowvar=False).reshape(width, width)
+        noise = np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), noise)
+    noise = noise / rounds
+    variance = sampling + noise
+    # Satterthwaite: the variance of the variance, by its three noisy parts.
+    back = (turned @ (scores / n + covariance / rounds)) @ inverse.T
+    uncertain = (floor / n) ** 2
+    uncertain += 4 * evidence.curvature_sd**2 * lengths * (back**2).sum(axis=1)
+    if sampled and rounds > 1:
+        uncertain += 2 * noise**2 / (rounds - 1)
+    freedom = np.maximum(2 * variance**2 / np.maximum(uncertain, 1e-300), 2.0)
+    half = stats.t.ppf((1 + level) / 2, freedom) * np.sqrt(variance)
+    estimate = contrasts @ centre
+    # Where rounds have not converged, a Newton step errs by no more than its own length, about.
+    drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
+    resolved = resolved and not (drift > half).any()
+    half = np.maximum(half, drift)
+    error = np.sqrt(variance)
+    return Intervals(names, estimate, estimate - half, estimate + half, error, level, resolved)
+
+
+def _repaired(evidence: Evidence, ridge: FloatArray) -> tuple[FloatArray, bool]:
+    """The curvature with the ridge, with no direction flatter than the noise can tell."""
+    least, sd = max(float(ridge.min()), evidence.curvature_sd), evidence.curvature_sd
+    matrix = evidence.curvature + np.diag(ridge)
+    width = len(matrix)
+    skew = matrix - matrix.T
+    # Without clipping a Jacobian is symmetric: it is taken so unless its noise cannot explain the rest.
+    if (skew**2).sum() <= 4 * sd**2 * width * max(width - 1, 1):
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        repaired: FloatArray = (vectors * np.maximum(values, least)) @ vectors.T
+    else:
+        left, values, right = np.linalg.svd(matrix)
+        repaired = (left * np.maximum(values, least)) @ right
+    return repaired, bool(values.min() >= 2 * sd * math.sqrt(width))
+
+
+def check_curvature(loss: MarginLoss, width: int) -> None:
+    """Refuse intervals for what they are not defined for.
+
+    Raises:
+        ParameterError: if the loss has no curvature, or there are too many parameters.
+    """
+    margin = np.zeros(1) if loss.outputs == 1 else np.zeros((1, loss.outputs))
+    if not loss.curvature(margin, np.zeros(1)).any():
+        raise ParameterError(
+            f"intervals need a loss with curvature, which {type(loss).__name__} has not; leave "
+            "intervals at 0."
+        )
+    if width > _MOST:
+        raise ParameterError(
+            f"intervals are for at most {_MOST} parameters, not {width}: {width}² numbers would have "
+            "to be published. Leave intervals at 0, or use fewer features."
+        )
