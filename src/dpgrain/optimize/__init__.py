@@ -1,6 +1,19 @@
 """Losses, domains, smoothing, solvers and localisation: optimisation over any gradient oracle."""
 
+from dpgrain.optimize.accelerated import (
+    Accelerated,
+    AcSa,
+    StronglyConvexAcSa,
+)
 from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
+from dpgrain.optimize.localisation import (
+    Localisation,
+    Phase,
+    Phases,
+    RegularisedPhases,
+    Restarts,
+    localise,
+)
 from dpgrain.optimize.losses import (
     Absolute,
     Hinge,
@@ -14,11 +27,18 @@ from dpgrain.optimize.losses import (
     Softmax,
     Squared,
 )
+from dpgrain.optimize.smoothing import (
+    Moreau,
+    Proximable,
+    RandomizedBall,
+)
 from dpgrain.optimize.solvers import (
     Adagrad,
     Average,
     CoinBetting,
     Constant,
+    DecreasingRestart,
+    GradientMapping,
     Last,
     Oracle,
     Power,
@@ -30,11 +50,14 @@ from dpgrain.optimize.solvers import (
     Tail,
     Uniform,
     Weighted,
+    gradient_mapping,
     run,
 )
 
 __all__ = [
     "Absolute",
+    "AcSa",
+    "Accelerated",
     "Adagrad",
     "Affine",
     "Average",
@@ -42,20 +65,30 @@ __all__ = [
     "Box",
     "CoinBetting",
     "Constant",
+    "DecreasingRestart",
     "Domain",
     "Everywhere",
+    "GradientMapping",
     "Hinge",
     "Huber",
     "Last",
+    "Localisation",
     "Logistic",
     "Loss",
     "MarginLoss",
+    "Moreau",
     "Oracle",
+    "Phase",
+    "Phases",
     "Poisson",
     "Power",
+    "Proximable",
     "Quantile",
     "RandomIterate",
+    "RandomizedBall",
     "Regularised",
+    "RegularisedPhases",
+    "Restarts",
     "Schedule",
     "Sgd",
     "Simplex",
@@ -63,8 +96,11 @@ __all__ = [
     "Solver",
     "Squared",
     "StronglyConvex",
+    "StronglyConvexAcSa",
     "Tail",
     "Uniform",
     "Weighted",
+    "gradient_mapping",
+    "localise",
     "run",
 ]

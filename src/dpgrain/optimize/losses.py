@@ -84,7 +84,7 @@ class MarginLoss(ABC):
 
     def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
         """The gradient of each record's loss, (m, p)."""
-        return self._along(self.slope(self.margins(theta, X), y), X)
+        return self.along(self.slope(self.margins(theta, X), y), X)
 
     def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:  # noqa: N803
         """For each record argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step), (m, p).
@@ -98,9 +98,9 @@ class MarginLoss(ABC):
         step = _validate.positive(step=step)
         t = step * np.einsum("ij,ij->i", X, X)
         slope = self.proximal_slope(self.margins(theta, X), y, t)
-        return theta - step * self._along(slope, X)
+        return theta - step * self.along(slope, X)
 
-    def _along(self, slope: FloatArray, X: Array) -> FloatArray:  # noqa: N803
+    def along(self, slope: FloatArray, X: Array) -> FloatArray:  # noqa: N803
         """The outer products of slopes and records, flat: (m, p)."""
         if self.outputs == 1:
             return slope[:, None] * X

@@ -1,0 +1,173 @@
+"""Accelerated stochastic approximation (AC-SA): smooth losses in 1/k² steps, with noise as good as any.
+
+The steps printed in the shuffle paper are too long: its L_t has β where the proof needs at least
+2(t + 1)/(t + 2)·β, and on a parabola of curvature β it diverges (10¹⁰⁹ after 160 steps). Here it is 2β.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.optimize.domains import EVERYWHERE, Domain
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """Where a run of accelerated steps stands.
+
+    Args:
+        theta: the point that gradients move, (p,).
+        average: the solution so far, (p,).
+        done: how many steps there were.
+    """
+
+    theta: FloatArray
+    average: FloatArray
+    done: int = 0
+
+
+@dataclass(frozen=True)
+class AcSa:
+    """Lan's accelerated stochastic approximation for smooth convex losses.
+
+    Round t asks at α_t·θ_t + (1 − α_t)·θᵃ_t, α_t = 2/(t + 2), and goes 1/L_t against the gradient,
+    L_t = ((T + 2)^(3/2)·noise/distance + 2·smoothness)/(t + 1).
+
+    Args:
+        smoothness: β, the largest curvature of the loss, above 0.
+        rounds: T, the number of steps the lengths are made for, at least 1.
+        noise: the l2 root mean square error σ of a gradient, √E‖g − ∇‖², at least 0.
+        distance: D, a bound on how far the solution is from the start, above 0; not used without
+            noise.
+        domain: what iterates stay in.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee (of accuracy): for a start within D of the solution the loss after T steps is above
+    the least by at most 3βD²/((T + 1)(T + 2)) + (4/3)·σD·√(T + 2)/(T + 1) in expectation.
+    Source: shuffle paper, Algorithm 4 and Theorem 4.3, after Lan (2012), Theorem 2; with 2β for β.
+
+    >>> from dpgrain.optimize import run
+    >>> run(AcSa(1.0, rounds=100), lambda theta: theta - 3.0, np.zeros(1), 100).round(2).tolist()
+    [3.0]
+    """
+
+    smoothness: float
+    rounds: int
+    noise: float = 0.0
+    distance: float = 1.0
+    domain: Domain = EVERYWHERE
+
+    def __post_init__(self) -> None:
+        _validate.positive(smoothness=self.smoothness)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.non_negative(noise=self.noise)
+        _validate.positive(distance=self.distance)
+
+    def excess(self) -> float:
+        """The bound on the expected excess of the loss after all rounds."""
+        rounds, distance = self.rounds, self.distance
+        bias = 3 * self.smoothness * distance**2 / ((rounds + 1) * (rounds + 2))
+        return float(bias + 4 / 3 * self.noise * distance * np.sqrt(rounds + 2) / (rounds + 1))
+
+    def init(self, theta: FloatArray) -> Accelerated:
+        """The state before the first step."""
+        start = self.domain.project(theta)
+        return Accelerated(start, start)
+
+    def point(self, state: Accelerated) -> FloatArray:
+        """A point between the iterate and the solution so far."""
+        share = self._share(state)
+        return share * state.theta + (1 - share) * state.average
+
+    def step(self, state: Accelerated, gradient: FloatArray) -> Accelerated:
+        """One projected step, and its average."""
+        steep = (self.rounds + 2) ** 1.5 * self.noise / self.distance + 2 * self.smoothness
+        moved = self.domain.project(state.theta - (state.done + 2) / steep * gradient)
+        share = self._share(state)
+        average = share * moved + (1 - share) * state.average
+        return replace(state, theta=moved, average=average, done=state.done + 1)
+
+    def finish(self, state: Accelerated) -> FloatArray:
+        """The average."""
+        return state.average
+
+    def _share(self, state: Accelerated) -> float:
+        """α_t for the round that comes next, t = done + 1."""
+        return 2 / (state.done + 3)
+
+
+@dataclass(frozen=True)
+class StronglyConvexAcSa:
+    """Accelerated stochastic approximation for smooth, strongly convex losses, in one run.
+
+    Args:
+        smoothness: β, the largest curvature of the loss.
+        strength: μ, the least curvature, above 0 and at most β.
+        domain: what iterates stay in.
+
+    Raises:
+        ParameterError: if not 0 < μ ≤ β.
+
+    Formal guarantee (of accuracy): for a start at D from the solution and gradients with error σ the
+    loss after T steps is above the least by at most 2βD²/(T(T + 1)) + 2σ²/(μ(T + 1)) in expectation.
+    Source: Ghadimi, Lan, *Optimal stochastic approximation algorithms for strongly convex stochastic
+    composite optimization I*, SIAM J. Optim. 2012, Proposition 9: α_t = 2/(t + 1), γ_t = 4β/(t(t + 1)).
+
+    >>> from dpgrain.optimize import run
+    >>> solver = StronglyConvexAcSa(1.0, 1.0)
+    >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 100).round(1).tolist()
+    [3.0]
+    """
+
+    smoothness: float
+    strength: float
+    domain: Domain = EVERYWHERE
+
+    def __post_init__(self) -> None:
+        _validate.positive(smoothness=self.smoothness)
+        _validate.positive(strength=self.strength)
+        if self.strength > self.smoothness:
+            raise ParameterError(
+                f"strength must be at most smoothness, not {self.strength!r} above "
+                f"{self.smoothness!r}: no loss has a least curvature above its largest."
+            )
+
+    def init(self, theta: FloatArray) -> Accelerated:
+        """The state before the first step."""
+        start = self.domain.project(theta)
+        return Accelerated(start, start)
+
+    def point(self, state: Accelerated) -> FloatArray:
+        """A point between the iterate and the solution so far."""
+        share, near = self._numbers(state)
+        weight = share * ((1 - share) * self.strength + near)
+        weight /= near + (1 - share**2) * self.strength
+        return weight * state.theta + (1 - weight) * state.average
+
+    def step(self, state: Accelerated, gradient: FloatArray) -> Accelerated:
+        """One projected step, and its average."""
+        share, near = self._numbers(state)
+        pull, rest = share * self.strength, (1 - share) * self.strength + near
+        centre = pull * self.point(state) + rest * state.theta - share * gradient
+        moved = self.domain.project(centre / (pull + rest))
+        average = share * moved + (1 - share) * state.average
+        return replace(state, theta=moved, average=average, done=state.done + 1)
+
+    def finish(self, state: Accelerated) -> FloatArray:
+        """The average."""
+        return state.average
+
+    def _numbers(self, state: Accelerated) -> tuple[float, float]:
+        """α_t and γ_t for the round that comes next."""
+        t = state.done + 1
+        return 2 / (t + 1), 4 * self.smoothness / (t * (t + 1))

@@ -1,0 +1,212 @@
+"""Localisation: one solver run after another, each on users of its own and nearer to the solution.
+
+Who is in which phase is decided by roster index alone, before anything is read, so that phases compose
+in parallel. If the order of the roster tells something about people, shuffle it first, blindly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.optimize.solvers import Oracle, Solver, run
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One run of a solver.
+
+    Args:
+        number: 1, 2, …
+        users: the roster indices of those who take part.
+        strength: λ: the loss gets λ/2·‖θ − centre‖² added, with the last solution as the centre.
+    """
+
+    number: int
+    users: range
+    strength: float = 0.0
+
+
+class Localisation(Protocol):
+    """A plan of phases; public numbers only."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases, first to last, with disjoint users."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Shares of users that halve from phase to phase, or double.
+
+    Args:
+        users: n, the size of the roster.
+        count: how many phases, k.
+        growing: whether shares double, n/2^(k+1−t), or halve, n/2^t; the largest one also has the rest.
+
+    Raises:
+        ParameterError: if a phase would have no user.
+
+    Source: Asi & Liu, Algorithm 3 (growing); Feldman et al. 2020.
+
+    >>> [len(phase.users) for phase in Phases(100, 3).phases()]
+    [63, 25, 12]
+    """
+
+    users: int
+    count: int
+    growing: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.users, self.count, 2**self.count)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases."""
+        sizes = _halving(self.users, self.count)
+        return _planned(sizes[::-1] if self.growing else sizes, [0.0] * self.count)
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """Equal shares of users: a convex solver, begun again where it ended.
+
+    For losses that are strongly convex: each run needs to look less far around, so that about
+    log log n runs reach the best rate.
+
+    Args:
+        users: n, the size of the roster.
+        count: how many phases.
+
+    Raises:
+        ParameterError: if a phase would have no user.
+
+    Source: shuffle paper, Theorem 4.8.
+
+    >>> [phase.users for phase in Restarts(10, 3).phases()]
+    [range(0, 4), range(4, 7), range(7, 10)]
+    """
+
+    users: int
+    count: int
+
+    def __post_init__(self) -> None:
+        _check(self.users, self.count, self.count)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases."""
+        each, more = divmod(self.users, self.count)
+        sizes = [each + (t < more) for t in range(self.count)]
+        return _planned(sizes, [0.0] * self.count)
+
+
+@dataclass(frozen=True)
+class RegularisedPhases:
+    """Halving shares of users, with a pull λ·4^t to the last solution that grows.
+
+    Args:
+        users: n, the size of the roster.
+        count: how many phases.
+        strength: λ, above 0.
+
+    Raises:
+        ParameterError: if a phase would have no user, or λ is not above 0.
+
+    Source: Levy et al., Algorithm 4.
+
+    >>> [(len(phase.users), phase.strength) for phase in RegularisedPhases(100, 3, 0.1).phases()]
+    [(63, 0.4), (25, 1.6), (12, 6.4)]
+    """
+
+    users: int
+    count: int
+    strength: float
+
+    def __post_init__(self) -> None:
+        _check(self.users, self.count, 2**self.count)
+        _validate.positive(strength=self.strength)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases."""
+        pulls = [self.strength * 4**t for t in range(1, self.count + 1)]
+        return _planned(_halving(self.users, self.count), pulls)
+
+
+def localise(
+    plan: Localisation,
+    oracles: Callable[[Phase], Oracle],
+    solvers: Callable[[Phase], tuple[Solver[Any], int]],
+    theta: FloatArray,
+    callback: Callable[[Phase, FloatArray], None] | None = None,
+) -> FloatArray:
+    """Run a solver phase by phase, each from where the last one ended.
+
+    Args:
+        plan: the phases.
+        oracles: from a phase to an oracle of gradients over its users, (p,) to (p,), without the pull.
+        solvers: from a phase to its solver and its number of rounds.
+        theta: where to begin, (p,).
+        callback: called with each phase and its solution.
+
+    Raises:
+        ParameterError: if a number of rounds is not a whole number of at least 1.
+
+    >>> from dpgrain.optimize import Constant, Last, Sgd
+    >>> numbers = np.arange(8.0)
+    >>> ends = localise(
+    ...     Restarts(8, 2),
+    ...     lambda phase: lambda theta: theta - numbers[phase.users].mean(),
+    ...     lambda phase: (Sgd(Constant(0.5), average=Last()), 50),
+    ...     np.zeros(1),
+    ... )
+    >>> ends.round(6).tolist()
+    [5.5]
+    """
+    solution = np.asarray(theta, dtype=np.float64)
+    for phase in plan.phases():
+        solver, rounds = solvers(phase)
+        pulled = _pulled(oracles(phase), phase.strength, solution)
+        solution = run(solver, pulled, solution, rounds)
+        if callback is not None:
+            callback(phase, solution)
+    return solution
+
+
+def _pulled(oracle: Oracle, strength: float, centre: FloatArray) -> Oracle:
+    """An oracle of the loss plus strength/2·‖θ − centre‖²; what is added is public."""
+    if strength == 0:
+        return oracle
+    return lambda theta: oracle(theta) + strength * (theta - centre)
+
+
+def _check(users: int, count: int, least: int) -> None:
+    users, count = (
+        _validate.integer(minimum=1, users=users),
+        _validate.integer(minimum=1, count=count),
+    )
+    if users < least:
+        raise ParameterError(
+            f"count must leave at least one user in each phase, not {count} phases of {users} users; "
+            "use fewer phases."
+        )
+
+
+def _halving(users: int, count: int) -> list[int]:
+    """n/2^t for t = 1, …, count, rounded down, and the rest to the first."""
+    sizes = [users // 2**t for t in range(1, count + 1)]
+    return [users - sum(sizes[1:]), *sizes[1:]]
+
+
+def _planned(sizes: list[int], strengths: list[float]) -> tuple[Phase, ...]:
+    """Phases of users one after the other in the roster."""
+    ends = np.cumsum(sizes).tolist()
+    return tuple(
+        Phase(t + 1, range(end - size, end), strength)
+        for t, (size, end, strength) in enumerate(zip(sizes, ends, strengths, strict=True))
+    )
