@@ -11,6 +11,7 @@ from dpgrain.learn.linear import (
     QuantileRegressor,
 )
 from dpgrain.learn.training import History
+from dpgrain.learn.validation import cross_validated
 
 __all__ = [
     "Evidence",
@@ -23,4 +24,5 @@ __all__ = [
     "LogisticRegression",
     "PoissonRegressor",
     "QuantileRegressor",
+    "cross_validated",
 ]

@@ -268,7 +268,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 )
             return 1.0
         if self.sampling_rate is not None:
-            return _validate.probability(sampling_rate=self.sampling_rate)
+            rate = _validate.probability(sampling_rate=self.sampling_rate)
+            if rate == 0:
+                raise ParameterError(
+                    "sampling_rate must be above 0, not 0: nothing would be drawn."
+                )
+            return rate
         return min(1.0, max(_LEAST_RATE, _FULL / n))
 
     def _promise(self, plan: Plan, public: tuple[str, ...]) -> Guarantee:
