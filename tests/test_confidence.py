@@ -1,0 +1,237 @@
+"""Confidence intervals: what second moments move by, and how often intervals cover."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.aggregators import clipped
+from dpgrain.aggregators.grid import noised
+from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
+from dpgrain.learn.confidence import release_evidence, score_sensitivity
+from dpgrain.noise import SeededSource
+from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
+from dpgrain.units import Element, User
+
+Array = NDArray[Any]
+
+
+@pytest.mark.parametrize("longest", [0.5, 1.0, 2.0, 8.0])
+@pytest.mark.parametrize("moved", [0.3, 1.0, 1.7, 2.0])
+def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: float) -> None:
+    bound, found = score_sensitivity(longest, moved), 0.0
+    rng = np.random.default_rng(0)
+    for _ in range(6000):
+        v = rng.normal(size=2)
+        v *= longest * min(1.0, float(rng.random()) * 1.3) / np.linalg.norm(v)
+        step = rng.normal(size=2)
+        w = v + step * moved / np.linalg.norm(step)
+        if rng.random() < 0.3:
+            # Along v, or to the other side of the circle: where the bound is attained.
+            w = v * (1 - moved / max(np.linalg.norm(v), 1e-9))
+        if rng.random() < 0.5:
+            angle = 2 * math.asin(min(moved / (2 * longest), 1))
+            v = longest * np.array([1.0, 0.0])
+            w = longest * np.array([math.cos(angle), math.sin(angle)])
+        w = clipped(w[None], longest)[0]
+        if np.linalg.norm(v - w) <= moved * (1 + 1e-12):
+            apart = np.outer(v, v) - np.outer(w, w)
+            found = max(found, float(np.linalg.norm(apart)))
+    assert 0.97 * bound <= found <= bound * (1 + 1e-9)
+
+
+def released(
+    X: Array, y: Array, codes: Array, owners: Array, loss: MarginLoss, theta: Array, *, whole: bool
+) -> list[Array]:
+    """The parts that are released, without noise, normalised so that one block moves them by 1."""
+    parts: list[Array] = []
+    real = noised
+
+    def spy(total: Array, sensitivity: float, multiplier: float, source: Any) -> Array:
+        # The event's multiplier is 1, so the part's is 1/√(its share).
+        parts.append(total / (sensitivity * multiplier))
+        # What is chosen must be the same on both sides for a fair comparison of the rest.
+        return real(np.zeros_like(total), sensitivity, multiplier, SeededSource(1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confidence, "noised", spy)
+        release_evidence(
+            RecordBlocks.arrange(X, y, codes, blocks=len(owners)),
+            owners,
+            loss,
+            theta,
+            clip=0.7,
+            n_users=3,
+            blocks_per_user=1.0,
+            whole=whole,
+            event=Gaussian(1.0, Contribution(layout="shared", coordinates="signed")),
+            source=SeededSource(1),
+        )
+    return parts
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__
+)
+def test_no_block_moves_the_evidence_by_more_than_one(loss: MarginLoss, whole: bool) -> None:
+    rng, largest = np.random.default_rng(1), 0.0
+    owners = np.arange(3) if whole else np.array([0, 0, 0, 1, 2])
+    for _ in range(120):
+        blocks = len(owners)
+        codes = np.repeat(np.arange(blocks), rng.integers(1, 4, blocks))
+        X = rng.normal(size=(len(codes), 2)) * 10.0 ** rng.integers(-2, 3)
+        if rng.random() < 0.5:
+            X[codes == 1] = X[codes == 0][0]
+        y = rng.integers(0, 2, len(codes)).astype(float)
+        theta = rng.normal(size=2 * loss.outputs)
+        gone = codes == rng.integers(2)
+        pair = [
+            released(X[keep], y[keep], codes[keep], owners, loss, theta, whole=whole)
+            for keep in (np.ones(len(codes), dtype=bool), ~gone)
+        ]
+        square = sum(float(((a - b) ** 2).sum()) for a, b in zip(*pair, strict=True))
+        largest = max(largest, math.sqrt(square))
+    assert 0.6 < largest <= 1 + 1e-9
+
+
+def test_a_block_bends_as_its_clipped_gradient_does() -> None:
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(6, 3)), rng.integers(0, 2, 6).astype(float)
+    records = RecordBlocks.arrange(X, y, [0, 0, 0, 1, 1, 1])
+    theta, step = rng.normal(size=3), 1e-6
+    for clip in (0.05, 10.0):
+        moments = confidence._Moments(records, Logistic(), theta, clip)
+
+        def mean(at: Array, clip: float = clip) -> Array:
+            vectors = records.gradients(Logistic(), at).vectors()
+            total: Array = clipped(vectors, clip).sum(axis=0)
+            return total
+
+        found = moments.curvature(1e9)
+        expected = np.column_stack(
+            [(mean(theta + step * e) - mean(theta - step * e)) / (2 * step) for e in np.eye(3)]
+        )
+        assert np.allclose(found, expected, atol=1e-7)
+
+
+def draw(
+    rng: np.random.Generator, n: int, truth: Array, *, numbers: bool = False
+) -> tuple[Array, Array, Array, Array]:
+    """Users with three elements of five records, and an effect of their own."""
+    X = rng.normal(size=(n, 3, 5, len(truth) - 1))
+    X[..., 0] += 0.5 * rng.normal(size=(n, 1, 1))
+    z = X @ truth[:-1] + truth[-1]
+    own = rng.normal(size=(n, 1, 1))
+    if numbers:
+        y = z + 0.6 * own + 0.7 * rng.normal(size=z.shape)
+    else:
+        y = (rng.random(z.shape) < 1 / (1 + np.exp(-z - 0.3 * own))).astype(float)
+    users, elements = np.repeat(np.arange(n), 15), np.tile(np.repeat(np.arange(3), 5), n)
+    return X.reshape(-1, len(truth) - 1), y.ravel(), users, elements
+
+
+def root(truth: Array) -> Array:
+    """What logistic regression estimates where users have effects that it does not know."""
+    rng = np.random.default_rng(99)
+    X, y, _, _ = draw(rng, 150_000, truth)
+    X = np.column_stack([X, np.ones(len(X))])
+    theta = truth.copy()
+    for _ in range(8):
+        z = X @ theta
+        p = 1 / (1 + np.exp(-z))
+        theta -= np.linalg.solve((X * (p * (1 - p))[:, None]).T @ X, X.T @ (p - y))
+    return theta
+
+
+def coverage(model: Any, truth: Array, target: Array, fits: int, *, numbers: bool = False) -> Array:
+    """The share of fits whose intervals cover each coefficient."""
+    hits = np.zeros(len(target))
+    for seed in range(fits):
+        X, y, users, elements = draw(np.random.default_rng(seed), 2000, truth, numbers=numbers)
+        passed = elements if isinstance(model.unit, Element) else None
+        found = model.set_params(random_state=seed).fit(X, y, users=users, elements=passed)
+        intervals = found.confidence_intervals()
+        hits += (intervals.low <= target) & (target <= intervals.high)
+    return hits / fits
+
+
+TRUTH = np.array([1.0, -0.7, 0.4, 0.0, 0.3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        LogisticRegression(unit=Element(), epsilon=1.0, intervals=0.15),
+        LogisticRegression(unit=User(), epsilon=1.0, intervals=0.15),
+        LogisticRegression(
+            unit=Element(), epsilon=1.0, intervals=0.15, sampling_rate=0.3, rounds=200
+        ),
+    ],
+    ids=["element", "user", "drawn"],
+)
+def test_intervals_cover_as_often_as_they_say(model: LogisticRegression) -> None:
+    found = coverage(model, TRUTH, root(TRUTH), 500)
+    assert 0.92 <= found.mean() <= 0.97
+    assert found.min() > 0.88
+
+
+@pytest.mark.slow
+def test_intervals_of_least_squares() -> None:
+    model = LinearRegression(unit=Element(), epsilon=1.0, intervals=0.15, clip=4.0)
+    found = coverage(model, TRUTH, TRUTH, 500, numbers=True)
+    assert 0.92 <= found.mean() <= 0.98
+    assert found.min() > 0.88
+
+
+def test_intervals_without_noise_of_sampling_are_too_short() -> None:
+    # Half of the standard error would be seen: 40 fits of 5 coefficients.
+    model = LogisticRegression(unit=Element(), epsilon=1.0, intervals=0.15)
+    target, hits, half = root(TRUTH), 0, 0
+    for seed in range(40):
+        X, y, users, elements = draw(np.random.default_rng(seed), 2000, TRUTH)
+        model.set_params(random_state=seed).fit(X, y, users=users, elements=elements)
+        found = model.confidence_intervals()
+        width = (found.high - found.low) / 2
+        hits += int((np.abs(found.estimate - target) <= width).sum())
+        half += int((np.abs(found.estimate - target) <= width / 2).sum())
+    assert hits >= 180
+    assert half < 160
+
+
+def test_intervals_have_names_and_a_table() -> None:
+    X, y, users, elements = draw(np.random.default_rng(0), 500, TRUTH)
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=["a", "b", "c", "d"])
+    model = LogisticRegression(unit=Element(), epsilon=3.0, intervals=0.2, random_state=0)
+    found = model.fit(frame, y, users=users, elements=elements).confidence_intervals(0.9)
+    assert found.names == ("a", "b", "c", "d", "intercept")
+    assert found.level == 0.9
+    assert list(found.to_pandas().columns) == ["estimate", "low", "high", "std_error"]
+    assert ((found.low < found.estimate) & (found.estimate < found.high)).all()
+    wider = model.confidence_intervals(0.99)
+    assert (wider.high - wider.low > found.high - found.low).all()
+    # Asking again costs and changes nothing.
+    again = model.confidence_intervals(0.9)
+    assert np.array_equal(again.low, found.low)
+    assert "estimate" in str(found)
+
+
+def test_intervals_are_on_the_scale_of_the_features() -> None:
+    X, y, users, _ = draw(np.random.default_rng(0), 1500, TRUTH)
+    model = LogisticRegression(
+        epsilon=3.0, intervals=0.2, feature_bound=200.0, random_state=0, rounds=100
+    )
+    found = model.fit(100 * X, y, users=users).confidence_intervals()
+    assert np.abs(100 * found.estimate[:4] - TRUTH[:4]).max() < 0.5
+    counts = np.random.default_rng(1).poisson(np.exp(X[:, 0] / 3)).astype(float)
+    poisson = PoissonRegressor(epsilon=3.0, intervals=0.2, random_state=0)
+    assert len(poisson.fit(X, counts, users=users).confidence_intervals().names) == 5
