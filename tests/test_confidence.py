@@ -29,7 +29,7 @@ def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: flo
     rng = np.random.default_rng(0)
     for _ in range(6000):
         v = rng.normal(size=2)
-        v *= longest * min(1.0, float(rng.random()) * 1.3) / np.linalg.norm(v)
+        v *= longest * np.minimum(1.0, rng.random() * 1.3) / np.linalg.norm(v)
         step = rng.normal(size=2)
         w = v + step * moved / np.linalg.norm(step)
         if rng.random() < 0.3:
