@@ -62,7 +62,9 @@ class Ball:
     def project(self, theta: FloatArray) -> FloatArray:
         """The nearest point of the ball."""
         away = theta - np.asarray(self.centre)
-        lengths = np.linalg.norm(away, axis=-1, keepdims=True)
+        # Against the largest coordinate, so that no square overflows.
+        scale = np.maximum(np.abs(away).max(axis=-1, keepdims=True), 1.0)
+        lengths = scale * np.linalg.norm(away / scale, axis=-1, keepdims=True)
         kept = self.radius / np.maximum(lengths, self.radius)
         inside: FloatArray = np.where(lengths <= self.radius, theta, self.centre + away * kept)
         return inside
