@@ -63,15 +63,9 @@ def test_projections_solve_the_quadratic_program(domain: Domain, constraints: li
         def distance(w: Array, v: Array = v) -> float:
             return float(((w - v) ** 2).sum())
 
-        best = minimize(
-            distance,
-            np.full(4, 0.5),
-            method="SLSQP",
-            constraints=constraints,
-            options={"ftol": 1e-12},
-        )
-        assert best.success
-        assert domain.project(v) == pytest.approx(best.x, abs=1e-4)
+        best = minimize(distance, np.full(4, 0.5), method="SLSQP", constraints=constraints)
+        assert distance(domain.project(v)) <= best.fun + 1e-6
+        assert domain.project(v) == pytest.approx(best.x, abs=2e-3)
 
 
 def test_points_inside_stay_where_they_are() -> None:

@@ -2,6 +2,8 @@
 
 The steps printed in the shuffle paper are too long: its L_t has β where the proof needs at least
 2(t + 1)/(t + 2)·β, and on a parabola of curvature β it diverges (10¹⁰⁹ after 160 steps). Here it is 2β.
+The paper counts rounds from 1; here they count from 0, so that α_0 = 1: otherwise a share of the start
+stays in, which costs more than βD² where the minimum is on the border of the domain.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ class Accelerated:
 class AcSa:
     """Lan's accelerated stochastic approximation for smooth convex losses.
 
-    Round t asks at α_t·θ_t + (1 − α_t)·θᵃ_t, α_t = 2/(t + 2), and goes 1/L_t against the gradient,
-    L_t = ((T + 2)^(3/2)·noise/distance + 2·smoothness)/(t + 1).
+    Round t = 0, 1, … asks at α_t·θ_t + (1 − α_t)·θᵃ_t, α_t = 2/(t + 2), and goes 1/L_t against the
+    gradient, L_t = ((T + 2)^(3/2)·noise/distance + 2·smoothness)/(t + 1).
 
     Args:
         smoothness: β, the largest curvature of the loss, above 0.
@@ -53,7 +55,7 @@ class AcSa:
         ParameterError: if a value is out of range.
 
     Formal guarantee (of accuracy): for a start within D of the solution the loss after T steps is above
-    the least by at most 3βD²/((T + 1)(T + 2)) + (4/3)·σD·√(T + 2)/(T + 1) in expectation.
+    the least by at most 2βD²/(T(T + 1)) + (4/3)·σD·(T + 2)^(3/2)/(T(T + 1)) in expectation.
     Source: shuffle paper, Algorithm 4 and Theorem 4.3, after Lan (2012), Theorem 2; with 2β for β.
 
     >>> from dpgrain.optimize import run
@@ -76,8 +78,8 @@ class AcSa:
     def excess(self) -> float:
         """The bound on the expected excess of the loss after all rounds."""
         rounds, distance = self.rounds, self.distance
-        bias = 3 * self.smoothness * distance**2 / ((rounds + 1) * (rounds + 2))
-        return float(bias + 4 / 3 * self.noise * distance * np.sqrt(rounds + 2) / (rounds + 1))
+        bias, noise = self.smoothness * distance**2, self.noise * distance * (rounds + 2) ** 1.5
+        return float((2 * bias + 4 / 3 * noise) / (rounds * (rounds + 1)))
 
     def init(self, theta: FloatArray) -> Accelerated:
         """The state before the first step."""
@@ -92,7 +94,7 @@ class AcSa:
     def step(self, state: Accelerated, gradient: FloatArray) -> Accelerated:
         """One projected step, and its average."""
         steep = (self.rounds + 2) ** 1.5 * self.noise / self.distance + 2 * self.smoothness
-        moved = self.domain.project(state.theta - (state.done + 2) / steep * gradient)
+        moved = self.domain.project(state.theta - (state.done + 1) / steep * gradient)
         share = self._share(state)
         average = share * moved + (1 - share) * state.average
         return replace(state, theta=moved, average=average, done=state.done + 1)
@@ -102,8 +104,8 @@ class AcSa:
         return state.average
 
     def _share(self, state: Accelerated) -> float:
-        """α_t for the round that comes next, t = done + 1."""
-        return 2 / (state.done + 3)
+        """α_t for the round that comes next, t = done."""
+        return 2 / (state.done + 2)
 
 
 @dataclass(frozen=True)
