@@ -65,7 +65,7 @@ class Phases:
     growing: bool = False
 
     def __post_init__(self) -> None:
-        _check(self.users, self.count, 2**self.count)
+        _check(self.users, self.count, halving=True)
 
     def phases(self) -> tuple[Phase, ...]:
         """All phases."""
@@ -97,7 +97,7 @@ class Restarts:
     count: int
 
     def __post_init__(self) -> None:
-        _check(self.users, self.count, self.count)
+        _check(self.users, self.count, halving=False)
 
     def phases(self) -> tuple[Phase, ...]:
         """All phases."""
@@ -129,7 +129,7 @@ class RegularisedPhases:
     strength: float
 
     def __post_init__(self) -> None:
-        _check(self.users, self.count, 2**self.count)
+        _check(self.users, self.count, halving=True)
         _validate.positive(strength=self.strength)
 
     def phases(self) -> tuple[Phase, ...]:
@@ -185,15 +185,14 @@ def _pulled(oracle: Oracle, strength: float, centre: FloatArray) -> Oracle:
     return lambda theta: oracle(theta) + strength * (theta - centre)
 
 
-def _check(users: int, count: int, least: int) -> None:
-    users, count = (
-        _validate.integer(minimum=1, users=users),
-        _validate.integer(minimum=1, count=count),
-    )
-    if users < least:
+def _check(users: int, count: int, *, halving: bool) -> None:
+    users = _validate.integer(minimum=1, users=users)
+    count = _validate.integer(minimum=1, count=count)
+    most = users.bit_length() - 1 if halving else users
+    if count > most:
         raise ParameterError(
-            f"count must leave at least one user in each phase, not {count} phases of {users} users; "
-            "use fewer phases."
+            f"count must leave at least one user in each phase, not be {count} for {users} users; "
+            f"use at most {most}."
         )
 
 
