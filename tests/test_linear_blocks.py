@@ -57,21 +57,30 @@ def data(
     return X, y, codes, theta
 
 
-@pytest.mark.parametrize("kind", ["dense", "single precision", "sparse"])
+@pytest.mark.parametrize("kind", ["dense", "not kept", "single precision", "sparse"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("sizes", list(SIZES))
 @pytest.mark.parametrize(
     ("loss", "d"), [(Logistic(), 4), (Squared(), 300), (Softmax(3), 6), (Softmax(40), 300)]
 )
 def test_sums_are_those_of_a_loop(
-    loss: MarginLoss, d: int, sizes: str, intercept: bool, kind: str
+    loss: MarginLoss,
+    d: int,
+    sizes: str,
+    intercept: bool,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if kind == "not kept":
+        monkeypatch.setattr(linear, "_KEPT", 0)
+        monkeypatch.setattr(linear, "_KEPT_ROWS", 0)
     X, y, codes, theta = data(SIZES[sizes], d, loss, intercept=intercept)
     if kind == "sparse":
         X[np.random.default_rng(1).random(X.shape) < 0.7] = 0
-    given: Any = {"dense": X, "sparse": sparse.csr_array(X)}.get(kind, X.astype(np.float32))
+    single = kind == "single precision"
+    given: Any = sparse.csr_array(X) if kind == "sparse" else X.astype("f4" if single else "f8")
     blocks = LinearBlocks.arrange(given, y, codes, intercept=intercept)
-    accuracy = 1e-4 if kind == "single precision" else 1e-9
+    accuracy = 1e-4 if single else 1e-9
     for clip in (0.05, 1.0, 1e6):
         means, total = one_by_one(X, y, codes, loss, theta, clip, intercept)
         found = blocks.gradients(loss, theta).clipped_sum(clip)
@@ -98,13 +107,16 @@ def test_empty_blocks_and_nothing_drawn() -> None:
     assert (nobody.gradients(Logistic(), np.zeros(3)).clipped_sum(1.0) == 0).all()
 
 
+@pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("outputs", [1, 12])
-@pytest.mark.parametrize("size", [5, 60])
+@pytest.mark.parametrize("size", [3, 5, 60])
 @pytest.mark.parametrize("cancel", [1e2, 1e3, 1e4, 1e6])
 def test_blocks_whose_gradients_cancel_stay_within_the_clip(
-    cancel: float, size: int, outputs: int
+    cancel: float, size: int, outputs: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records far longer than their mean: in single precision the norm alone has no digits left."""
+    if not kept:
+        monkeypatch.setattr(linear, "_KEPT", 0)
     worst = 0.0
     for seed in range(4):
         X, y, codes, theta, loss = cancelling(cancel, size, outputs, seed)
@@ -134,9 +146,10 @@ def test_without_the_guard_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.zeros(np.shape(squares), dtype=bool)
 
     monkeypatch.setattr(linear, "_doubtful", certain)
+    monkeypatch.setattr(linear, "_KEPT", 0)
     worst = 0.0
     for seed in range(4):
-        X, y, codes, theta, loss = cancelling(1e4, 5, 12, seed)
+        X, y, codes, theta, loss = cancelling(1e4, 3, 12, seed)
         found = LinearBlocks.arrange(X, y, codes, intercept=False).gradients(loss, theta)
         worst = max(worst, float(np.linalg.norm(found.clipped_sum(0.3))) / 0.3)
     assert worst > 1.01

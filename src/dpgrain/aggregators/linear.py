@@ -13,7 +13,7 @@ In single precision the norm loses digits where gradients cancel; blocks whose n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -27,15 +27,20 @@ from dpgrain.errors import ParameterError
 from dpgrain.optimize.losses import MarginLoss
 
 Array: TypeAlias = NDArray[Any]
+IntArray: TypeAlias = NDArray[np.int64]
 
 # Bytes of features in a tile, and of gradients that are formed at once; most rows of a tile.
 _TILE, _FORMED, _ROWS = 1 << 23, 1 << 21, 1 << 14
-# Bytes that the products XX' of all blocks may take to be kept.
-_KEPT = 1 << 25
-# A Gram matrix costs s²(d+C), a formed gradient about ten times less per number: measured.
+# Blocks of up to so many rows whose products XX' are kept, if all take no more bytes than this.
+_KEPT_SIZE, _KEPT = 128, 1 << 25
+# Rows up to which tiles are kept, with what adds up their blocks.
+_KEPT_ROWS = 1 << 22
+# A Gram matrix costs s²(p+C), a formed gradient about ten times less per number: measured.
 _CROSSOVER = 10
-# Below this many numbers a gradient is formed for a whole slice of blocks at once.
+# Below this many numbers gradients are formed for a whole slice of blocks at once.
 _SMALL = 1 << 13
+# From this size on, sums of equal blocks are made by small products rather than by a sparse one.
+_LONG = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +48,19 @@ class LinearBlocks:
     """Rows of features and targets, arranged by block; made by :meth:`arrange`.
 
     Args:
-        X: (m, d) the features, rows of one block together, small blocks first; dense or CSR.
+        X: (m, p) the features, a last column of ones for an intercept; rows of one block together,
+            small blocks first; dense or CSR.
         y: (m,) the targets.
         sizes: (g,) the sizes of the blocks that have rows, ascending.
         names: (g,) what the caller calls them.
         blocks: how many blocks there are, with the empty ones.
-        intercept: whether each row has one more feature, 1.
     """
 
     X: Any
     y: Array
-    sizes: NDArray[np.int64]
-    names: NDArray[np.int64]
+    sizes: IntArray
+    names: IntArray
     blocks: int
-    intercept: bool
 
     @staticmethod
     def arrange(
@@ -85,8 +89,6 @@ class LinearBlocks:
         [-1.0, -2.0]
         """
         features = X.tocsr() if sparse.issparse(X) else np.asarray(X)
-        if features.dtype not in (np.float32, np.float64):
-            features = features.astype(np.float64)
         targets, of = np.asarray(y), np.asarray(codes, dtype=np.int64)
         if features.ndim != 2 or not features.shape[0] == len(targets) == len(of):
             raise ParameterError(
@@ -100,14 +102,8 @@ class LinearBlocks:
         order = kept[np.lexsort((of[kept], counts[of[kept]]))]
         names = np.lexsort((np.arange(there), counts))
         names = names[counts[names] > 0]
-        return LinearBlocks(
-            _finite(features[order]),
-            targets[order].astype(features.dtype),
-            counts[names],
-            names,
-            there,
-            intercept,
-        )
+        rows = _rows(features, order, intercept=intercept)
+        return LinearBlocks(rows, targets[order].astype(rows.dtype), counts[names], names, there)
 
     @property
     def rows(self) -> int:
@@ -115,8 +111,8 @@ class LinearBlocks:
         return len(self.y)
 
     @property
-    def features(self) -> int:
-        """How many features there are, without the intercept."""
+    def width(self) -> int:
+        """How many features a row has, with the intercept's."""
         return int(self.X.shape[1])
 
     def gradients(self, loss: MarginLoss, theta: FloatArray) -> LinearGradients:
@@ -124,17 +120,17 @@ class LinearBlocks:
 
         Args:
             loss: the loss as a function of margins.
-            theta: (C·(d + intercept),) flat, row by row of (C, d + intercept).
+            theta: (C·p,) flat, row by row of (C, p).
         """
         return LinearGradients(self, loss, np.asarray(theta, dtype=np.float64))
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> IntArray:
         """Where each block begins, and the end: (g + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @cached_property
-    def places(self) -> NDArray[np.int64]:
+    def places(self) -> IntArray:
         """Where each block stands in the arrangement, −1 for an empty one: (blocks,)."""
         places = np.full(self.blocks, -1)
         places[self.names] = np.arange(len(self.names))
@@ -142,36 +138,46 @@ class LinearBlocks:
 
     @cached_property
     def squares(self) -> Array:
-        """(m,) the squared norm of each row, with the intercept."""
-        if sparse.issparse(self.X):
-            total = np.asarray(self.X.multiply(self.X).sum(axis=1)).ravel()
-        else:
-            total = np.einsum("ij,ij->i", self.X, self.X)
-        return total + int(self.intercept)
+        """(m,) the squared norm of each row."""
+        with np.errstate(all="ignore"):
+            if sparse.issparse(self.X):
+                return _squares(self.X)
+            found: Array = np.einsum("ij,ij->i", self.X, self.X)
+            return found
 
     @cached_property
     def grams(self) -> dict[int, Array]:
-        """XX' of all blocks of a size, (n, s, s), where those of all sizes may be kept."""
+        """XX' of all blocks of a size, (n, s, s) in double precision, if those of all sizes fit."""
         sizes, counts = np.unique(self.sizes, return_counts=True)
-        wanted = (sizes > 1) & (sizes <= 64)
-        if sparse.issparse(self.X) or self._bytes((counts * sizes**2)[wanted].sum()) > _KEPT:
+        wanted = (sizes > 1) & (sizes <= _KEPT_SIZE)
+        if sparse.issparse(self.X) or 8 * (counts * sizes**2)[wanted].sum() > _KEPT:
             return {}
         found = {}
         for size, count in zip(sizes[wanted].tolist(), counts[wanted].tolist(), strict=True):
             first = int(self.starts[np.searchsorted(self.sizes, size)])
-            rows = self.X[first : first + size * count].reshape(count, size, -1)
-            found[size] = _gram(rows, intercept=self.intercept)
+            most = max(1, _TILE // (8 * size * self.width))
+            found[size] = np.empty((count, size, size))
+            for begin in range(0, count, most):
+                end = min(begin + most, count)
+                rows = self.X[first + begin * size : first + end * size].astype(np.float64)
+                by_block = rows.reshape(-1, size, self.width)
+                np.matmul(by_block, by_block.swapaxes(1, 2), out=found[size][begin:end])
         return found
 
-    def _bytes(self, numbers: float) -> float:
-        return numbers * float(self.X.dtype.itemsize)
-
-    def tiles(self, drawn: Drawn | None) -> Iterator[_Tile]:
+    def tiles(self, drawn: Drawn | None) -> Iterable[_Tile]:
         """The blocks that are drawn, some at a time: bounded rows, but for one block alone."""
-        places = np.arange(len(self.sizes)) if drawn is None else self.places[drawn]
-        if drawn is not None:
-            places = np.sort(places[places >= 0])
-        most = int(np.clip(_TILE / max(self._bytes(self.features), 1), 64, _ROWS))
+        if drawn is None:
+            return self._all if self.rows <= _KEPT_ROWS else self._cut(np.arange(len(self.sizes)))
+        places = self.places[drawn]
+        return self._cut(np.sort(places[places >= 0]))
+
+    @cached_property
+    def _all(self) -> list[_Tile]:
+        """The tiles of all blocks: views, and what adds up their rows."""
+        return list(self._cut(np.arange(len(self.sizes))))
+
+    def _cut(self, places: IntArray) -> Iterator[_Tile]:
+        most = int(np.clip(_TILE / max(self.width * self.X.dtype.itemsize, 1), 64, _ROWS))
         ends = np.cumsum(self.sizes[places])
         first = 0
         while first < len(places):
@@ -180,39 +186,54 @@ class LinearBlocks:
             yield self._tile(places[first:last])
             first = last
 
-    def _tile(self, places: NDArray[np.int64]) -> _Tile:
+    def _tile(self, places: IntArray) -> _Tile:
         sizes = self.sizes[places]
+        starts = np.cumsum(sizes) - sizes
         if places[-1] - places[0] == len(places) - 1:
             rows: Any = slice(int(self.starts[places[0]]), int(self.starts[places[-1] + 1]))
         else:
-            before = np.cumsum(sizes) - sizes
-            rows = np.repeat(self.starts[places] - before, sizes) + np.arange(int(sizes.sum()))
-        return _Tile(places, sizes, self.X[rows], self.y[rows], self.squares[rows])
+            rows = np.repeat(self.starts[places] - starts, sizes) + np.arange(int(sizes.sum()))
+        return _Tile(places, sizes, starts, self.X[rows], self.y[rows], self.squares[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
-    """Some whole blocks: their places, sizes, and rows."""
+    """Some whole blocks: their places, sizes and starts in the tile, and their rows."""
 
-    places: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    places: IntArray
+    sizes: IntArray
+    starts: IntArray
     X: Any
     y: Array
     squares: Array
 
-    @property
-    def starts(self) -> NDArray[np.int64]:
-        """Where each block begins."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    def classes(self) -> Iterator[tuple[int, slice, slice]]:
+    @cached_property
+    def classes(self) -> list[tuple[int, slice, slice]]:
         """Each size of block that is there, with its blocks and its rows."""
         sizes, firsts = np.unique(self.sizes, return_index=True)
         lasts = np.append(firsts[1:], len(self.sizes))
-        starts = self.starts
-        for size, first, last in zip(sizes.tolist(), firsts.tolist(), lasts.tolist(), strict=True):
-            begin = int(starts[first])
-            yield size, slice(first, last), slice(begin, begin + size * (last - first))
+        begins = self.starts[firsts]
+        ends = begins + sizes * (lasts - firsts)
+        found = zip(sizes, firsts, lasts, begins, ends, strict=True)
+        return [(int(s), slice(int(a), int(b)), slice(int(c), int(d))) for s, a, b, c, d in found]
+
+    @cached_property
+    def gather(self) -> Any:
+        """(blocks, rows): what adds up the rows of each block, once it has their slopes for data."""
+        ends = np.append(self.starts, len(self.y)).astype(np.int32)
+        shape = (len(self.sizes), len(self.y))
+        return sparse.csr_array(
+            (np.empty_like(self.y), np.arange(shape[1], dtype=np.int32), ends), shape
+        )
+
+    def sums(self, slopes: Array) -> Any:
+        """(blocks, p): the sum of slope·row over each block, for one output."""
+        size, uniform = int(self.sizes[0]), self.sizes[0] == self.sizes[-1]
+        if uniform and size >= _LONG and not sparse.issparse(self.X):
+            by_block = self.X.reshape(len(self.sizes), size, -1)
+            return (slopes.reshape(-1, 1, size) @ by_block)[:, 0]
+        self.gather.data = slopes
+        return self.gather @ self.X
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +243,7 @@ class LinearGradients:
     Args:
         rows: the blocks.
         loss: the loss.
-        theta: (C·(d + intercept),).
+        theta: (C·p,).
 
     Formal guarantee: what :meth:`clipped_sum` adds for a block has norm at most clip·(1 + 1e-5) in
     single precision (1 + 1e-12 in double), up to the rounding of the sum; a test searches for worse.
@@ -244,45 +265,40 @@ class LinearGradients:
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
         """The sum over (drawn) blocks of their mean gradients, clipped: (dimension,)."""
-        total = np.zeros((self.loss.outputs, self.rows.features + 1))
+        total = np.zeros((self.loss.outputs, self.rows.width))
         with np.errstate(all="ignore"):
             # Whatever overflows is somebody's value: no warning may tell of it.
             for tile in self.rows.tiles(drawn):
                 self._add(tile, clip, total)
-        return (total if self.rows.intercept else total[:, :-1]).ravel()
+        return total.ravel()
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
         """The mean gradients of the blocks, (number of blocks, dimension)."""
         which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
-        out = np.zeros((len(which), self.loss.outputs, self.rows.features + 1))
+        out = np.zeros((len(which), self.loss.outputs, self.rows.width))
         row = np.full(self.blocks, -1)
         row[which] = np.arange(len(which))
         with np.errstate(all="ignore"):
             for tile in self.rows.tiles(np.sort(which)):
                 slopes = self._slopes(tile.X, tile.y)
-                for i, (start, size) in enumerate(zip(tile.starts, tile.sizes, strict=True)):
+                into = row[self.rows.names[tile.places]]
+                if self.loss.outputs == 1:
+                    sums = tile.sums(slopes[:, 0])
+                    dense = sums.toarray() if sparse.issparse(sums) else sums
+                    out[into, 0] = dense / tile.sizes[:, None]
+                    continue
+                for i, start, size in zip(into, tile.starts, tile.sizes, strict=True):
                     own = slice(int(start), int(start + size))
-                    mean = self._formed(tile.X[own], slopes[own]) / size
-                    out[row[self.rows.names[tile.places[i]]]] = mean
-        out = out if self.rows.intercept else out[:, :, :-1]
+                    out[i] = _formed(tile.X[own], slopes[own]) / size
         flat = out.reshape(len(which), -1)
         flat[~np.isfinite(flat).all(axis=1)] = 0.0
         return flat
 
     def _slopes(self, X: Any, y: Array) -> Array:  # noqa: N803
         """The slopes of rows, (m, C), in the type of the features."""
-        weights = self.theta.reshape(self.loss.outputs, -1)
-        margins = X @ weights[:, : self.rows.features].T.astype(X.dtype)
-        if self.rows.intercept:
-            margins += weights[:, -1].astype(X.dtype)
-        slopes = self.loss.slope(margins[:, 0] if self.loss.outputs == 1 else margins, y)
-        return slopes.reshape(len(y), self.loss.outputs)
-
-    def _formed(self, X: Any, slopes: Array) -> FloatArray:  # noqa: N803
-        """R'(X, 1) in double precision: (C, d + 1), the last column 0 without an intercept."""
-        exact = slopes.astype(np.float64)
-        biases = exact.sum(axis=0) * self.rows.intercept
-        return np.column_stack([(X.T.astype(np.float64) @ exact).T, biases])
+        weights = self.theta.reshape(self.loss.outputs, -1).astype(X.dtype)
+        margins = X @ weights[0] if self.loss.outputs == 1 else X @ weights.T
+        return self.loss.slope(margins, y).reshape(len(y), self.loss.outputs)
 
     def _add(self, tile: _Tile, clip: float, total: FloatArray) -> None:
         """Add the clipped gradients of a tile's blocks."""
@@ -290,8 +306,9 @@ class LinearGradients:
             self._add_alone(tile, clip, total)
             return
         slopes = self._slopes(tile.X, tile.y)
-        wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
-        if wrong.any():
+        if not np.isfinite(slopes.sum()):
+            # A block with a slope that is not finite counts as zero.
+            wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
             slopes = np.where(np.repeat(wrong, tile.sizes)[:, None], 0, slopes)
         if self.loss.outputs == 1:
             self._add_single(tile, slopes[:, 0], clip, total)
@@ -303,154 +320,163 @@ class LinearGradients:
         gradient = np.zeros_like(total)
         for first in range(0, len(tile.y), _ROWS):
             own = slice(first, first + _ROWS)
-            slopes = self._slopes(tile.X[own], tile.y[own])
-            gradient += self._formed(tile.X[own], slopes)
+            gradient += _formed(tile.X[own], self._slopes(tile.X[own], tile.y[own]))
         total += _shortened(gradient / len(tile.y), clip)
 
     def _add_single(self, tile: _Tile, slopes: Array, clip: float, total: FloatArray) -> None:
-        """One output: a block's sum is a vector, and all of a tile's are formed."""
+        """One output: a block's sum is a vector, and all of a tile's are formed.
+
+        What is added is what was measured, so that its norm is certain, however much cancels.
+        """
         if tile.sizes[-1] == 1:
             weights = _weights(slopes * slopes * tile.squares, tile.sizes, clip)
-            weighted = slopes * weights.astype(slopes.dtype)
-            total[0, :-1] += weighted @ tile.X
-            total[0, -1] += weighted.sum(dtype=np.float64)
+            total[0] += (slopes * weights) @ tile.X
             return
-        ends = np.append(tile.starts, len(slopes))
-        gather = sparse.csr_array((slopes, np.arange(len(slopes)), ends))
-        sums, biases = gather @ tile.X, np.add.reduceat(slopes, tile.starts)
-        dense = not sparse.issparse(sums)
-        squares = np.einsum("ij,ij->i", sums, sums) if dense else _squares(sums)
-        if self.rows.intercept:
-            squares = squares + biases**2
-        weights = _weights(squares, tile.sizes, clip).astype(slopes.dtype)
-        unknown = ~np.isfinite(squares)
-        if unknown.any():
-            sums, biases = _without(sums, unknown), np.where(unknown, 0, biases)
-        total[0, :-1] += weights @ sums
-        total[0, -1] += weights @ biases
+        sums = tile.sums(slopes)
+        squares = _squares(sums)
+        if not np.isfinite(squares.sum()):
+            sums = _without(sums, ~np.isfinite(squares))
+        total[0] += _weights(squares, tile.sizes, clip) @ sums
 
     def _add_several(self, tile: _Tile, slopes: Array, clip: float, total: FloatArray) -> None:
         """Several outputs: norms by the cheapest way for each size, then one product for all."""
-        weights = np.zeros(len(tile.sizes))
-        squares = np.zeros(len(tile.sizes), dtype=slopes.dtype)
-        left = np.ones(len(tile.sizes), dtype=bool)
-        numbers = self.loss.outputs * self.rows.features
-        for size, own, rows in tile.classes():
+        weights = np.zeros(len(tile.sizes), dtype=slopes.dtype)
+        for size, own, rows in tile.classes:
+            r = slopes[rows]
             if size == 1:
-                squares[own] = np.einsum("ij,ij->i", slopes[rows], slopes[rows])
-                squares[own] *= tile.squares[rows]
-            elif sparse.issparse(tile.X) or not self._by_gram(size):
-                self._add_formed(tile, slopes, own, size, clip, total)
-                left[own] = False
-            elif numbers <= _SMALL and size > 4 and size not in self.rows.grams:
-                squares[own] = self._formed_squares(tile, slopes, rows, size)
+                squares = np.einsum("ij,ij->i", r, r) * tile.squares[rows]
+                weights[own] = _weights(squares, np.ones(len(r)), clip)
+            elif size in self.rows.grams and self._kept_pays(size):
+                weights[own] = self._by_kept_gram(tile, own, rows, r, clip, total)
+            elif sparse.issparse(tile.X) or not self._gram_pays(size):
+                self._add_formed(tile, slopes, own, clip, total)
+            elif self.dimension <= _SMALL and size > 4:
+                self._add_slices(tile.X[rows], r, size, clip, total)
             else:
-                by_class = slopes[rows].reshape(-1, size, self.loss.outputs)
-                gram = self._kept_gram(tile, own, rows, size)
-                squares[own] = np.einsum("nij,nij->n", gram, by_class @ by_class.swapaxes(1, 2))
-        if not left.any():
-            return
-        found = self._certain(tile, slopes, squares, clip, total, left)
-        weights[left] = found[left]
-        weighted = slopes * np.repeat(weights, tile.sizes)[:, None].astype(slopes.dtype)
-        total[:, :-1] += (tile.X.T @ weighted).T if sparse.issparse(tile.X) else weighted.T @ tile.X
-        total[:, -1] += weighted.sum(axis=0, dtype=np.float64)
+                weights[own] = self._by_gram(tile, own, rows, r, clip, total)
+        weighted = slopes * np.repeat(weights, tile.sizes)[:, None]
+        total += (tile.X.T @ weighted).T if sparse.issparse(tile.X) else weighted.T @ tile.X
 
-    def _by_gram(self, size: int) -> bool:
-        d, outputs = self.rows.features, self.loss.outputs
-        return size in self.rows.grams or size**2 * (d + outputs) <= _CROSSOVER * d * outputs
+    def _kept_pays(self, size: int) -> bool:
+        # s²(C + 8) numbers against s·p·C products, which are about eight times quicker: measured.
+        return 8 * size * (self.loss.outputs + 8) <= self.dimension
 
-    def _kept_gram(self, tile: _Tile, own: slice, rows: slice, size: int) -> Array:
-        """XX' of the blocks of a size in a tile, as kept, or made now."""
-        if size in self.rows.grams:
-            first = int(np.searchsorted(self.rows.sizes, size))
-            places = tile.places[own] - first
-            if places[-1] - places[0] == len(places) - 1:
-                return self.rows.grams[size][places[0] : places[-1] + 1]
-            return self.rows.grams[size][places]
-        by_class = tile.X[rows].reshape(-1, size, self.rows.features)
-        return _gram(by_class, intercept=self.rows.intercept)
+    def _gram_pays(self, size: int) -> bool:
+        p, outputs = self.rows.width, self.loss.outputs
+        return size**2 * (p + outputs) <= _CROSSOVER * p * outputs
 
-    def _formed_squares(self, tile: _Tile, slopes: Array, rows: slice, size: int) -> Array:
-        """The squared norms of small gradients, formed for a slice of blocks at a time."""
-        outputs = self.loss.outputs
-        X = tile.X[rows].reshape(-1, size, self.rows.features)  # noqa: N806
-        by_class = slopes[rows].reshape(-1, size, outputs)
-        most = max(1, int(_FORMED / self.rows._bytes(outputs * self.rows.features)))
-        squares = np.zeros(len(X), dtype=slopes.dtype)
-        for first in range(0, len(X), most):
+    def _by_kept_gram(
+        self, tile: _Tile, own: slice, rows: slice, r: Array, clip: float, total: FloatArray
+    ) -> Array:
+        """The weights of equal blocks by XX' as kept, in double precision."""
+        size = int(tile.sizes[own.start])
+        first = int(np.searchsorted(self.rows.sizes, size))
+        places, kept = tile.places[own] - first, self.rows.grams[size]
+        near = places[-1] - places[0] == len(places) - 1
+        gram = kept[places[0] : places[-1] + 1] if near else kept[places]
+        by_block = r.astype(np.float64).reshape(-1, size, self.loss.outputs)
+        squares = np.einsum("nij,nij->n", gram, by_block @ by_block.swapaxes(1, 2))
+        lengths = self._lengths(tile, rows, r, size)
+        # Norms are right; the sum of all blocks errs by about u·Σ‖x‖|r| in single precision.
+        norms = np.sqrt(np.maximum(squares, 0))
+        error = 4 * float(np.finfo(r.dtype).eps) / 2 * lengths
+        doubtful = ~((error <= 1e-5 * norms) | (norms + error <= clip * size))
+        return self._settled(tile, rows, r, squares, doubtful, clip, total)
+
+    @staticmethod
+    def _lengths(tile: _Tile, rows: slice, r: Array, size: int) -> FloatArray:
+        """Σ|slope|·‖x‖ over each of equal blocks."""
+        squares = np.einsum("ij,ij->i", r, r) * tile.squares[rows]
+        total: FloatArray = np.sqrt(squares).reshape(-1, size).sum(axis=1, dtype=np.float64)
+        return total
+
+    def _settled(
+        self,
+        tile: _Tile,
+        rows: slice,
+        r: Array,
+        squares: Array,
+        doubtful: NDArray[np.bool_],
+        clip: float,
+        total: FloatArray,
+    ) -> Array:
+        """The weights of equal blocks; those in doubt are formed and added here, and weigh 0."""
+        size = len(r) // len(squares)
+        weights = _weights(np.maximum(squares, 0), np.full(len(squares), size), clip)
+        for place in np.flatnonzero(doubtful):
+            own = slice(rows.start + place * size, rows.start + (place + 1) * size)
+            mean = _formed(tile.X[own], r[place * size : (place + 1) * size]) / size
+            total += _shortened(mean, clip)
+        weights[doubtful] = 0
+        return weights
+
+    def _add_slices(self, X: Array, r: Array, size: int, clip: float, total: FloatArray) -> None:  # noqa: N803
+        """Equal blocks with small gradients, formed, clipped and added a slice at a time."""
+        rows, by_block = X.reshape(-1, size, X.shape[1]), r.reshape(-1, size, r.shape[1])
+        most = max(1, _FORMED // (self.dimension * X.dtype.itemsize))
+        for first in range(0, len(rows), most):
             some = slice(first, first + most)
-            formed = by_class[some].swapaxes(1, 2) @ X[some]
-            squares[some] = np.einsum("nij,nij->n", formed, formed)
-        if self.rows.intercept:
-            biases = by_class.sum(axis=1)
-            squares += np.einsum("ni,ni->n", biases, biases)
-        return squares
+            formed = (by_block[some].swapaxes(1, 2) @ rows[some]).reshape(-1, self.dimension)
+            squares = _squares(formed)
+            if not np.isfinite(squares.sum()):
+                formed = _without(formed, ~np.isfinite(squares))
+            weights = _weights(squares, np.full(len(formed), size), clip)
+            total += (weights @ formed).reshape(total.shape)
+
+    def _by_gram(
+        self, tile: _Tile, own: slice, rows: slice, r: Array, clip: float, total: FloatArray
+    ) -> Array:
+        """The weights of equal blocks by XX' made now."""
+        size = int(tile.sizes[own.start])
+        X = tile.X[rows].reshape(-1, size, self.rows.width)  # noqa: N806
+        by_block = r.reshape(-1, size, self.loss.outputs)
+        products = by_block @ by_block.swapaxes(1, 2)
+        squares = np.einsum("nij,nij->n", X @ X.swapaxes(1, 2), products)
+        doubtful = _doubtful(squares, self._lengths(tile, rows, r, size), clip * size)
+        return self._settled(tile, rows, r, squares, doubtful, clip, total)
 
     def _add_formed(
-        self, tile: _Tile, slopes: Array, own: slice, size: int, clip: float, total: FloatArray
+        self, tile: _Tile, slopes: Array, own: slice, clip: float, total: FloatArray
     ) -> None:
-        """Each gradient formed, clipped and added while it is in cache."""
-        starts, intercept = tile.starts, self.rows.intercept
-        part = np.zeros((self.loss.outputs, self.rows.features), dtype=slopes.dtype)
-        for place in range(own.start, own.stop):
-            rows = slice(int(starts[place]), int(starts[place]) + size)
+        """Each gradient formed, clipped and added while it is in cache: its norm is certain."""
+        part = np.zeros((self.loss.outputs, self.rows.width), dtype=slopes.dtype)
+        for start, size in zip(tile.starts[own].tolist(), tile.sizes[own].tolist(), strict=True):
+            rows = slice(start, start + size)
             X, r = tile.X[rows], slopes[rows]  # noqa: N806
+            columns: Any = slice(None)
             if sparse.issparse(X):
-                columns: Any
                 columns, inverse = np.unique(X.indices, return_inverse=True)
                 short = sparse.csr_array((X.data, inverse, X.indptr), (size, len(columns)))
                 gradient = (short.T @ r).T
             else:
-                columns, gradient = slice(None), r.T @ X
-            bias = r.sum(axis=0) * intercept
-            # What is added is what was measured, so that its norm is certain, however much cancels.
-            square = np.vdot(gradient, gradient) + np.vdot(bias, bias)
-            weight = _weights(np.asarray([square]), np.asarray([size]), clip)[0]
-            if np.isfinite(square):
-                part[:, columns] += gradient * gradient.dtype.type(weight)
-                total[:, -1] += weight * bias
-        total[:, :-1] += part
-
-    def _certain(
-        self,
-        tile: _Tile,
-        slopes: Array,
-        squares: Array,
-        clip: float,
-        total: FloatArray,
-        left: NDArray[np.bool_] | None = None,
-    ) -> FloatArray:
-        """The weights of blocks; those whose norm is in doubt are added here, and weigh 0."""
-        lengths = np.sqrt(np.einsum("ij,ij->i", slopes, slopes) * tile.squares)
-        long = np.add.reduceat(lengths, tile.starts)
-        doubtful = _doubtful(squares, long, tile.sizes * clip, slopes.dtype)
-        doubtful &= (tile.sizes > 1) | ~np.isfinite(squares)
-        if left is not None:
-            doubtful &= left
-        weights = _weights(squares, tile.sizes, clip, slopes.dtype)
-        starts = tile.starts
-        for place in np.flatnonzero(doubtful):
-            rows = slice(int(starts[place]), int(starts[place] + tile.sizes[place]))
-            mean = self._formed(tile.X[rows], slopes[rows]) / tile.sizes[place]
-            total += _shortened(mean, clip)
-        weights[doubtful] = 0.0
-        return weights
+                gradient = r.T @ X
+            square = np.asarray([np.vdot(gradient, gradient)])
+            if np.isfinite(square[0]):
+                gradient *= _weights(square, np.asarray([size]), clip)[0]
+                part[:, columns] += gradient
+        total += part
 
 
-def _finite(X: Any) -> Any:  # noqa: N803
-    """Features with 0 for whatever is not finite."""
-    values = X.data if sparse.issparse(X) else X
-    wrong = ~np.isfinite(values)
-    if wrong.any():
-        values[wrong] = 0
-    return X
+def _rows(X: Any, order: IntArray, *, intercept: bool) -> Any:  # noqa: N803
+    """The rows in order, 0 for what is not finite, with a last column of ones for an intercept."""
+    kind = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    if sparse.issparse(X):
+        rows = X[order].astype(kind)
+        rows.data[~np.isfinite(rows.data)] = 0
+        ones = sparse.csr_array(np.ones((len(order), 1), dtype=kind))
+        return sparse.hstack([rows, ones], format="csr") if intercept else rows
+    dense = np.ones((len(order), X.shape[1] + intercept), dtype=kind)
+    dense[:, : X.shape[1]] = X[order]
+    dense[~np.isfinite(dense)] = 0
+    return dense
 
 
-def _gram(rows: Array, *, intercept: bool) -> Array:
-    """XX' of each of (n, s, d), and 1 for the intercept: (n, s, s)."""
-    gram: Array = rows @ rows.swapaxes(1, 2)
-    return gram + 1 if intercept else gram
+def _squares(sums: Any) -> Array:
+    """The squared norm of each row."""
+    if sparse.issparse(sums):
+        return np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
+    found: Array = np.einsum("ij,ij->i", sums, sums)
+    return found
 
 
 def _without(sums: Any, rows: NDArray[np.bool_]) -> Any:
@@ -462,8 +488,10 @@ def _without(sums: Any, rows: NDArray[np.bool_]) -> Any:
     return kept
 
 
-def _squares(sums: Any) -> Array:
-    return np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
+def _formed(X: Any, slopes: Array) -> FloatArray:  # noqa: N803
+    """R'X in double precision: (C, p)."""
+    gradient: FloatArray = (X.T.astype(np.float64) @ slopes.astype(np.float64)).T
+    return gradient
 
 
 def _shortened(vector: FloatArray, clip: float) -> FloatArray:
@@ -474,22 +502,24 @@ def _shortened(vector: FloatArray, clip: float) -> FloatArray:
     return vector * min(1.0, clip / norm) if norm > 0 else vector
 
 
-def _weights(squares: Array, sizes: Any, clip: float, dtype: Any = None) -> FloatArray:
-    """What a block's sum is multiplied by: min(1, clip·s/norm)/s, its norm rounded up a little."""
-    dtype = squares.dtype if dtype is None else dtype
-    norms = np.sqrt(np.asarray(squares, dtype=np.float64)) * (1 + 50 * np.finfo(dtype).eps)
-    # min(1, clip·s/norm)/s; a norm that is not finite weighs 0.
-    with np.errstate(all="ignore"):
-        weights: FloatArray = 1 / np.maximum(sizes, norms / clip)
-    return np.where(np.isfinite(norms), weights, 0.0)
+def _weights(squares: Array, sizes: Any, clip: float, kind: Any = None) -> Array:
+    """What sums of blocks are multiplied by: min(1, clip·s/norm)/s, norms rounded up a little.
+
+    A square that is not finite weighs 0.
+    """
+    kind = squares.dtype if kind is None else kind
+    norms = np.sqrt(squares.astype(np.float64)) * ((1 + 50 * np.finfo(kind).eps) / clip)
+    weights: Array = 1 / np.maximum(sizes, norms)
+    if not np.isfinite(norms.sum()):
+        weights[~np.isfinite(norms)] = 0
+    return weights.astype(kind)
 
 
-def _doubtful(squares: Array, lengths: Array, most: Any, dtype: Any) -> NDArray[np.bool_]:
-    """Whether a norm is uncertain beyond 1e-5, from Σ|slope|·‖x‖, and may exceed the bound."""
-    # Rounding errs by about 8ε(Σ‖x‖|r|)² in the square (docs/architecture.md): measured, and where that
-    # matters the norm is made again in double precision.
-    error = 8 * float(np.finfo(dtype).eps) / 2 * np.asarray(lengths, dtype=np.float64) ** 2
-    square = np.asarray(squares, dtype=np.float64)
-    long = ~(square + error <= np.asarray(most, dtype=np.float64) ** 2)
-    doubtful: NDArray[np.bool_] = ~(square >= 4e4 * error) & long
-    return doubtful | ~np.isfinite(square)
+def _doubtful(squares: Array, lengths: Array, most: float) -> NDArray[np.bool_]:
+    """Whether a Gram norm is uncertain beyond 1e-5, from Σ|slope|·‖x‖, and may exceed the bound."""
+    # Rounding errs by about 8u(Σ‖x‖|r|)² in the square (docs/theory.md, "Gradient steps"): measured.
+    error = 4 * float(np.finfo(squares.dtype).eps) * lengths.astype(np.float64) ** 2
+    square = squares.astype(np.float64)
+    within = (square + error <= most**2) | (square >= 4e4 * error)
+    doubtful: NDArray[np.bool_] = ~within | ~np.isfinite(square)
+    return doubtful

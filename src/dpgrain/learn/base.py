@@ -321,7 +321,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         blocks = LinearBlocks.arrange(
             X, targets, rows.blocks, intercept=self.fit_intercept, blocks=there
         )
-        width = blocks.features + self.fit_intercept
+        width = blocks.width
         start = np.zeros(loss.outputs * width)
 
         def at(theta: FloatArray) -> LinearGradients:

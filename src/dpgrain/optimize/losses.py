@@ -124,7 +124,13 @@ class Logistic(MarginLoss):
 
     def slope(self, z: FloatArray, y: Array) -> FloatArray:
         """P(1) − y."""
-        return (expit(z) - y).astype(z.dtype, copy=False)  # type: ignore[no-any-return]
+        # In place: half the time of expit. e^{−z} may overflow, to a probability of 0.
+        out = np.negative(z)
+        with np.errstate(over="ignore"):
+            np.exp(out, out=out)
+        out += 1
+        np.reciprocal(out, out=out)
+        return np.subtract(out, y, out=out, casting="same_kind")
 
     def curvature(self, z: FloatArray, y: Array) -> FloatArray:
         """P(1)·P(0)."""
