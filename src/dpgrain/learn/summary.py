@@ -1,0 +1,93 @@
+"""The coefficients of a fitted model, as they are shown to people."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpgrain.learn.base import LinearModel
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """One coefficient.
+
+    Args:
+        name: what it belongs to.
+        value: what predictions use.
+        corrected: what its interval is centred at; None without intervals, as the ends.
+        low: the lower end of its 95% interval.
+        high: the upper end.
+    """
+
+    name: str
+    value: float
+    corrected: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The numbers of a line of a table."""
+        if self.corrected is None or self.low is None or self.high is None:
+            return (self.value,)
+        return (self.value, self.corrected, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """All coefficients of a model, intercepts included.
+
+    Args:
+        rows: the coefficients; of several labels one label after the other.
+        intervals: whether they have intervals.
+        notes: what to know about the intervals, in sentences.
+    """
+
+    rows: tuple[Coefficient, ...]
+    intervals: bool
+    notes: tuple[str, ...] = ()
+
+    def text(self, value: float) -> str:
+        """A number of these, with decimals that suit the median of them all."""
+        sizes = sorted(
+            abs(row.value) for row in self.rows if row.value and math.isfinite(row.value)
+        )
+        middle = sizes[len(sizes) // 2] if sizes else 1.0
+        decimals = min(max(3 - math.floor(math.log10(middle)), 0), 12)
+        if 0 < abs(value) < 0.5 * 10.0**-decimals:
+            return f"{value:.2g}".replace("-", "−")
+        return f"{value + 0.0:,.{decimals}f}".replace("-", "−")
+
+
+def coefficients(model: LinearModel) -> Coefficients:
+    """The coefficients with what is known of their error.
+
+    Args:
+        model: a fitted model.
+    """
+    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    names = model._names(len(coef))
+    table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
+    values: list[Any] = [float(value) for value in table.ravel()]
+    if getattr(model, "evidence_", None) is None:
+        rows = tuple(Coefficient(name, value) for name, value in zip(names, values, strict=True))
+        return Coefficients(rows, False)
+    found = model.confidence_intervals()
+    ends = (found.estimate, found.low, found.high)
+    rows = tuple(
+        Coefficient(name, value, *map(float, line))
+        for name, value, *line in zip(names, values, *ends, strict=True)
+    )
+    notes = [
+        "Intervals are centred at the corrected average of the rounds; predictions use the value.",
+    ]
+    if not found.resolved:
+        notes.append(
+            "Take care: the curvature is lost in its noise, or the rounds have not converged. The "
+            "intervals are a guess; more rounds, more ε or fewer features would help."
+        )
+    return Coefficients(rows, True, tuple(notes))
