@@ -1,4 +1,4 @@
-"""The command line: one command for each statistic, and guarantee, plan, demo."""
+"""The command line: one command for each statistic, and guarantee, plan, fit, predict, demo."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from dpgrain.cli_accounting import guarantee, plan
+from dpgrain.cli_learn import fit, predict
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.terminal import console, errors
+from dpgrain.terminal import console, errors, plain
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
 if TYPE_CHECKING:
@@ -157,11 +158,12 @@ class _Files:
     save: Path | None
 
     def check(self, inputs: list[str | Path | None]) -> None:
+        from dpgrain.files import check_outputs
         from dpgrain.statistics.release import check_format
 
         if self.output is not None:
             check_format(self.output)
-        _check_outputs([self.output, self.report, self.save], inputs)
+        check_outputs([self.output, self.report, self.save], inputs)
 
     def write(self, release: Release) -> None:
         if self.output is not None:
@@ -560,6 +562,14 @@ app.command(
     "--plot curve.png"
 )(guarantee)
 app.add_typer(plan, name="plan")
+app.command(
+    epilog="Example:  dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
+    "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|desk' --user person "
+    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html"
+)(fit)
+app.command(
+    epilog="Example:  dpgrain predict model.json new.parquet --keep person --out predictions.csv"
+)(predict)
 
 
 @app.command(epilog="Example:  dpgrain demo --folder demo")
@@ -573,22 +583,6 @@ def demo(
     result = run(folder, say=lambda text: out.print(text, markup=False, highlight=False))
     _print_estimates(result.release, 15)
     out.print(f"Report: {result.report}", markup=False, highlight=False)
-
-
-def _check_outputs(outputs: list[Path | None], inputs: list[str | Path | None]) -> None:
-    """Refuse what could not be written, or would overwrite an input or another output."""
-    from dpgrain.files import check_writable
-
-    taken = {Path(path).resolve() for path in inputs if path is not None}
-    for path in outputs:
-        if path is None:
-            continue
-        if path.resolve() in taken:
-            raise ParameterError(
-                f"{str(path)!r} is already used in this command; name another file."
-            )
-        taken.add(path.resolve())
-        check_writable(path)
 
 
 def _unit(name: Level | None, element: str | None, max_elements: int | None, columns: Any) -> Unit:
@@ -722,7 +716,7 @@ def _print_estimates(release: Release, top: int) -> None:
     arrow = release.to_arrow().slice(0, top) if ordered else release.largest(top)
     for row in arrow.to_pylist():
         values = [row[column] for column in arrow.column_names[: len(names)]]
-        keys = [_plain("more" if value is None else str(value)) for value in values]
+        keys = [plain("more" if value is None else str(value)) for value in values]
         numbers = (row["estimate"], row["std_error"], row["low"], row["high"])
         digits = 1 if row["std_error"] >= 1 or row["std_error"] == 0 else 4
         shown = [f"{number:,.{digits}f}" for number in numbers]
@@ -735,12 +729,6 @@ def _print_estimates(release: Release, top: int) -> None:
     if "take care" in release.asked:
         out.print(f"Take care: {release.asked['take care']}.", style="yellow", highlight=False)
     out.print(str(release.guarantee), markup=False, highlight=False)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "�" for c in text))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from dpgrain.errors import DataError
+from dpgrain.errors import DataError, ParameterError
 
 
 @contextmanager
@@ -51,3 +51,22 @@ def check_writable(path: str | Path) -> None:
             raise IsADirectoryError(path)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
             pass
+
+
+def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[str | Path | None]) -> None:
+    """Refuse what could not be written, or would overwrite an input or another output.
+
+    Raises:
+        ParameterError: if two of them are the same file.
+        DataError: if one cannot be written.
+    """
+    taken = {Path(path).resolve() for path in inputs if path is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            raise ParameterError(
+                f"{str(path)!r} is already used in this command; name another file."
+            )
+        taken.add(path.resolve())
+        check_writable(path)

@@ -28,3 +28,10 @@ def errors() -> Console:
 def shown(epsilon: float) -> str:
     """An ε in a table."""
     return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
+
+
+def plain(text: str) -> str:
+    """Text from a table, which the console must not read as markup or as control characters."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() else "�" for c in text))

@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["write_report"]
+    from dpgrain.learn import LinearModel
+
+__all__ = ["write_fit_report", "write_report"]
 
 _PLOTTED, _LISTED, _NAME_LETTERS, _TEXT_LETTERS = 30, 100, 120, 500
 # A figure is drawn once for a page and once for a telephone; in points, which SVG shows as pixels.
@@ -117,6 +119,34 @@ def write_report(release: Release, path: str | Path, holdings: Holdings | None =
     path = Path(path)
     with whole_file(path) as part:
         part.write_text(_page(release, holdings), encoding="utf-8")
+    return path
+
+
+def write_fit_report(model: LinearModel, path: str | Path) -> Path:
+    """Write a fitted model as one self-contained HTML file.
+
+    Args:
+        model: a fitted estimator of :mod:`dpgrain.learn`.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds the promise in plain words, the granularity curve, the coefficients (with intervals,
+    where the fit kept budget for them), the training curve, what was public and all settings. All of it
+    is post-processing of what the fit published: it costs no budget.
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    from dpgrain.report.fit import fit_page
+
+    check_is_fitted(model)
+    path = Path(path)
+    with whole_file(path) as part:
+        part.write_text(fit_page(model), encoding="utf-8")
     return path
 
 
@@ -237,6 +267,7 @@ def _page(release: Release, holdings: Holdings | None = None) -> str:
     rows = drawn(release, _PLOTTED) if figure else 0
     return _template().render(
         release=release,
+        fitted=False,
         statistic=release.statistic,
         guarantee=guarantee,
         # Names in it come from the caller; the promise itself is never cut.
@@ -383,7 +414,7 @@ def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) 
     return f"{100 * share:.{1 if 100 * error < 1 else 0}f}%"
 
 
-def _template() -> Template:
+def _template(name: str = "template.html") -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -393,7 +424,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("template.html")
+    return environment.get_template(name)
 
 
 def _text(value: object, letters: int = _TEXT_LETTERS) -> str:
