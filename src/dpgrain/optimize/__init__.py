@@ -27,6 +27,7 @@ from dpgrain.optimize.losses import (
     Softmax,
     Squared,
 )
+from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
 from dpgrain.optimize.smoothing import (
     Moreau,
     Proximable,
@@ -72,10 +73,12 @@ __all__ = [
     "Hinge",
     "Huber",
     "Last",
+    "Linear",
     "Localisation",
     "Logistic",
     "Loss",
     "MarginLoss",
+    "Model",
     "Moreau",
     "Oracle",
     "Phase",
@@ -83,6 +86,7 @@ __all__ = [
     "Poisson",
     "Power",
     "Proximable",
+    "Proximal",
     "Quantile",
     "RandomIterate",
     "RandomizedBall",
@@ -98,6 +102,7 @@ __all__ = [
     "StronglyConvex",
     "StronglyConvexAcSa",
     "Tail",
+    "Truncated",
     "Uniform",
     "Weighted",
     "gradient_mapping",

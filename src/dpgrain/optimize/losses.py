@@ -144,10 +144,13 @@ class Logistic(MarginLoss):
         for _ in range(_NEWTON):
             excess = s - self.slope(z - t * s, y)
             low, high = np.where(excess < 0, s, low), np.where(excess < 0, high, s)
-            newton = s - excess / (1 + t * self.curvature(z - t * s, y))
-            inside = (newton > low) & (newton < high)
+            steep = 1 + t * self.curvature(z - t * s, y)
+            newton = s - excess / steep
+            # What has arrived stays: halving would lead away again.
+            there = np.abs(newton - s) <= 1e-15 * (np.abs(s) + 1 / steep)
+            inside = there | ((newton > low) & (newton < high))
             moved = np.where(inside, newton, (low + high) / 2)
-            if np.all(np.abs(moved - s) <= 1e-15 * np.maximum(1, np.abs(s))):
+            if np.all(there):
                 break
             s = moved
         return s.astype(z.dtype, copy=False)
