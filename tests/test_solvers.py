@@ -294,6 +294,13 @@ def test_the_steps_printed_for_ac_sa_diverge() -> None:
     assert p.excess(run(sound, p.gradient, np.zeros(2), 80)) < sound.excess()
 
 
+def test_strongly_convex_ac_sa_does_not_rest_on_the_strength() -> None:
+    # With next to none its steps must be as short as those of AC-SA.
+    p = quadratic([0.9, 0.3], [1.0, 1.0])
+    end = run(StronglyConvexAcSa(1.0, 1e-9), p.gradient, np.zeros(2), 80)
+    assert p.excess(end) <= 2 * 2 / (80 * 81)
+
+
 def test_an_envelope_lets_ac_sa_beat_subgradients_on_kinks() -> None:
     rng = np.random.default_rng(0)
     X, rounds = rng.normal(size=(101, 3)), 300
