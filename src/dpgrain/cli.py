@@ -564,7 +564,7 @@ app.command(
 app.add_typer(plan, name="plan")
 app.command(
     epilog="Example:  dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
-    "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|desk' --user person "
+    "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
     "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html"
 )(fit)
 app.command(

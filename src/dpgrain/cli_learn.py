@@ -47,7 +47,7 @@ def fit(
         list[str] | None,
         typer.Option(
             help="'col=v1|v2|v3': a column of names and its public levels, each a feature of 0 and "
-            "1; other names are 0 in all. May repeat."
+            "1. Leave one out: names that are not listed are 0 in all. May repeat."
         ),
     ] = None,
     ranges: Annotated[
@@ -292,8 +292,13 @@ def _tell(model: LinearModel, top: int) -> None:
     out.print(table)
     if len(found.rows) > top:
         out.print("All of them: the model file, or a larger --top.", highlight=False)
-    for note in found.notes:
-        out.print(note, highlight=False)
+    if found.intervals:
+        out.print(
+            "Intervals are centred at the corrected average of the rounds; predictions use the value.",
+            highlight=False,
+        )
+    if found.caution:
+        out.print(f"Take care: {found.caution}", style="yellow", highlight=False)
     out.print(str(model.guarantee_), markup=False, highlight=False)
 
 

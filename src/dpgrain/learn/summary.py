@@ -44,12 +44,12 @@ class Coefficients:
     Args:
         rows: the coefficients; of several labels one label after the other.
         intervals: whether they have intervals.
-        notes: what to know about the intervals, in sentences.
+        caution: why the intervals may be wrong, in words; empty if nothing speaks against them.
     """
 
     rows: tuple[Coefficient, ...]
     intervals: bool
-    notes: tuple[str, ...] = ()
+    caution: str = ""
 
     def text(self, value: float) -> str:
         """A number of these, with decimals that suit the median of them all."""
@@ -82,12 +82,11 @@ def coefficients(model: LinearModel) -> Coefficients:
         Coefficient(name, value, *map(float, line))
         for name, value, *line in zip(names, values, *ends, strict=True)
     )
-    notes = [
-        "Intervals are centred at the corrected average of the rounds; predictions use the value.",
-    ]
-    if not found.resolved:
-        notes.append(
-            "Take care: the curvature is lost in its noise, or the rounds have not converged. The "
-            "intervals are a guess; more rounds, more ε or fewer features would help."
-        )
-    return Coefficients(rows, True, tuple(notes))
+    caution = (
+        ""
+        if found.resolved
+        else "the curvature is lost in its noise, or the rounds have not converged. Intervals are a "
+        "guess; more rounds, more ε or fewer features would help (of a category whose levels are all "
+        "listed, one can be left out)."
+    )
+    return Coefficients(rows, True, caution)

@@ -18,10 +18,10 @@ from dpgrain.report import _bound, _grains, _Odds, _parts, _plots, _template, _t
 from dpgrain.report.plots import (
     BLUE,
     FAINT,
-    INK,
     ORANGE,
     _interval_bars,
     _label_rows,
+    _no_locator,
     _plain,
     _say,
     _width,
@@ -46,8 +46,8 @@ _TITLES = {
     "PoissonRegressor": "Poisson regression",
 }
 _LOSSES = {
-    "LogisticRegression": "The score of a label is a sum of the features, weighted by coefficients: "
-    "it is the logarithm of the label's odds.",
+    "LogisticRegression": "The score of a label is a sum of the features, weighted by coefficients; "
+    "its exponential is in proportion to the label's probability.",
     "LinearRegression": "The prediction is a sum of the features, weighted by coefficients.",
     "HuberRegressor": "The prediction is a sum of the features, weighted by coefficients; errors "
     "beyond a threshold count as lines.",
@@ -76,7 +76,7 @@ def fit_page(model: LinearModel) -> str:
         guarantee=guarantee,
         sentence=_text(guarantee, 20_000),
         title=_TITLES[kind],
-        lead=_LOSSES[kind],
+        lead=_lead(model),
         name=_text(name, 60),
         settings=[(key, _text(value)) for key, value in _settings(model)],
         elements=_text(guarantee.elements or "a public partition"),
@@ -99,7 +99,7 @@ def fit_page(model: LinearModel) -> str:
         blocks=next((c.block for c in contributions(guarantee.event)), guarantee.level),
         count=len(found.rows),
         intervals=found.intervals,
-        notes=found.notes,
+        caution=found.caution,
         lines=[
             (_text(row.name, 120), [found.text(value) for value in row.values])
             for row in found.rows[:_LISTED]
@@ -109,7 +109,7 @@ def fit_page(model: LinearModel) -> str:
         coefficient_plots=_plots(
             "coefficients",
             partial(_plot_coefficients, plotted, intervals=found.intervals),
-            90 + 24 * max(len(plotted), 2) + (24 if found.intervals else 0),
+            90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0),
         ),
         training_plots=_plots("training", partial(plot_training, history), 320),
         rounds=model.n_iter_,
@@ -154,7 +154,7 @@ def plot_training(history: History, ax: Axes) -> Axes:
     ends = np.append(norms[there], history.noise_norm)
     if ends.min() > 0 and ends.max() / ends.min() > 20:
         ax.set_yscale("log")
-        ax.yaxis.set_minor_formatter(lambda *_: "")
+        ax.yaxis.set_minor_locator(_no_locator())
     else:
         ax.set_ylim(0, None)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
@@ -177,9 +177,7 @@ def _plot_coefficients(rows: list[Coefficient], ax: Axes, *, intervals: bool) ->
         )
         _interval_bars(ax, places, centre, low, high, label="95% interval")
         ax.plot(value, places, "D", color=ORANGE, markersize=4.5, label="used to predict")
-        ax.legend(
-            frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), labelcolor=INK, ncols=2
-        )
+        _write_legend(ax, ax.get_legend_handles_labels()[0])
     else:
         ax.plot(value, places, "o", color=BLUE, markersize=6)
     letters = min(max(10, int(4 * _width(ax))), 36)
@@ -206,6 +204,17 @@ def _ratio(history: History) -> str:
     last = history.norms[-max(1, len(history.norms) // 10) :]
     ratio = float(np.median(last)) / max(history.noise_norm, 1e-300)
     return f"{ratio:.3g}" if math.isfinite(ratio) else ""
+
+
+def _lead(model: LinearModel) -> str:
+    """What the model is, in a sentence."""
+    kind = type(model).__name__
+    if kind == "LogisticRegression" and len(model.classes_) == 2:
+        return (
+            f"The logarithm of the odds of {_text(model.classes_[1], 60)!r} is a sum of the features, "
+            "weighted by coefficients."
+        )
+    return _LOSSES[kind]
 
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:

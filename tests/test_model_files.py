@@ -1,0 +1,168 @@
+"""Model files: what is loaded predicts the same, and what is broken says so in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.errors import DataError, ParameterError
+from dpgrain.learn.files import load, save
+from dpgrain.learn.tables import Category, Encoding, Number
+from dpgrain.optimize import Ball, Power, Sgd, Tail
+
+GENERATOR = np.random.default_rng(0)
+ROWS = pd.DataFrame(GENERATOR.normal(size=(400, 3)), columns=["a", "b", "c"])
+LABELS: dict[str, Any] = {
+    "text": np.where(ROWS.a > 0, "ja", "nein"),
+    "three": np.array(["x", "y", "z"], dtype=object)[(ROWS.a > 0).astype(int) + (ROWS.b > 0)],
+    "numbers": np.where(ROWS.a > 0, 7, -1),
+    "truth": (ROWS.a > 0).to_numpy(),
+    "halves": np.where(ROWS.a > 0, 0.5, 1.5),
+}
+
+
+def _models() -> list[tuple[learn.LinearModel, Any]]:
+    few: dict[str, Any] = {"rounds": 5, "epsilon": 3.0}
+    found: list[tuple[learn.LinearModel, Any]] = [
+        (learn.LogisticRegression(**few), y) for key, y in LABELS.items() if key != "halves"
+    ]
+    y = (ROWS.a + 1).to_numpy()
+    solver = Sgd(Power(0.5, 0.6), Ball(3.0), Tail(3))
+    return [
+        *found,
+        (learn.LogisticRegression(classes=["ja", "nein", "doch"], **few), LABELS["text"]),
+        (learn.LinearSVC(feature_bound=1.5, **few), LABELS["numbers"]),
+        (learn.LinearRegression(algorithm=solver, clip="auto", **few), y),
+        (learn.HuberRegressor(threshold=0.3, unit=dg.Record(), fit_intercept=False, **few), y),
+        (learn.QuantileRegressor(quantile=0.9, l2=0.01, **few), y),
+        (learn.PoissonRegressor(intervals=0.3, **few), np.abs(y)),
+        (learn.LogisticRegression(intervals=0.3, random_state=3, **few), LABELS["three"]),
+    ]
+
+
+@pytest.mark.parametrize(("model", "y"), _models(), ids=lambda v: type(v).__name__)
+def test_a_loaded_model_is_the_same(model: learn.LinearModel, y: Any, tmp_path: Path) -> None:
+    model.fit(ROWS, y)
+    again = load(save(model, tmp_path / "model.json"))
+    assert type(again) is type(model)
+    wanted, found = model.predict(ROWS), again.predict(ROWS)
+    assert found.dtype == wanted.dtype
+    assert found.tobytes() == wanted.tobytes() or found.tolist() == wanted.tolist()
+    for method in ("predict_proba", "decision_function"):
+        if hasattr(model, method):
+            assert (getattr(model, method)(ROWS) == getattr(again, method)(ROWS)).all()
+    assert again.guarantee_ == model.guarantee_
+    assert again.coef_.shape == model.coef_.shape
+    assert type(again.intercept_) is type(model.intercept_)
+    assert (again.history_.gradients == model.history_.gradients).all()
+    assert again.n_iter_ == model.n_iter_
+    parameters = model.get_params() | {"random_state": None}
+    assert repr(again.get_params()) == repr(parameters)
+    if model.evidence_ is not None:
+        assert str(again.confidence_intervals(0.8)) == str(model.confidence_intervals(0.8))
+    # And what was loaded can be written again.
+    first = (tmp_path / "model.json").read_text(encoding="utf-8")
+    assert save(again, tmp_path / "again.json").read_text(encoding="utf-8") == first
+
+
+def test_what_no_number_is_survives(tmp_path: Path) -> None:
+    model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
+    model.coef_ = np.array([np.inf, np.nan, 1.0])
+    path = save(model, tmp_path / "model.json")
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert str(load(path).coef_) == str(model.coef_)
+
+
+def test_the_encoding_is_kept(tmp_path: Path) -> None:
+    encoding = Encoding((Number("a", (0.0, 4.0)), Number("b"), Category("c", ("x", "y"))))
+    frame = pd.DataFrame(GENERATOR.normal(size=(50, 4)), columns=encoding.names)
+    model = learn.LinearRegression(rounds=2).fit(frame, frame.a)
+    model.encoding_ = encoding
+    assert load(save(model, tmp_path / "model.json")).encoding_ == encoding
+
+
+def test_a_seed_is_not_written(tmp_path: Path) -> None:
+    model = learn.LinearRegression(rounds=2, random_state=123456789).fit(ROWS, ROWS.a)
+    path = save(model, tmp_path / "model.json")
+    assert "123456789" not in path.read_text()
+    assert not load(path).guarantee_.private
+
+
+def _change(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"format": "other"}, "is not a model of dpgrain"),
+        ({"version": 99}, "format version 99"),
+        ({"estimator": "Popen"}, "is damaged"),
+        ({"estimator": "LinearModel"}, "is damaged"),
+        ({"coef": [1.0, 2.0]}, "is damaged"),
+        ({"coef": "much"}, "is damaged"),
+        ({"intercept": None}, "is damaged"),
+        ({"parameters": {"nothing": 1}}, "is damaged"),
+        ({"parameters": {"unit": {"kind": "run"}}}, "is damaged"),
+        ({"guarantee": {}}, "is damaged"),
+        ({"history": {}}, "is damaged"),
+        ({"features": ["a"]}, "is damaged"),
+        ({"encoding": [{"column": "a", "range": None}]}, "is damaged"),
+        ({"classes": {"type": "int64", "labels": ["x"]}}, "is damaged"),
+        ({"evidence": {"curvature": []}}, "is damaged"),
+    ],
+    ids=lambda v: str(v)[:40],
+)
+def test_damaged_models(values: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    path = save(learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a), tmp_path / "model.json")
+    _change(path, **values)
+    with pytest.raises(ParameterError, match=sentence) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    for name in values:
+        written = json.loads(path.read_text())
+        del written[name]
+        path.write_text(json.dumps(written))
+        if name not in ("classes",):
+            with pytest.raises(ParameterError):
+                load(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe\x00", b"PK\x03\x04", b"null"])
+def test_foreign_files(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_bytes(content)
+    with pytest.raises(ParameterError, match="is not a model of dpgrain"):
+        load(path)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        load(tmp_path / "nothing.json")
+    model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
+    with pytest.raises(DataError, match="cannot be written"):
+        save(model, tmp_path / "no" / "model.json")
+    with pytest.raises(ParameterError, match="must be an estimator"):
+        save(object(), tmp_path / "model.json")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_encodings_refuse_what_they_cannot_be() -> None:
+    for columns, sentence in (
+        ((), "features must be given"),
+        ((Number("a"), Number("a")), "given twice"),
+        ((Number("a=x"), Category("a", ("x",))), "given twice"),
+        ((Number("a", (1.0, 1.0)),), "the lower one first"),
+        ((Number("a", (0.0, float("inf"))),), "finite"),
+        ((Category("a", ()),), "one or more names"),
+        ((Category("a", ("x", "")),), "none of them empty"),
+    ):
+        with pytest.raises(ParameterError, match=sentence):
+            Encoding(columns)
