@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
@@ -34,6 +35,8 @@ def load(name: str) -> ModuleType:
 
 
 wf = load("word_frequency")
+ls = load("logistic_simulation")
+pm = load("private_models")
 mpl.use("Agg")
 
 
@@ -200,3 +203,144 @@ def test_bounds_per_cell_halve_the_excess_on_congress_words() -> None:
     assert row.mean_ratio <= 0.5
     assert result.check < 0.1
     assert row.unclipped < row.shrunk < row.auto < row.zeros
+
+
+# Simulated logistic regression.
+
+
+def test_simulation_at_a_small_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ls.main(["--quick"])
+    out = tmp_path / "experiments" / "out"
+    assert (out / "logistic_simulation.png").read_bytes().startswith(b"\x89PNG")
+    assert "at_least" in capsys.readouterr().out
+    errors = pd.read_csv(out / "logistic_errors.csv")
+    # For each k one line without privacy, two units at two ε.
+    assert len(errors) == 2 * (1 + 2 * 2)
+    assert (errors["error"] > 0).all()
+    bills = pd.read_csv(out / "logistic_bills.csv")
+    assert len(bills) == 2 * 2 * 2
+    everybody = bills["rate"] == 1
+    assert bills["cost"][everybody].to_numpy() == pytest.approx(
+        bills["billed"][everybody], rel=1e-3
+    )
+    assert (bills["at_least"] <= bills["cost"]).all()
+    assert (bills["at_least"] > 1.2 * bills["billed"])[~everybody].all()
+    assert bills["error"].notna().equals(~everybody)
+
+
+def test_simulated_users_hold_so_many_elements() -> None:
+    sample = ls.Sample.draw(ls.Size(users=40, records=60), 5, seed=1)
+    held = pd.Series(sample.element).groupby(sample.user).nunique()
+    assert held.max() == 5
+    assert held.mean() > 4.9
+    assert np.linalg.norm(sample.theta) == pytest.approx(1)
+    # A record is its centre plus a point of the unit sphere.
+    first = sample.X[sample.element == 0].astype(np.float64)
+    centre = first.mean(axis=0)
+    assert np.linalg.norm(centre) == pytest.approx(1, abs=0.2)
+    assert np.linalg.norm(first - centre, axis=1).mean() == pytest.approx(1, abs=0.05)
+
+
+def test_without_noise_the_simulation_finds_theta() -> None:
+    sample = ls.Sample.draw(ls.Size(rounds=100), 8, seed=1)
+    assert ls.plain_error(sample, 16.0) < 0.12
+    for level in ("element", "user"):
+        mean = ls.private_mean(sample.size, level, 1e3, 1.0, 8)
+        assert ls.error(sample, mean, 16.0, seed=1) < 0.12
+
+
+def test_what_runs_cost_lies_between_a_test_of_neighbours_and_what_is_proved() -> None:
+    mean = ls.private_mean(ls.Size(), "element", 1.0, 0.1, 8)
+    assert 1.6 < ls.at_least(mean, 8) < ls.cost(mean, 8) < 2.2
+    assert mean.event.epsilon(ls.DELTA, relation="replace") == pytest.approx(1.0, rel=1e-3)
+
+
+# Models of real tables.
+
+
+def small_tables(folder: Path) -> None:
+    """Thirty users a table, in which something can be learnt."""
+    g = np.random.default_rng(4)
+    m = 600
+    balls = g.integers(0, 4, m)
+    pd.DataFrame(
+        {
+            "user_id": g.integers(0, 30, m),
+            "pitcher": g.choice(["p", "q", "r"], m),
+            "date": pd.Timestamp("2019-04-01") + pd.to_timedelta(g.integers(0, 90, m), "D"),
+            "balls": balls,
+            "strikes": g.integers(-1, 3, m),
+            "inning": g.integers(1, 15, m),
+            "batting_order": g.integers(1, 10, m),
+            "batter_is_home": g.random(m) < 0.5,
+            "bats": g.choice(["L", "R", "B"], m),
+            "pitcher_throws": g.choice(["L", "R"], m),
+            "n_pitches": g.integers(1, 20, m),
+            "on_base": (g.random(m) < 0.1 + 0.25 * balls).astype(int),
+        }
+    ).to_parquet(folder / pm.BASEBALL)
+    date = g.integers(-5, 300, m)
+    pd.DataFrame(
+        {
+            "user_id": g.integers(0, 30, m),
+            "date_submitted": date,
+            "is_banked": 0,
+            "score": np.where(g.random(m) < 0.1, np.nan, np.clip(40 + date / 5, 0, 100)),
+            "gender": g.choice(["F", "M"], m),
+            "highest_education": g.choice(["A Level or Equivalent", "HE Qualification"], m),
+            "imd_band": pd.Series(["Oct-20", "90-100%", None]).iloc[g.integers(0, 3, m)].to_numpy(),
+            "age_band": g.choice(["0-35", "35-55"], m),
+            "num_of_prev_attempts": g.integers(0, 6, m),
+            "studied_credits": g.integers(30, 300, m),
+            "disability": g.choice(["Y", "N"], m),
+            "region": g.choice(["Wales", "Ireland"], m),
+        }
+    ).to_parquet(folder / pm.STUDENTS)
+
+
+def test_models_of_small_tables(tmp_path: Path) -> None:
+    small_tables(tmp_path)
+    game, score, good = pm.problems(tmp_path)
+    assert [p.X.shape[1] for p in (game, score, good)] == [15, 28, 28]
+    for problem in (game, score, good):
+        assert np.isfinite(problem.X).all()
+        # The bound that is called public holds, with no look at the data.
+        assert np.linalg.norm(problem.X, axis=1).max() <= problem.bound + 1e-5
+        test = problem.held_out(0)
+        assert not set(problem.users[test]) & set(problem.users[~test])
+        assert len(set(problem.users[test])) == 6
+        zero, best = pm.reference(problem, test)
+        assert best < zero
+    # Hardly any noise, and no block is clipped: nearly all of the gain is kept.
+    test = game.held_out(0)
+    zero, best = pm.reference(game, test)
+    for unit in ("record", "element (pitcher)", "user"):
+        found = pm.private(game, test, unit, 1e4, 0, clip=10.0)
+        assert (zero - found) / (zero - best) > 0.9
+
+
+def test_models_are_written_and_missing_tables_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_tables(tmp_path)
+    (tmp_path / pm.STUDENTS).unlink()
+    pm.main(["--quick", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
+    printed = capsys.readouterr().out
+    assert f"lacks {pm.STUDENTS}; set DPGRAIN_DATA" in printed
+    assert len((tmp_path / "out" / "private_models.csv").read_text().splitlines()) == 1 + 4
+    assert printed.count("baseball: on base") == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (DATA / pm.BASEBALL).is_file(),
+    reason="the plate appearances are not here; set DPGRAIN_DATA to their folder",
+)
+def test_most_of_the_gain_on_plate_appearances_is_kept_at_user_level() -> None:
+    problem = pm.baseball(DATA)
+    test = problem.held_out(0)
+    zero, best = pm.reference(problem, test)
+    assert (zero - pm.private(problem, test, "user", 3.0, 0)) / (zero - best) > 0.8
