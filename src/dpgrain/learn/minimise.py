@@ -1,0 +1,180 @@
+"""Any loss, any solver, any step: what the estimators do, for losses that are not theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain.aggregators import ClippedMean, Contributions
+from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.budgets import charge
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.learn.promise import Sampling, public_facts, rate_of
+from dpgrain.learn.rows import arrange, roster
+from dpgrain.learn.training import History, train
+from dpgrain.noise import RandomState, source_of
+from dpgrain.optimize import Loss, Sgd, Solver
+from dpgrain.optimize.models import Model
+from dpgrain.units import Relation, Unit, User
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where private steps have ended.
+
+    Args:
+        theta: (p,) the parameter.
+        guarantee: what is promised.
+        history: the noisy gradients, round by round.
+    """
+
+    theta: FloatArray
+    guarantee: Guarantee
+    history: History
+
+
+def minimise(
+    loss: Loss,
+    X: ArrayLike,  # noqa: N803
+    y: ArrayLike,
+    start: ArrayLike,
+    *,
+    solver: Solver[Any],
+    model: Model | None = None,
+    users: Any = None,
+    elements: Any = None,
+    unit: Unit | None = None,
+    relation: Relation = "zero_out",
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    clip: float = 1.0,
+    rounds: int = 100,
+    sampling: Sampling = "pairs",
+    sampling_rate: float | None = None,
+    n_users: int | None = None,
+    elements_per_user: float = 1.0,
+    exact: bool = False,
+    random_state: RandomState = None,
+) -> Minimum:
+    """Minimise a loss of your own under differential privacy.
+
+    Args:
+        loss: ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record: (m,) and (m, p). Smooth
+            it with :class:`dpgrain.optimize.Moreau` where it has kinks.
+        X: (m, d) the records; what is not finite counts as 0.
+        y: (m,) their targets, numbers; a record whose target is not finite is left out.
+        start: (p,) where to begin, a public point.
+        solver: what steps against noisy gradients.
+        model: a model of each block's loss, of which one step is taken before it is clipped
+            (:class:`~dpgrain.optimize.models.Truncated`, for one); the solver must then be ``Sgd``,
+            whose step sizes and domain it uses. None: mean gradients.
+        users: (m,) whose each record is; None for one user per record.
+        elements: (m,) the cell of each record, by a public partition.
+        unit: what is protected; ``User()`` by default.
+        relation: the neighbouring relation.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        clip: the clipping bound of a block's step.
+        rounds: how many noisy gradients.
+        sampling: ``"pairs"``, ``"users"`` or ``"full"``.
+        sampling_rate: the probability to be in a round's sample.
+        n_users: the public size of the roster; by default the number of ids passed.
+        elements_per_user: the public number of blocks per user that sums are divided by.
+        exact: add blocks up as integers.
+        random_state: a seed, which makes the result not private.
+
+    Raises:
+        ParameterError: if a parameter is out of range or shapes do not fit.
+
+    Formal guarantee: (ε, δ)-DP for the unit and relation, whatever the loss, the solver and the data,
+    if the loss of a record depends on that record and θ alone. Source: element-level paper, Algorithm
+    1, (15) and Appendix D, with blocks drawn instead of users; docs/theory.md, "Gradient steps".
+
+    >>> from dpgrain.optimize import Ball, Power, Squared
+    >>> from dpgrain.optimize.models import Truncated
+    >>> X, y, steps = np.ones((3000, 1)), np.full(3000, 0.5), Sgd(Power(1.0), Ball(2.0))
+    >>> found = minimise(Squared(), X, y, [0.0], solver=steps, model=Truncated())
+    >>> bool(abs(found.theta[0] - 0.5) < 0.1), round(found.guarantee.epsilon(), 2)
+    (True, 1.0)
+    """
+    unit = User() if unit is None else unit
+    features, targets = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if features.ndim != 2 or targets.shape != (len(features),):
+        raise ParameterError(
+            f"X and y must be (m, d) and (m,), not {features.shape} and {targets.shape}."
+        )
+    if model is not None and not isinstance(solver, Sgd):
+        raise ParameterError(
+            f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "
+            "takes its step sizes and its domain."
+        )
+    rows = arrange(len(features), users, elements, unit)
+    n, enrolled = roster(n_users, rows.users)
+    mean = ClippedMean.calibrate(
+        epsilon=epsilon,
+        delta=delta,
+        n_users=n,
+        rounds=rounds,
+        clip=clip,
+        unit=unit,
+        relation=relation,
+        sampling_rate=rate_of(sampling, sampling_rate, n),
+        sampling="users" if sampling == "users" else "pairs",
+        blocks_per_user=elements_per_user,
+        exact=exact,
+    )
+    source = source_of(random_state)
+    promise = Guarantee(
+        unit.level,
+        "the elements passed" if mean.level == "element" else "",
+        relation,
+        delta,
+        mean.event,
+        (enrolled, *public_facts(mean, clip)),
+        source.private,
+    )
+    charge(promise)
+    there = rows.kept[np.isfinite(targets[rows.kept])]
+    codes = rows.blocks[np.isfinite(targets[rows.kept])]
+    clean = np.where(np.isfinite(features[there]), features[there], 0)
+    records = RecordBlocks.arrange(clean, targets[there], codes, blocks=len(rows.owners))
+    begin = np.asarray(start, dtype=np.float64)
+    theta, history = train(
+        _Steps(records, loss, model, solver),
+        mean,
+        solver,
+        begin,
+        source,
+        ridge=np.zeros_like(begin),
+        owners=rows.owners,
+    )
+    return Minimum(theta, promise, history)
+
+
+@dataclass
+class _Steps:
+    """The blocks' contributions, round by round."""
+
+    records: RecordBlocks
+    loss: Loss
+    model: Model | None
+    solver: Solver[Any]
+    done: int = 0
+
+    def __call__(self, theta: FloatArray) -> Contributions:
+        self.done += 1
+        if self.model is None or not isinstance(self.solver, Sgd):
+            return self.records.gradients(self.loss, theta)
+        model, domain = self.model, self.solver.domain
+        size = self.solver.schedule(self.done)
+
+        def step(at: FloatArray, X: Any, y: Any) -> FloatArray:  # noqa: N803
+            return model.step(self.loss, at, X, y, size, domain)
+
+        return self.records.steps(step, theta, size)

@@ -1,0 +1,66 @@
+"""How blocks are drawn, and what a fit takes as public, in words."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain.aggregators import ClippedMean
+from dpgrain.errors import ParameterError
+
+Sampling: TypeAlias = Literal["pairs", "users", "full"]
+
+# Full batches up to so many users, and never fewer than this share of the blocks in a round.
+_FULL, _LEAST_RATE = 50_000, 0.2
+
+
+def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int) -> float:
+    """The public probability of a block, or a user, to be in a round.
+
+    Args:
+        sampling: how blocks are drawn.
+        sampling_rate: as stated; None to choose it.
+        n_users: the public size of the roster.
+
+    Raises:
+        ParameterError: if the rate is out of range, or stated where all are drawn.
+
+    >>> rate_of("pairs", None, 1000), rate_of("pairs", None, 100_000)
+    (1.0, 0.5)
+    """
+    if sampling == "full":
+        if sampling_rate not in (None, 1, 1.0):
+            raise ParameterError(
+                f"sampling_rate must be left out with sampling='full', not {sampling_rate!r}."
+            )
+        return 1.0
+    if sampling_rate is None:
+        return min(1.0, max(_LEAST_RATE, _FULL / n_users))
+    rate = _validate.probability(sampling_rate=sampling_rate)
+    if rate == 0:
+        raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
+    return rate
+
+
+def public_facts(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
+    """What a run of noisy gradients takes as public, in words.
+
+    Args:
+        mean: its public numbers.
+        clip: the clipping bound as stated; None where it was chosen inside the budget.
+    """
+    drawn = {
+        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
+        "users": f"each user drawn with probability {mean.sampling_rate:g}",
+    }[mean.sampling]
+    facts = [
+        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
+        "the features, their number and the scale they are given on",
+    ]
+    if clip is not None:
+        facts.append(f"a clipping bound of {clip:g}")
+    if mean.max_elements is not None:
+        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
+    if not mean.exact:
+        facts.append("sums are made in floating point, whose rounding is left out")
+    return tuple(facts)
