@@ -10,7 +10,7 @@ import typer
 
 from dpgrain.errors import ParameterError
 from dpgrain.terminal import console, plain
-from dpgrain.units import Element, Level, Record, Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.data.table import UserTable
@@ -351,7 +351,7 @@ def _unit(
         raise ParameterError("Give --element: the column of cells.")
     if element is not None and level != "element" and max_elements is None:
         raise ParameterError(f"--element goes with --unit element or --max-elements, not {level}.")
-    return {"record": Record(), "element": Element(), "user": User(max_elements)}[level]
+    return User(max_elements) if level == "user" else OWN_UNIT[level]
 
 
 def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:

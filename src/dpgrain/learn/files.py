@@ -24,16 +24,9 @@ from dpgrain.learn.training import History
 FORMAT, VERSION = "dpgrain model", 1
 _ESTIMATORS = tuple(name for name in learn.__all__ if name != "LinearModel")
 # What a parameter may be made of, besides plain values.
-_KINDS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (
-        units.Record,
-        units.Element,
-        units.User,
-        *(getattr(optimize, name) for name in optimize.__all__),
-    )
-    if dataclasses.is_dataclass(kind)
-}
+_PARTS: list[Any] = [units.Record, units.Element, units.User]
+_PARTS += [getattr(optimize, name) for name in optimize.__all__]
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _PARTS if dataclasses.is_dataclass(kind)}
 
 
 def save(model: LinearModel, path: str | Path) -> Path:

@@ -33,6 +33,7 @@ from dpgrain.wording import powers, rounded_up
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
@@ -539,7 +540,7 @@ def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[
     return levels
 
 
-def _write_legend(ax: Axes, lines: list[Line2D]) -> None:
+def _write_legend(ax: Axes, lines: Sequence[Artist]) -> None:
     """The legend above the axes, where no curve can run into it."""
     ax.legend(
         handles=lines,

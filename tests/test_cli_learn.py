@@ -1,0 +1,308 @@
+"""`dpgrain fit` and `dpgrain predict`, as a person runs them; the report of a fit."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.cli import app
+from dpgrain.errors import DpgrainError
+from dpgrain.learn.files import load
+from dpgrain.learn.tables import Category, Encoding, Number, load_rows
+from dpgrain.report import write_fit_report
+
+SIZE = 3000
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    generator = np.random.default_rng(0)
+    minutes = generator.uniform(0, 60, SIZE)
+    table = pa.table(
+        {
+            "person": generator.integers(0, 400, SIZE),
+            "week": pa.array([f"w{i}" for i in generator.integers(0, 4, SIZE)]),
+            "minutes": minutes,
+            "pages": generator.integers(0, 20, SIZE).astype(np.int16),
+            "device": pa.array(generator.choice(["phone", "desk", "other"], SIZE)),
+            "new": generator.random(SIZE) < 0.5,
+            "bought": (minutes + generator.normal(0, 10, SIZE) > 30).astype(np.int8),
+            "paid": minutes / 10 + generator.normal(0, 1, SIZE),
+        }
+    )
+    folder = tmp_path_factory.mktemp("learn")
+    pq.write_table(table, folder / "visits.parquet")
+    pyarrow.csv.write_csv(table, folder / "visits.csv")
+    return folder / "visits.parquet"
+
+
+def dpgrain(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpgrain", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def _fit(table: Path, model: Path, kind: str = "logistic", **options: str) -> list[str | Path]:
+    """The words of a fit that works."""
+    base = {
+        "target": "bought" if kind in ("logistic", "svm") else "paid",
+        "features": "minutes,pages,new",
+        "range": "minutes=0:60",
+        "categories": "device=phone|desk",
+        "user": "person",
+        "unit": "user",
+        "epsilon": "2",
+        "delta": "1e-6",
+        "rounds": "20",
+        "feature-bound": "20",
+        "out": str(model),
+    }
+    words: list[str | Path] = ["fit", kind, table]
+    for name, value in (base | {key.replace("_", "-"): v for key, v in options.items()}).items():
+        words += [f"--{name}", value]
+    return words
+
+
+def test_fit_report_and_predict(visits: Path, tmp_path: Path) -> None:
+    model, page, found = tmp_path / "m.json", tmp_path / "fit.html", tmp_path / "p.csv"
+    done = dpgrain(
+        *_fit(visits, model, unit="element", element="week", intervals="0.2", report=str(page))
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert "ε = 1.99" in done.stdout or "ε = 2 " in done.stdout
+    assert "the partition by 'week'" in done.stdout
+    assert "Users are told apart by 'person'" in done.stdout
+    assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in done.stdout
+    assert "the levels of 'device': phone, desk" in done.stdout
+    for word in ("95% low", "device=phone", "intercept", f"Written: {model}", f"Written: {page}"):
+        assert word in done.stdout
+    assert "<h2>The training</h2>" in page.read_text(encoding="utf-8")
+
+    done = dpgrain("predict", model, visits, "--keep", "person", "--out", found)
+    assert done.returncode == 0, done.stderr
+    assert f"{SIZE:,} rows predicted" in done.stdout
+    rows = pd.read_csv(found)
+    assert list(rows.columns) == ["person", "prediction", "probability 0", "probability 1"]
+    truth = pq.read_table(visits).to_pandas()
+    assert (rows.person == truth.person).all()
+    assert (rows.prediction == truth.bought).mean() > 0.6
+    assert np.allclose(rows["probability 0"] + rows["probability 1"], 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("linear", {"clip": "auto"}),
+        ("huber", {"threshold": "0.5", "relation": "replace"}),
+        ("quantile", {"quantile": "0.8", "n_users": "500", "seed": "1"}),
+        ("svm", {"classes": "0,1", "unit": "user", "element": "week", "max_elements": "2"}),
+        ("poisson", {"unit": "record", "l2": "0.1", "sampling_rate": "0.5"}),
+    ],
+)
+def test_every_kind(visits: Path, tmp_path: Path, kind: str, options: dict[str, str]) -> None:
+    model, out = tmp_path / "m.json", tmp_path / "p.parquet"
+    done = dpgrain(*_fit(visits, model, kind, **options))
+    assert done.returncode == 0, done.stderr
+    assert ("NOT PRIVATE" in done.stdout) == ("seed" in options)
+    made = load(model)
+    assert made.n_features_in_ == 5
+    assert made.guarantee_.user == "person"
+    assert ("500 users" in done.stdout) == ("n_users" in options)
+    done = dpgrain("predict", model, visits, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(out).column_names == ["prediction"]
+
+
+def test_csv_and_parquet_tell_the_same(visits: Path, tmp_path: Path) -> None:
+    models = []
+    for ending in (".parquet", ".csv"):
+        out = tmp_path / f"m{ending}.json"
+        # In CSV, yes and no are text, which is no number.
+        done = dpgrain(*_fit(visits.with_suffix(ending), out, "linear", seed="1",
+                             features="minutes,pages"))  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        models.append(load(out))
+    assert np.allclose(models[0].coef_, models[1].coef_)
+
+
+def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        'person,x,kind,y\n1,2,a,yes\n1,lots,,no\n2,,b,\n,1,a,yes\n3,inf,"c,d",maybe\n4,1e400,a,no\n'
+    )
+    done = dpgrain("fit", "logistic", rows, "--target", "y", "--classes", "no,yes", "--features", "x",
+                   "--range", "x=-1:3", "--categories", "kind=a|c,d", "--user", "person",
+                   "--unit", "user", "--epsilon", "1", "--delta", "1e-6", "--rounds", "3",
+                   "--out", tmp_path / "m.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "no, yes, as stated" in done.stdout
+    encoding = Encoding((Number("x", (-1.0, 3.0)), Category("kind", ("a", "c,d"))))
+    found = load_rows(dg.read(rows, user="person"), encoding, target="y", labels=True)
+    assert found.features["x"].tolist() == [0.75, 0.0, 0.5, 0.0, 0.0]
+    assert found.features["kind=a"].tolist() == [1, 0, 1, 0, 1]
+    assert found.features["kind=c,d"].tolist() == [0, 0, 0, 1, 0]
+    assert found.users is not None
+    assert np.isnan(found.users).tolist() == [False, False, True, False, False]
+    assert found.target is not None
+    assert found.target.tolist() == ["yes", "no", "yes", "maybe", "no"]
+
+
+def test_an_empty_table_is_a_neighbour_like_any_other(visits: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pq.read_table(visits).slice(0, 0), empty)
+    for kind, unit in (("linear", "record"), ("logistic", "user"), ("svm", "element")):
+        more = {"classes": "0,1"} if kind != "linear" else {}
+        more |= {"element": "week"} if unit == "element" else {}
+        done = dpgrain(*_fit(empty, tmp_path / "m.json", kind, unit=unit, n_users="300", **more))
+        assert done.returncode == 0, done.stderr
+    done = dpgrain("predict", tmp_path / "m.json", empty, "--out", tmp_path / "p.csv")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "p.csv").read_text().startswith('"prediction"')
+
+
+WRONG = [
+    ({"target": "nothing"}, 2, "target 'nothing' is not a column"),
+    ({"target": "paid"}, 2, "has type DOUBLE, which cannot name things"),
+    ({"target": "pages"}, 2, "--target 'pages' is also a feature"),
+    ({"features": "minutes,nothing"}, 2, "feature 'nothing' is not a column"),
+    ({"features": "minutes,week"}, 2, "feature 'week' has type VARCHAR; it must hold numbers."),
+    ({"features": "minutes,minutes"}, 2, "'minutes' is given twice"),
+    ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
+    ({"categories": "device=a||b"}, 2, "none of them empty"),
+    ({"range": "minutes"}, 2, "--range must be COLUMN=LOW:HIGH"),
+    ({"range": "minutes=1:x"}, 2, "--range must be"),
+    ({"range": "minutes=60:0"}, 2, "the lower one first"),
+    ({"range": "paid=0:60"}, 2, "--range 'paid' is not a column of --features"),
+    ({"user": "nobody"}, 2, "user 'nobody' is not a column"),
+    ({"unit": "element"}, 2, "Give --element"),
+    ({"element": "week"}, 2, "--element goes with"),
+    ({"unit": "record", "max_elements": "2"}, 2, "--max-elements goes with --unit user."),
+    ({"epsilon": "0"}, 2, "epsilon must be finite and above 0"),
+    ({"delta": "0"}, 2, "delta"),
+    ({"clip": "much"}, 2, "--clip must be a number or 'auto'"),
+    ({"clip": "-1"}, 2, "clip must be finite and above 0"),
+    ({"sampling_rate": "2"}, 2, "sampling_rate must lie in [0, 1]"),
+    ({"intervals": "1"}, 2, "intervals must be a share"),
+    ({"quantile": "0.5"}, 2, "--quantile goes with quantile, not logistic."),
+    ({"classes": "a,b"}, 2, "--classes must be whole numbers"),
+    ({"classes": "0"}, 2, "classes must be at least two"),
+    ({"seed": "-1"}, 2, "random_state must be at least 0"),
+    ({"out": "/no/such/folder/m.json"}, 1, "cannot be written"),
+    ({"report": "/no/such/folder/m.html"}, 1, "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "sentence"), WRONG, ids=lambda v: str(v)[:40])
+def test_errors_are_one_sentence(
+    visits: Path, tmp_path: Path, options: dict[str, str], code: int, sentence: str
+) -> None:
+    # In this process, which is faster; `main` turns the exception into a sentence and the code.
+    words = [str(word) for word in _fit(visits, tmp_path / "m.json", **options)]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, DpgrainError), done.output
+    assert isinstance(done.exception, ValueError) == (code == 2)
+    assert sentence in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten(visits: Path, tmp_path: Path) -> None:
+    before = visits.read_bytes()
+    same = tmp_path / "same"
+    for done in (
+        dpgrain(*_fit(visits, visits)),
+        dpgrain(*_fit(visits, same, report=str(same))),
+    ):
+        assert done.returncode == 2
+        assert "is already used in this command" in done.stderr
+    assert visits.read_bytes() == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.json"
+    assert dpgrain(*_fit(visits, model, "linear")).returncode == 0
+    narrow = tmp_path / "narrow.parquet"
+    pq.write_table(pa.table({"minutes": [1.0]}), narrow)
+    wrong: list[tuple[list[str | Path], int, str]] = [
+        ([model, visits, "--out", tmp_path / "p.xls"], 2, "--out must end in .csv or .parquet"),
+        ([visits, visits, "--out", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
+        ([tmp_path / "no.json", visits, "--out", tmp_path / "p.csv"], 1, "cannot be read"),
+        ([model, narrow, "--out", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),
+        ([model, visits, "--keep", "nothing", "--out", tmp_path / "p.csv"], 2, "keep 'nothing'"),
+    ]
+    for words, code, sentence in wrong:
+        done = dpgrain("predict", *words)
+        assert done.returncode == code, done.stderr
+        assert sentence in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "p.csv").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "predict"])
+def test_help_has_an_example(command: str) -> None:
+    done = dpgrain(command, "--help")
+    assert done.returncode == 0
+    assert re.search(rf"Example.*dpgrain {command}", done.stdout, re.DOTALL)
+
+
+NASTY = ["<script>alert(1)</script>", "$\\alpha_{$ {{ 7 * 7 }}", "x" * 3000, "漢字" * 30]
+
+
+@pytest.mark.parametrize("intervals", [0.0, 0.3])
+def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float) -> None:
+    generator = np.random.default_rng(1)
+    rows = pd.DataFrame(generator.normal(size=(300, 4)), columns=NASTY)
+    labels = np.array(["</style><img src=x>", "b", "c"])[generator.integers(0, 3, 300)]
+    for model, y in (
+        (learn.LogisticRegression(rounds=3, intervals=intervals), labels),
+        (learn.LogisticRegression(rounds=3, intervals=intervals), labels == "b"),
+        (learn.PoissonRegressor(rounds=3, intervals=intervals, unit=dg.Record()), rows["x" * 3000]),
+        (learn.QuantileRegressor(rounds=3, random_state=0, clip="auto"), rows["x" * 3000]),
+    ):
+        model.fit(rows, y)
+        page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+        assert "<script" not in page
+        assert "<img" not in page
+        assert "49" not in re.findall(r"\{\{.{9}", page)
+        assert "x" * 600 not in page
+        assert not re.search(r'(?:src|href)="(?!#)', page)
+        for part in ("The promise in plain words", "Coefficients", "The training", "Settings"):
+            assert f"<h2>{part}" in page
+        assert ("95% low" in page) == (model.evidence_ is not None)
+        assert ("NOT PRIVATE" in page) == (model.random_state is not None)
+        assert len(page) < 600_000
+
+
+def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
+    generator = np.random.default_rng(2)
+    rows = generator.normal(size=(60, 500))
+    model = learn.LinearRegression(rounds=3).fit(rows, rows[:, 0])
+    page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "These are the first 200 of 501 numbers" in page
+    assert "The 30 coefficients of largest size" in page
+    assert len(page) < 500_000
+    guarantee = json.loads(
+        page[page.index("<pre>{") + 5 : page.index("}</pre>") + 1].replace("&#34;", '"')
+        .replace("&#39;", "'")
+    )  # fmt: skip
+    assert guarantee["level"] == "user"
