@@ -34,7 +34,7 @@ def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: flo
         w = v + step * moved / np.linalg.norm(step)
         if rng.random() < 0.3:
             # Along v, or to the other side of the circle: where the bound is attained.
-            w = v * (1 - moved / max(np.linalg.norm(v), 1e-9))
+            w = v * (1 - moved / max(float(np.linalg.norm(v)), 1e-9))
         if rng.random() < 0.5:
             angle = 2 * math.asin(min(moved / (2 * longest), 1))
             v = longest * np.array([1.0, 0.0])

@@ -177,6 +177,21 @@ def test_what_is_not_finite_does_not_poison_the_sum() -> None:
             assert np.linalg.norm(found - expected) <= codes[2] + 1 + 1e-9
 
 
+@pytest.mark.parametrize("size", [1, 3, 20])
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("clip", [1e-90, 1e-30, 1e-16, 1e-3, 1e12])
+def test_clips_of_any_size_bind(clip: float, outputs: int, size: int) -> None:
+    loss: MarginLoss = Logistic() if outputs == 1 else Softmax(outputs)
+    for scale in (1e-28, 1e-10, 1.0, 1e12):
+        X = (np.random.default_rng(0).normal(size=(size, 4)) * scale).astype(np.float32)
+        for made in (np.asarray, sparse.csr_array):
+            blocks = LinearBlocks.arrange(
+                made(X), np.zeros(size), np.zeros(size, dtype=int), intercept=False
+            )
+            found = blocks.gradients(loss, np.zeros(4 * outputs)).clipped_sum(clip)
+            assert np.linalg.norm(found / clip) <= 1 + 1e-5
+
+
 def test_features_that_are_not_finite_count_as_zero() -> None:
     X = np.array([[1.0, np.nan], [np.inf, 2.0]])
     zeroed = np.array([[1.0, 0.0], [0.0, 2.0]])

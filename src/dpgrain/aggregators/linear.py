@@ -14,7 +14,7 @@ In single precision the norm loses digits where gradients cancel; blocks whose n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -39,6 +39,8 @@ _KEPT_ROWS = 1 << 22
 _CROSSOVER = 10
 # Below this many numbers gradients are formed for a whole slice of blocks at once.
 _SMALL = 1 << 13
+# In single precision squares of shorter norms than this lose digits, and then vanish.
+_SHORT = 1e-15
 # From this size on, sums of equal blocks are made by small products rather than by a sparse one.
 _LONG = 16
 
@@ -207,6 +209,11 @@ class _Tile:
     y: Array
     squares: Array
 
+    def doubled(self) -> _Tile:
+        """The same in double precision."""
+        X = self.X.astype(np.float64)  # noqa: N806
+        return replace(self, X=X, y=self.y.astype(np.float64), squares=_squares(X))
+
     @cached_property
     def classes(self) -> list[tuple[int, slice, slice]]:
         """Each size of block that is there, with its blocks and its rows."""
@@ -269,7 +276,8 @@ class LinearGradients:
         with np.errstate(all="ignore"):
             # Whatever overflows is somebody's value: no warning may tell of it.
             for tile in self.rows.tiles(drawn):
-                self._add(tile, clip, total)
+                single = tile.X.dtype == np.float32 and clip < _SHORT
+                self._add(tile.doubled() if single else tile, clip, total)
         return total.ravel()
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:

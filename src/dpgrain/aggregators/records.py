@@ -97,7 +97,7 @@ class RecordBlocks:
     def steps(
         self, step: Callable[[FloatArray, Any, Any], FloatArray], theta: FloatArray, size: float
     ) -> BlockVectors:
-        """What one step on each block's mean loss does to theta, (θ⁺ − θ)/size, as contributions.
+        """What one step on each block's mean loss goes against, (θ − θ⁺)/size, as contributions.
 
         Args:
             step: from (theta, X, y) of one block to θ⁺: a projected gradient step, or a step of any
@@ -105,8 +105,12 @@ class RecordBlocks:
             theta: (p,).
             size: the length α of the step.
 
-        An empty block is exactly 0, before any step. Source: element-level paper, Algorithm 1 and
+        An empty block is exactly 0, before any step. Source: element-level paper, Algorithm 1 (−Δ) and
         Appendix D.
+
+        >>> blocks = RecordBlocks.arrange([[1.0], [1.0]], [1.0, 3.0], [0, 2])
+        >>> blocks.steps(lambda theta, X, y: theta - 0.5 * y, np.zeros(1), 0.5).vectors().tolist()
+        [[1.0], [0.0], [3.0]]
         """
 
         def moved(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:  # noqa: N803
@@ -114,7 +118,7 @@ class RecordBlocks:
             ends = np.cumsum(sizes)
             for i in np.flatnonzero(sizes):
                 own = slice(ends[i] - sizes[i], ends[i])
-                out[i] = (step(theta, X[own], y[own]) - theta) / size
+                out[i] = (theta - step(theta, X[own], y[own])) / size
             return out
 
         return BlockVectors(self, len(theta), moved)

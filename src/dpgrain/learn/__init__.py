@@ -10,6 +10,7 @@ from dpgrain.learn.linear import (
     PoissonRegressor,
     QuantileRegressor,
 )
+from dpgrain.learn.minimise import Minimum, minimise
 from dpgrain.learn.training import History
 from dpgrain.learn.validation import cross_validated
 
@@ -22,7 +23,9 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "Minimum",
     "PoissonRegressor",
     "QuantileRegressor",
     "cross_validated",
+    "minimise",
 ]

@@ -30,6 +30,7 @@ from dpgrain.learn.confidence import (
     intervals,
     release_evidence,
 )
+from dpgrain.learn.promise import Sampling, public_facts, rate_of
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import train
 from dpgrain.noise import RandomState, source_of
@@ -37,10 +38,7 @@ from dpgrain.optimize import CoinBetting, MarginLoss, Solver
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 FloatArray: TypeAlias = NDArray[np.float64]
-Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
-# Full batches up to so many users, and never fewer than this share of the blocks in a round.
-_FULL, _LEAST_RATE = 50_000, 0.2
 # Rounds with all blocks; with samples there are as many passes.
 _ROUNDS = 100
 # The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
@@ -234,7 +232,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         norms = self._part(contribution, _TUNING) if tuned else None
         evidence = self._part(signed, self.intervals) if self.intervals else None
         beside = [event for event in (norms, evidence) if event is not None]
-        rate = self._rate(n)
+        rate = rate_of(self.sampling, self.sampling_rate, n)
         mean = ClippedMean.calibrate(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -260,46 +258,17 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
         return Gaussian(whole.parameter / math.sqrt(share), contribution)
 
-    def _rate(self, n: int) -> float:
-        if self.sampling == "full":
-            if self.sampling_rate not in (None, 1, 1.0):
-                raise ParameterError(
-                    f"sampling_rate must be left out with sampling='full', not {self.sampling_rate!r}."
-                )
-            return 1.0
-        if self.sampling_rate is not None:
-            rate = _validate.probability(sampling_rate=self.sampling_rate)
-            if rate == 0:
-                raise ParameterError(
-                    "sampling_rate must be above 0, not 0: nothing would be drawn."
-                )
-            return rate
-        return min(1.0, max(_LEAST_RATE, _FULL / n))
-
     def _promise(self, plan: Plan, public: tuple[str, ...]) -> Guarantee:
         mean = plan.mean
-        drawn = {
-            "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
-            "users": f"each user drawn with probability {mean.sampling_rate:g}",
-        }[mean.sampling]
-        facts = [
-            *public,
-            f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
-            "the features, their number and the scale they are given on",
-        ]
-        if self.clip != "auto":
-            facts.append(f"a clipping bound of {self.clip:g}")
-        if mean.max_elements is not None:
-            facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
-        if not self.exact:
-            facts.append("sums are made in floating point, whose rounding is left out")
+        clip = None if self.clip == "auto" else float(self.clip)
+        facts = (*public, *public_facts(mean, clip))
         return Guarantee(
             self._unit.level,
             "the elements passed" if mean.level == "element" else "",
             self.relation,
             self.delta,
             plan.event,
-            tuple(facts),
+            facts,
             source_of(self.random_state).private,
         )
 

@@ -1,0 +1,158 @@
+"""Private minimisation of any loss: solvers, models of the loss, units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpgrain.errors import ParameterError
+from dpgrain.learn import LogisticRegression, minimise
+from dpgrain.optimize import (
+    Absolute,
+    AcSa,
+    Ball,
+    CoinBetting,
+    Last,
+    Logistic,
+    Moreau,
+    Power,
+    Sgd,
+    Squared,
+)
+from dpgrain.optimize.models import Linear, Proximal, Truncated
+from dpgrain.units import Element, Record, Unit, User
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(0)
+USERS = np.repeat(np.arange(500), 4)
+ELEMENTS = np.tile([0, 0, 1, 1], 500)
+X = np.column_stack([RNG.uniform(-1, 1, size=(2000, 2)), np.ones(2000)])
+TRUTH = np.array([1.0, -0.5, 0.2])
+Y = X @ TRUTH + 0.1 * RNG.normal(size=2000)
+STEPS = Sgd(Power(1.0), Ball(3.0))
+
+
+class Biweight:
+    """A loss of one's own: not convex, two methods."""
+
+    def value(self, theta: Array, X: Array, y: Array) -> Array:
+        error = X @ theta - y
+        return error**2 / (1 + error**2)  # type: ignore[no-any-return]
+
+    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
+        error = X @ theta - y
+        return (2 * error / (1 + error**2) ** 2)[:, None] * X  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("model", [None, Linear(), Truncated(), Proximal()], ids=repr)
+@pytest.mark.parametrize(
+    ("unit", "elements"),
+    [(None, None), (Element(), ELEMENTS), (User(max_elements=1), ELEMENTS), (Record(), None)],
+    ids=["user", "element", "kept", "record"],
+)
+def test_every_model_and_unit_finds_the_minimum(
+    model: Any, unit: Unit | None, elements: Any
+) -> None:
+    found = minimise(
+        Squared(),
+        X,
+        Y,
+        np.zeros(3),
+        solver=STEPS,
+        model=model,
+        users=USERS,
+        elements=elements,
+        unit=unit,
+        epsilon=5.0,
+        rounds=60,
+        random_state=0,
+    )
+    assert np.linalg.norm(found.theta - TRUTH) < 0.35
+    assert 4.99 < found.guarantee.epsilon() <= 5.0
+    assert len(found.history.gradients) == 60
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [
+        (Biweight(), Sgd(Power(0.7))),
+        (Absolute(), Sgd(Power(0.7))),
+        (Moreau(Absolute(), 0.2), CoinBetting()),
+        (Squared(), CoinBetting()),
+    ],
+    ids=["own", "kinks", "smoothed", "betting"],
+)
+def test_every_loss_and_solver(loss: Any, solver: Any) -> None:
+    found = minimise(
+        loss, X, Y, np.zeros(3), solver=solver, users=USERS, epsilon=5.0, random_state=0
+    )
+    assert np.linalg.norm(found.theta - TRUTH) < 0.4
+
+
+def test_accelerated_steps() -> None:
+    solver = AcSa(1.0, rounds=100, noise=0.02, distance=3.0, domain=Ball(3.0))
+    found = minimise(Squared(), X, Y, np.zeros(3), solver=solver, users=USERS, epsilon=5.0)
+    assert np.linalg.norm(found.theta - TRUTH) < 0.4
+
+
+def test_it_is_the_estimators_fit() -> None:
+    y = (Y > 0).astype(float)
+    steps = Sgd(Power(2.0), average=Last())
+    options: dict[str, Any] = {"epsilon": 3.0, "rounds": 20, "random_state": 5}
+    own = minimise(Logistic(), X, y, np.zeros(3), solver=steps, users=USERS, **options)
+    model = LogisticRegression(algorithm=steps, fit_intercept=False, classes=[0, 1], **options)
+    assert np.allclose(own.theta, model.fit(X, y, users=USERS).coef_[0], atol=1e-9)
+    assert own.guarantee.event == model.guarantee_.event
+
+
+def test_what_is_not_finite_tells_nobody() -> None:
+    rows, y = X.copy(), Y.copy()
+    rows[0, 0], y[1] = np.inf, np.nan
+    clean, left = rows.copy(), np.arange(len(y)) != 1
+    clean[0, 0] = 0
+    options: dict[str, Any] = {"solver": STEPS, "n_users": 500, "random_state": 1, "rounds": 3}
+    found = minimise(Squared(), rows, y, np.zeros(3), users=USERS, **options)
+    expected = minimise(Squared(), clean[left], y[left], np.zeros(3), users=USERS[left], **options)
+    assert np.array_equal(found.theta, expected.theta)
+
+
+def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
+    largest = 0.0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        y = Y * 10.0 ** rng.integers(-1, 4)
+        someone = int(rng.integers(500))
+        for model in (Linear(), Truncated(), Proximal()):
+            options: dict[str, Any] = {
+                "solver": STEPS,
+                "model": model,
+                "n_users": 500,
+                "random_state": 1,
+                "rounds": 1,
+            }
+            pair = [
+                minimise(
+                    Squared(), X[keep], y[keep], np.zeros(3), users=USERS[keep], **options
+                ).history.gradients[0]
+                for keep in (USERS >= 0, someone != USERS)
+            ]
+            largest = max(largest, 500 * float(np.linalg.norm(pair[0] - pair[1])))
+    assert 0.5 < largest <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"model": Linear(), "solver": CoinBetting()}, "solver must be Sgd with a model"),
+        ({"X": np.ones(3)}, "X and y must be"),
+        ({"rounds": 0}, "rounds must be"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+    ],
+)
+def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+    values: dict[str, Any] = {"X": X, "y": Y, "start": np.zeros(3), "solver": STEPS}
+    with pytest.raises(ParameterError, match=message):
+        minimise(Squared(), **{**values, **wrong})
