@@ -22,11 +22,22 @@ from dpgrain.learn.tables import Encoding
 from dpgrain.learn.training import History
 
 FORMAT, VERSION = "dpgrain model", 1
-_ESTIMATORS = tuple(name for name in learn.__all__ if name != "LinearModel")
+_ESTIMATORS = (
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "PoissonRegressor",
+    "QuantileRegressor",
+)
 # What a parameter may be made of, besides plain values.
 _PARTS: list[Any] = [units.Record, units.Element, units.User]
 _PARTS += [getattr(optimize, name) for name in optimize.__all__]
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _PARTS if dataclasses.is_dataclass(kind)}
+_KINDS: dict[str, Any] = {
+    str(part.__name__): part
+    for part in _PARTS
+    if isinstance(part, type) and hasattr(part, "__dataclass_fields__")
+}
 
 
 def save(model: LinearModel, path: str | Path) -> Path:
