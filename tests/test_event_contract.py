@@ -30,6 +30,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.binomial import Binomial, Poisson
 from dpgrain.accounting.select import SelectBest
 from dpgrain.accounting.threshold import AboveThreshold, SoftCore
+from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 DELTA = 1e-5
@@ -395,3 +396,71 @@ def test_a_kept_bound_costs_an_element_what_an_exchange_costs(
     # A replaced record may empty one element and fill another.
     record = event.epsilon(1e-6, unit=Record(), relation="replace")
     assert record == event.epsilon(1e-6, units=2, relation="replace")
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.int64])
+def test_numbers_of_numpy_do_not_wrap(kind: Any) -> None:
+    large = kind(min(np.iinfo(kind).max, 20_000))
+    for made in (
+        lambda n: Participation(100.0, n, count=n),
+        lambda n: SampledGaussian(100.0, 0.01, n, count=n),
+        lambda n: SampledGaussian(100.0, 0.1, 10, max_elements=n),
+        lambda n: Gaussian(50.0, count=n),
+        lambda n: ApproximateDP(0.001, 0.0, count=n),
+        lambda n: RDP((8.0, 16.0), (0.04, 0.08), count=n),
+        lambda n: Binomial(10**6, 0.5, 100, n, 1e-12, n),
+    ):
+        event, python = made(large), made(int(large))
+        assert event == python
+        assert event.to_json() == python.to_json()
+        assert all(not isinstance(value, np.generic) for value in vars(event).values())
+        assert event.loss(2) == python.loss(2)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_numbers_of_numpy_are_not_rounded_again(kind: Any) -> None:
+    for noise in (4.0, 100.0, 1e4):
+        assert Gaussian(kind(noise)).epsilon(1e-6) == Gaussian(float(kind(noise))).epsilon(1e-6)
+    rate = SampledGaussian(kind(2), kind(0.01), 100).epsilon(1e-6)
+    assert rate == SampledGaussian(2.0, float(kind(0.01)), 100).epsilon(1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3",
+        "null",
+        '"abc"',
+        '{"event": []}',
+        '{"event": "Compose", "events": 3}',
+        '{"event": "Compose", "events": [1]}',
+        '{"event": "RDP", "orders": ["a"], "values": [1]}',
+        '{"event": "Gaussian", "noise_multiplier": 1, "contribution": 3}',
+    ],
+)
+def test_what_is_no_event_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError):
+        Event.from_json(text)
+
+
+def test_records_cannot_be_kept_by_elements() -> None:
+    # An emptied element admits another, with any number of records.
+    for refused in (
+        lambda: Contribution(block="record", max_elements=3),
+        lambda: SampledGaussian(4.0, 0.5, 1, level="record", max_elements=3),
+        lambda: Participation(4.0, 1, level="record", max_elements=3),
+    ):
+        with pytest.raises(ParameterError, match="max_elements cannot be kept"):
+            refused()
+
+
+def test_no_noise_to_speak_of_is_no_error() -> None:
+    for noise in (1e-3, 5e-5, 1e-5):
+        assert SampledGaussian(noise, 0.5).epsilon(1e-6) > 0.4 / noise**2
+    for wrong in (
+        lambda: Gaussian(1.0, count=10**400),
+        lambda: Gaussian(1.0).epsilon(1e-6, units=10**400),
+        lambda: Gaussian(10**400),
+    ):
+        with pytest.raises(ParameterError):
+            wrong()

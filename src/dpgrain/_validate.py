@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from numbers import Integral, Real
+from typing import Any
 
 from dpgrain.errors import ParameterError
 
@@ -20,7 +22,31 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterError(f"{name} must be a number, not {value!r}.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{name} must be a number below 10^308.") from None
+
+
+# Whole numbers up to here are floats, too, with no loss that matters.
+_LARGEST_INTEGER = 10**18
+
+
+def plain(instance: object) -> None:
+    """Turn the NumPy numbers of a frozen dataclass into Python's, which neither wrap nor round.
+
+    ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: no bound may be computed so.
+    """
+    for part in fields(instance):  # type: ignore[arg-type]
+        value = getattr(instance, part.name)
+        python = tuple(map(_plain, value)) if isinstance(value, tuple) else _plain(value)
+        object.__setattr__(instance, part.name, python)
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in (bool, int, float) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def positive(**parameter: object) -> float:
@@ -78,6 +104,8 @@ def integer(*, minimum: int, **parameter: object) -> int:
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
         raise ParameterError(f"{name} must be a whole number of at least {minimum}, not {value!r}.")
+    if int(value) > _LARGEST_INTEGER:
+        raise ParameterError(f"{name} must be at most 10^18.")
     return int(value)
 
 

@@ -69,12 +69,18 @@ class Contribution:
     record_size: float = math.inf
 
     def __post_init__(self) -> None:
+        _validate.plain(self)
         _validate.one_of(LEVELS, block=self.block)
         _validate.one_of(("disjoint", "shared"), layout=self.layout)
         _validate.one_of(("one", "nonnegative", "signed", "stated"), coordinates=self.coordinates)
         _validate.one_of(("l2", "l1"), norm=self.norm)
         if self.max_elements is not None:
             _validate.integer(minimum=1, max_elements=self.max_elements)
+            if self.block == "record":
+                # An emptied element would admit another one with any number of records.
+                raise ParameterError(
+                    "max_elements cannot be kept where a block is a record; clip elements or users."
+                )
         if self.cells is not None:
             _validate.integer(minimum=1, cells=self.cells)
         if self.record_size != math.inf:

@@ -87,6 +87,15 @@ class Event(ABC):
 
     def __init_subclass__(cls) -> None:
         Event._kinds[cls.__name__] = cls
+        check = cls.__dict__.get("__post_init__")
+
+        def plain_and_checked(self: Event) -> None:
+            _validate.plain(self)
+            if check is not None:
+                check(self)
+
+        # Before anything is computed from them: numbers of NumPy wrap and round.
+        cls.__post_init__ = plain_and_checked  # type: ignore[attr-defined]
 
     @property
     @abstractmethod
@@ -289,9 +298,11 @@ class Event(ABC):
         Raises:
             ParameterError: if no such kind of event is known.
         """
+        if not isinstance(values, dict):
+            raise ParameterError("the description is not of an event; give what to_dict made.")
         values = dict(values)
         name = values.pop("event", None)
-        if name not in Event._kinds:
+        if not isinstance(name, str) or name not in Event._kinds:
             known = ", ".join(sorted(Event._kinds))
             raise ParameterError(f"event {name!r} is not known; this version knows {known}.")
         if isinstance(values.get("contribution"), dict):
@@ -300,11 +311,17 @@ class Event(ABC):
                 values["contribution"] = Contribution(**_infinite(parts))
             except TypeError as error:
                 raise ParameterError(f"contribution has wrong fields: {error}.") from error
+        elif "contribution" in values:
+            raise ParameterError("contribution must be an object with its fields.")
         if "events" in values:
+            if not isinstance(values["events"], list | tuple):
+                raise ParameterError("events must be a list of events.")
             values["events"] = tuple(Event.from_dict(event) for event in values["events"])
         try:
             return Event._kinds[name](**_infinite(values))
-        except TypeError as error:
+        except ParameterError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
             raise ParameterError(
                 f"event {name} is described with wrong fields: {error}."
             ) from error
@@ -678,7 +695,10 @@ class ApproximateDP(Event):
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
-        pure, rho = self.count * steps * epsilon, self.count * (steps * epsilon) ** 2 / 2
+        pure, rho = (
+            self.count * steps * epsilon,
+            self.count * steps * epsilon * (steps * epsilon) / 2,
+        )
         if self.guaranteed_delta == 0:
             return Loss(pure=pure, rho=rho)
         # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.

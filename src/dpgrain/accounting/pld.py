@@ -175,7 +175,9 @@ def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
 
         theta = _smallest(log_delta)
         before = known
-        known = min(math.log(math.exp(max(log_delta(theta), -700.0)) + _infinite(laws)), 0.0)
+        known = min(
+            math.log(math.exp(min(max(log_delta(theta), -700.0), 700.0)) + _infinite(laws)), 0.0
+        )
         # The rarest losses have the largest moments: once a bound shows that they do not matter, the
         # next bound, without them, is smaller.
         if before > -math.inf and known > before - 1:

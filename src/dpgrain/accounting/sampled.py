@@ -68,6 +68,7 @@ class SampledGaussian(Event):
         _validate.integer(minimum=1, count=self.count)
         _validate.one_of(("shared", "disjoint"), blocks=self.blocks)
         _validate.one_of(LEVELS, level=self.level)
+        _ = self.contribution
         if self.sampling not in ("pairs", "users"):
             raise ParameterError(
                 f"sampling must be 'pairs' or 'users', not {self.sampling!r}: only independent draws "
@@ -142,7 +143,6 @@ class SampledGaussian(Event):
             gram = Gram(rate, ((middle, size / 2, -size / 2), (rest, size, 0.0)))
         user = drawn(rate, whole, -whole if exchanged else -rest)
         return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
-
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:
         """How many blocks change, and whether they become others rather than nothing."""

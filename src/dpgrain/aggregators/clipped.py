@@ -69,6 +69,7 @@ class ClippedMean:
     exact: bool = False
 
     def __post_init__(self) -> None:
+        _validate.plain(self)
         clip = _validate.positive(clip=self.clip)
         if not 1e-100 <= clip <= 1e100:
             raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}; rescale.")
