@@ -12,7 +12,8 @@ standardised by the data. A fifth of the users is held out. The *gain* of a fit 
 loss (log-loss, or squared error; mean over records) lies below that of predicting the mean of the
 training targets. Reported is the share that is kept of the gain of the fit without privacy: at
 defaults; with a public bound on the norm of a row, which suits the default clipping bound; and with a
-clipping bound chosen inside the budget.
+clipping bound chosen inside the budget. ``weighed`` is without privacy and clipping, but with each unit
+weighing one, as it does in a private fit: what a unit's data average to, and no more than that, counts.
 
     python experiments/private_models.py [--data FOLDER] [--out experiments/out] [--seeds 3]
         [--only baseball] [--quick]
@@ -73,6 +74,17 @@ class Problem:
     elements: dict[str, NDArray[Any]]
     logistic: bool
     bound: float
+
+    def weights(self, unit: str) -> FloatArray:
+        """(m,) what a row weighs where each unit weighs one: 1/(rows of its unit)."""
+        if unit == "record":
+            return np.ones(len(self.y))
+        blocks = pd.factorize(self.users)[0]
+        if unit != "user":
+            cells = pd.factorize(self.elements[_partition(unit)])[0]
+            blocks = blocks * (int(cells.max()) + 1) + cells
+        codes = pd.factorize(blocks)[0]
+        return np.asarray(1 / np.bincount(codes)[codes])
 
     def held_out(self, seed: int) -> BoolArray:
         """(m,) whether a row is of one of the users held out."""
@@ -189,6 +201,7 @@ class Row:
         bound_se: its standard error.
         auto: the same with ``clip="auto"``.
         auto_se: its standard error.
+        weighed: the share without privacy and clipping, but with each unit weighing one.
         base: held-out loss of the mean.
         fitted: held-out loss of the fit without privacy.
         seconds: a fit, on average.
@@ -203,6 +216,7 @@ class Row:
     bound_se: float
     auto: float
     auto_se: float
+    weighed: float
     base: float
     fitted: float
     seconds: float
@@ -214,6 +228,9 @@ def run(problem: Problem, *, epsilons: Sequence[float] = EPSILONS, seeds: int = 
     references = [reference(problem, test) for test in tests]
     base, fitted = np.mean(references, axis=0)
     for unit in ("record", *(f"element ({name})" for name in problem.elements), "user"):
+        weights = problem.weights(unit)
+        fits = [reference(problem, test, weights) for test in tests]
+        kept = [(z - f) / (z - b) for (z, b), (_, f) in zip(references, fits, strict=True)]
         for epsilon in epsilons:
             options: list[dict[str, Any]] = [{}, {"feature_bound": problem.bound}, {"clip": "auto"}]
             shares, seconds = np.zeros((seeds, len(options))), 0.0
@@ -226,22 +243,41 @@ def run(problem: Problem, *, epsilons: Sequence[float] = EPSILONS, seeds: int = 
             # No error from a single seed.
             spread = shares.std(axis=0, ddof=1) if seeds > 1 else np.full(len(options), np.nan)
             columns = np.column_stack([shares.mean(axis=0), spread / np.sqrt(seeds)]).ravel()
-            numbers: list[float] = [*columns.tolist(), float(base), float(fitted), seconds]
+            numbers: list[float] = [
+                *columns.tolist(),
+                float(np.mean(kept)),
+                float(base),
+                float(fitted),
+                seconds,
+            ]
             yield Row(problem.name, unit, epsilon, *numbers)
 
 
-def reference(problem: Problem, test: BoolArray) -> tuple[float, float]:
-    """Held-out losses of the mean of the training targets, and of the fit without privacy."""
+def reference(
+    problem: Problem, test: BoolArray, weights: FloatArray | None = None
+) -> tuple[float, float]:
+    """Held-out losses of the mean of the training targets, and of the fit without privacy.
+
+    Args:
+        problem: the data.
+        test: (m,) the rows held out.
+        weights: (m,) of rows in the fit; by default all weigh the same.
+    """
+    weighed = None if weights is None else weights[~test]
     X, y = problem.X[~test].astype(np.float64), problem.y[~test]  # noqa: N806
     Z = problem.X[test].astype(np.float64)  # noqa: N806
     if problem.logistic:
-        model = linear_model.LogisticRegression(C=1e6, max_iter=2000).fit(X, y)
+        model = linear_model.LogisticRegression(C=1e6, max_iter=2000).fit(X, y, weighed)
         prediction = model.predict_proba(Z)[:, 1]
     else:
-        prediction = linear_model.LinearRegression().fit(X, y).predict(Z)
+        prediction = linear_model.LinearRegression().fit(X, y, weighed).predict(Z)
     truth = problem.y[test]
     mean = np.full(len(truth), y.mean())
     return problem.loss(mean, truth), problem.loss(prediction, truth)
+
+
+def _partition(unit: str) -> str:
+    return unit.removeprefix("element (").removesuffix(")")
 
 
 def private(
@@ -252,7 +288,7 @@ def private(
     protected: dg.Record | dg.Element | dg.User = dg.Record() if unit == "record" else dg.User()
     if unit.startswith("element"):
         protected = dg.Element()
-        elements = problem.elements[unit.removeprefix("element (").removesuffix(")")][~test]
+        elements = problem.elements[_partition(unit)][~test]
     options: dict[str, Any] = {
         "unit": protected,
         "epsilon": epsilon,
@@ -274,7 +310,7 @@ def private(
 
 HEADER = (
     f"{'target':22} {'unit':17} {'ε':>4} {'default':>15} {'bound':>15} "
-    f"{'clip=auto':>15} {'base':>8} {'fitted':>8} {'s/fit':>6}"
+    f"{'clip=auto':>15} {'weighed':>8} {'base':>8} {'fitted':>8} {'s/fit':>6}"
 )
 
 
@@ -291,7 +327,7 @@ def line(row: Row) -> str:
     return (
         f"{row.target:22} {row.unit:17} {row.epsilon:4g} "
         f"{kept[0]:>15} {kept[1]:>15} {kept[2]:>15} "
-        f"{row.base:8.5f} {row.fitted:8.5f} {row.seconds:6.2f}"
+        f"{row.weighed:8.1%} {row.base:8.5f} {row.fitted:8.5f} {row.seconds:6.2f}"
     )
 
 

@@ -34,15 +34,18 @@ PUBLIC = [
     "UserTable",
     "__version__",
     "accounting",
+    "aggregators",
     "budget",
     "count",
     "d_element",
     "d_user",
     "elements_per_user",
     "histogram",
+    "learn",
     "mean",
     "mechanisms",
     "noise",
+    "optimize",
     "plan_histogram",
     "quantile",
     "quantiles",
@@ -106,7 +109,9 @@ def test_every_public_name_is_there_and_described(name: str) -> None:
     assert (">>>" in text) != (name in EXEMPT), name
 
 
-@pytest.mark.parametrize("package", [dg.accounting, dg.noise])
+@pytest.mark.parametrize(
+    "package", [dg.accounting, dg.aggregators, dg.learn, dg.noise, dg.optimize]
+)
 def test_every_name_of_a_public_package_is_described(package: Any) -> None:
     assert sorted(set(package.__all__)) == sorted(package.__all__)
     for name in package.__all__:

@@ -2,6 +2,7 @@
 
 from dpgrain.learn.base import LinearModel
 from dpgrain.learn.confidence import Evidence, Intervals
+from dpgrain.learn.files import load
 from dpgrain.learn.linear import (
     HuberRegressor,
     LinearRegression,
@@ -27,5 +28,6 @@ __all__ = [
     "PoissonRegressor",
     "QuantileRegressor",
     "cross_validated",
+    "load",
     "minimise",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -177,6 +178,32 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             level,
             sampled=self._sampled,
         )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model, its promise and its history as JSON, for :func:`dpgrain.learn.load`.
+
+        Args:
+            path: the file.
+
+        Raises:
+            DataError: if it cannot be written.
+        """
+        from dpgrain.learn.files import save
+
+        return save(self, path)
+
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML page: the promise, its curve, coefficients and the rounds.
+
+        Args:
+            path: the file.
+
+        Raises:
+            DataError: if it cannot be written.
+        """
+        from dpgrain.report import write_fit_report
+
+        return write_fit_report(self, path)
 
     # -- what a subclass says --
 
