@@ -156,13 +156,15 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path) -> None:
     assert "no, yes, as stated" in done.stdout
     encoding = Encoding((Number("x", (-1.0, 3.0)), Category("kind", ("a", "c,d"))))
     found = load_rows(dg.read(rows, user="person"), encoding, target="y", labels=True)
-    assert found.features["x"].tolist() == [0.75, 0.0, 0.5, 0.0, 0.0]
-    assert found.features["kind=a"].tolist() == [1, 0, 1, 0, 1]
-    assert found.features["kind=c,d"].tolist() == [0, 0, 0, 1, 0]
+    # A row without a target stays, for its user is on the roster.
+    assert found.features["x"].tolist() == [0.75, 0.0, 0.0, 0.5, 0.0, 0.0]
+    assert found.features["kind=a"].tolist() == [1, 0, 0, 1, 0, 1]
+    assert found.features["kind=c,d"].tolist() == [0, 0, 0, 0, 1, 0]
     assert found.users is not None
-    assert np.isnan(found.users).tolist() == [False, False, True, False, False]
+    assert np.isnan(found.users).tolist() == [False, False, False, True, False, False]
     assert found.target is not None
-    assert found.target.tolist() == ["yes", "no", "yes", "maybe", "no"]
+    assert pd.isna(found.target).tolist() == [False, False, True, False, False, False]
+    assert found.target[[0, 1, 3, 4, 5]].tolist() == ["yes", "no", "yes", "maybe", "no"]
 
 
 def test_an_empty_table_is_a_neighbour_like_any_other(visits: Path, tmp_path: Path) -> None:

@@ -141,14 +141,24 @@ class FileSource:
         columns = self.columns()
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
         cast = ", ".join(
-            f"TRY_CAST({quoted(column)} AS {kind}) AS {quoted(column)}"
-            for column, kind in columns.items()
+            f"{tried(column, kind)} AS {quoted(column)}" for column, kind in columns.items()
         )
         return (
             f"(SELECT {cast} FROM read_csv({files}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
             "ignore_errors=true, strict_mode=false))"
         )
+
+
+def tried(column: str, kind: str) -> str:
+    """The SQL of a column of text as another type; what does not fit is null.
+
+    DuckDB may move a plain cast of a column into the reader of a file, which then drops whole rows that
+    do not fit; an expression stays where it is.
+    """
+    if kind == "VARCHAR":
+        return quoted(column)
+    return f"TRY_CAST(concat({quoted(column)}, '') AS {kind})"
 
 
 @dataclass(frozen=True, eq=False)

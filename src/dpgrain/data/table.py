@@ -10,7 +10,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.data.elements import Elements, as_elements
-from dpgrain.data.sources import Source, quoted, source_of
+from dpgrain.data.sources import Source, quoted, source_of, tried
 from dpgrain.errors import ParameterError, SchemaError
 
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
@@ -145,7 +145,7 @@ class UserTable:
         untyped = self.source.untyped and kind == "VARCHAR" and column not in self.cells
         if not may_hold and not untyped:
             raise SchemaError(f"{role} {column!r} has type {kind}; it must hold numbers.")
-        return f"TRY_CAST({quoted(column)} AS DOUBLE)"
+        return tried(column, "DOUBLE") if untyped else f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
     def check(self, item: str | None = None, weight: str | None = None) -> str:
         """Report bad values in rows to the curator: **not private, not to be published**.

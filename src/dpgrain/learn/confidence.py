@@ -69,8 +69,7 @@ class Intervals:
         high: the upper ends.
         std_error: standard errors, of noise and of sampling.
         level: the nominal coverage.
-        resolved: whether the curvature stands out from its noise and the rounds have converged; if not,
-            the intervals are a guess.
+        doubt: why the intervals are a guess; empty where they are not.
     """
 
     names: tuple[str, ...]
@@ -79,7 +78,12 @@ class Intervals:
     high: FloatArray
     std_error: FloatArray
     level: float
-    resolved: bool
+    doubt: str = ""
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the curvature stands out from its noise and the rounds have converged."""
+        return not self.doubt
 
     def to_pandas(self) -> pd.DataFrame:
         """One row for each coefficient."""
@@ -337,10 +341,17 @@ def intervals(
     estimate = contrasts @ centre
     # Where rounds have not converged, a Newton step errs by no more than its own length, about.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
-    resolved = resolved and not (drift > half).any()
+    doubts = {
+        "the curvature does not stand out from its noise: fewer or independent features, or more "
+        "budget, would help": not resolved,
+        "the rounds have not converged: more rounds, or features on a scale of about 1, would help": (
+            drift > half
+        ).any(),
+    }
+    doubt = "; ".join(why for why, true in doubts.items() if true)
     half = np.maximum(half, drift)
     error = np.sqrt(variance)
-    return Intervals(names, estimate, estimate - half, estimate + half, error, level, resolved)
+    return Intervals(names, estimate, estimate - half, estimate + half, error, level, doubt)
 
 
 def _repaired(evidence: Evidence, ridge: FloatArray) -> tuple[FloatArray, bool]:

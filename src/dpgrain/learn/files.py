@@ -148,7 +148,7 @@ def _described(model: LinearModel) -> dict[str, Any]:
         # For readers of the file; on loading, intervals are made again from the second moments.
         found["intervals"] = {
             name: _plain(getattr(shown, name), name)
-            for name in ("names", "estimate", "low", "high", "std_error", "level", "resolved")
+            for name in ("names", "estimate", "low", "high", "std_error", "level", "doubt")
         }
     written: dict[str, Any] = _finite(found)
     return written

@@ -43,8 +43,10 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
         given = ~pd.isna(y)
         if self.classes is None:
-            check_classification_targets(y[given])
-            self.classes_ = np.unique(y[given])
+            # A null among whole numbers may have made objects of them.
+            labels = pd.Series(y[given]).infer_objects().to_numpy()
+            check_classification_targets(labels)
+            self.classes_ = np.unique(labels)
             how = "as found in the targets"
         else:
             self.classes_ = np.unique(np.asarray(self.classes))

@@ -82,11 +82,5 @@ def coefficients(model: LinearModel) -> Coefficients:
         Coefficient(name, value, *map(float, line))
         for name, value, *line in zip(names, values, *ends, strict=True)
     )
-    caution = (
-        ""
-        if found.resolved
-        else "the curvature is lost in its noise, or the rounds have not converged. Intervals are a "
-        "guess; more rounds, more ε or fewer features would help (of a category whose levels are all "
-        "listed, one can be left out)."
-    )
+    caution = f"intervals are a guess: {found.doubt}." if found.doubt else ""
     return Coefficients(rows, True, caution)

@@ -192,8 +192,8 @@ def load_rows(
         table: the table; its user column, if it has one, is read as well.
         encoding: how columns become features.
         target: the column of targets.
-        labels: targets are labels (whole numbers or text); rows without one are left out. They
-            are numbers otherwise.
+        labels: targets are labels (whole numbers or text), None where there is none. They are numbers
+            otherwise.
         element: the column of cells.
         keep: columns to read as they are.
 
@@ -202,11 +202,8 @@ def load_rows(
         DataError: if the source cannot be read.
     """
     wanted = [column.sql(table) for column in encoding.columns]
-    where = ""
     if target is not None:
-        key = table.key(target, "target") if labels else _number(table, target, "target")
-        wanted.append(key)
-        where = f" WHERE {key} IS NOT NULL" if labels else ""
+        wanted.append(table.key(target, "target") if labels else _number(table, target, "target"))
     if table.user is not None:
         wanted.append(table.key(table.user, "user"))
     if element is not None:
@@ -222,7 +219,7 @@ def load_rows(
     ):
         connection.execute("SET enable_progress_bar = false")
         source = table.source.attach(connection)
-        rows = connection.sql(f"SELECT {listed} FROM {source}{where}").to_arrow_table()
+        rows = connection.sql(f"SELECT {listed} FROM {source}").to_arrow_table()
     columns = iter(rows.columns)
     features = [value for column in encoding.columns for value in column.values(next(columns))]
     found = next(columns) if target is not None else None
@@ -230,11 +227,17 @@ def load_rows(
     cells = next(columns) if element is not None else None
     return Loaded(
         pd.DataFrame(dict(zip(encoding.names, features, strict=True))),
-        None if found is None else found.to_numpy() if labels else _floats(found),
+        None if found is None else _objects(found) if labels else _floats(found),
         None if users is None else _floats(users.combine_chunks().dictionary_encode().indices),
-        None if cells is None else cells.to_pandas(integer_object_nulls=True).to_numpy(),
+        None if cells is None else _objects(cells),
         pa.table(dict(zip(keep, columns, strict=True))),
     )
+
+
+def _objects(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Labels; a null among whole numbers does not make floats of them."""
+    values: NDArray[Any] = column.to_pandas(integer_object_nulls=True).to_numpy()
+    return values
 
 
 def _as_it_is(column: Number | Category) -> bool:
