@@ -39,10 +39,13 @@ _KEPT_ROWS = 1 << 22
 _CROSSOVER = 10
 # Below this many numbers gradients are formed for a whole slice of blocks at once.
 _SMALL = 1 << 13
-# In single precision squares of shorter norms than this lose digits, and then vanish.
-_SHORT = 1e-15
-# From this size on, sums of equal blocks are made by small products rather than by a sparse one.
-_LONG = 16
+# Features and targets are kept in a public range, by the bytes of their type.
+_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
+# A record longer than so many clipping bounds is shortened to it, by the bytes of its type: what
+# rounding, and so where rows lie, can do to a block is then a small share of the bound.
+_LONGEST = {4: 1e4, 8: 1e6}
+# In single precision clipping bounds beyond these have squares that lose digits, and then vanish.
+_SINGLE = 1e-10, 1e10
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,9 @@ class LinearBlocks:
         names = np.lexsort((np.arange(there), counts))
         names = names[counts[names] > 0]
         rows = _rows(features, order, intercept=intercept)
-        return LinearBlocks(rows, targets[order].astype(rows.dtype), counts[names], names, there)
+        with np.errstate(all="ignore"):
+            kept_targets = _tame(targets[order].astype(np.float64)).astype(rows.dtype)
+        return LinearBlocks(rows, _tame(kept_targets), counts[names], names, there)
 
     @property
     def rows(self) -> int:
@@ -140,11 +145,11 @@ class LinearBlocks:
 
     @cached_property
     def squares(self) -> Array:
-        """(m,) the squared norm of each row."""
+        """(m,) the squared norm of each row, in double precision."""
         with np.errstate(all="ignore"):
             if sparse.issparse(self.X):
-                return _squares(self.X)
-            found: Array = np.einsum("ij,ij->i", self.X, self.X)
+                return _squares(self.X.astype(np.float64))
+            found: Array = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
             return found
 
     @cached_property
@@ -212,7 +217,7 @@ class _Tile:
     def doubled(self) -> _Tile:
         """The same in double precision."""
         X = self.X.astype(np.float64)  # noqa: N806
-        return replace(self, X=X, y=self.y.astype(np.float64), squares=_squares(X))
+        return replace(self, X=X, y=self.y.astype(np.float64))
 
     @cached_property
     def classes(self) -> list[tuple[int, slice, slice]]:
@@ -234,11 +239,8 @@ class _Tile:
         )
 
     def sums(self, slopes: Array) -> Any:
-        """(blocks, p): the sum of slope·row over each block, for one output."""
-        size, uniform = int(self.sizes[0]), self.sizes[0] == self.sizes[-1]
-        if uniform and size >= _LONG and not sparse.issparse(self.X):
-            by_block = self.X.reshape(len(self.sizes), size, -1)
-            return (slopes.reshape(-1, 1, size) @ by_block)[:, 0]
+        """(blocks, p): the sum of slope·row over each block, for one output, row after row."""
+        # Never by a product whose order depends on which other blocks there are.
         self.gather.data = slopes
         return self.gather @ self.X
 
@@ -276,7 +278,7 @@ class LinearGradients:
         with np.errstate(all="ignore"):
             # Whatever overflows is somebody's value: no warning may tell of it.
             for tile in self.rows.tiles(drawn):
-                single = tile.X.dtype == np.float32 and clip < _SHORT
+                single = tile.X.dtype == np.float32 and not _SINGLE[0] <= clip <= _SINGLE[1]
                 self._add(tile.doubled() if single else tile, clip, total)
         return total.ravel()
 
@@ -288,7 +290,8 @@ class LinearGradients:
         row[which] = np.arange(len(which))
         with np.errstate(all="ignore"):
             for tile in self.rows.tiles(np.sort(which)):
-                slopes = self._slopes(tile.X, tile.y)
+                # Row after row: a row's margin must not depend on where it lies.
+                slopes = self._slopes(sparse.csr_array(tile.X), tile.y)
                 into = row[self.rows.names[tile.places]]
                 if self.loss.outputs == 1:
                     sums = tile.sums(slopes[:, 0])
@@ -318,6 +321,7 @@ class LinearGradients:
             # A block with a slope that is not finite counts as zero.
             wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
             slopes = np.where(np.repeat(wrong, tile.sizes)[:, None], 0, slopes)
+        slopes = _within(slopes, tile.squares, clip)
         if self.loss.outputs == 1:
             self._add_single(tile, slopes[:, 0], clip, total)
         else:
@@ -328,7 +332,8 @@ class LinearGradients:
         gradient = np.zeros_like(total)
         for first in range(0, len(tile.y), _ROWS):
             own = slice(first, first + _ROWS)
-            gradient += _formed(tile.X[own], self._slopes(tile.X[own], tile.y[own]))
+            slopes = self._slopes(tile.X[own], tile.y[own])
+            gradient += _formed(tile.X[own], _within(slopes, tile.squares[own], clip))
         total += _shortened(gradient / len(tile.y), clip)
 
     def _add_single(self, tile: _Tile, slopes: Array, clip: float, total: FloatArray) -> None:
@@ -337,7 +342,8 @@ class LinearGradients:
         What is added is what was measured, so that its norm is certain, however much cancels.
         """
         if tile.sizes[-1] == 1:
-            weights = _weights(slopes * slopes * tile.squares, tile.sizes, clip)
+            squares = slopes.astype(np.float64) ** 2 * tile.squares
+            weights = _weights(squares, tile.sizes, clip).astype(slopes.dtype)
             total[0] += (slopes * weights) @ tile.X
             return
         sums = tile.sums(slopes)
@@ -352,7 +358,7 @@ class LinearGradients:
         for size, own, rows in tile.classes:
             r = slopes[rows]
             if size == 1:
-                squares = np.einsum("ij,ij->i", r, r) * tile.squares[rows]
+                squares = np.einsum("ij,ij->i", r, r, dtype=np.float64) * tile.squares[rows]
                 weights[own] = _weights(squares, np.ones(len(r)), clip)
             elif size in self.rows.grams and self._kept_pays(size):
                 weights[own] = self._by_kept_gram(tile, own, rows, r, clip, total)
@@ -394,7 +400,7 @@ class LinearGradients:
     @staticmethod
     def _lengths(tile: _Tile, rows: slice, r: Array, size: int) -> FloatArray:
         """Σ|slope|·‖x‖ over each of equal blocks."""
-        squares = np.einsum("ij,ij->i", r, r) * tile.squares[rows]
+        squares = np.einsum("ij,ij->i", r, r, dtype=np.float64) * tile.squares[rows]
         total: FloatArray = np.sqrt(squares).reshape(-1, size).sum(axis=1, dtype=np.float64)
         return total
 
@@ -468,15 +474,27 @@ class LinearGradients:
 def _rows(X: Any, order: IntArray, *, intercept: bool) -> Any:  # noqa: N803
     """The rows in order, 0 for what is not finite, with a last column of ones for an intercept."""
     kind = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    if sparse.issparse(X):
-        rows = X[order].astype(kind)
-        rows.data[~np.isfinite(rows.data)] = 0
-        ones = sparse.csr_array(np.ones((len(order), 1), dtype=kind))
-        return sparse.hstack([rows, ones], format="csr") if intercept else rows
-    dense = np.ones((len(order), X.shape[1] + intercept), dtype=kind)
-    dense[:, : X.shape[1]] = X[order]
-    dense[~np.isfinite(dense)] = 0
-    return dense
+    with np.errstate(all="ignore"):
+        if sparse.issparse(X):
+            rows = X[order].astype(kind)
+            rows.data = _tame(rows.data)
+            ones = sparse.csr_array(np.ones((len(order), 1), dtype=kind))
+            return sparse.hstack([rows, ones], format="csr") if intercept else rows
+        dense = np.ones((len(order), X.shape[1] + intercept), dtype=kind)
+        dense[:, : X.shape[1]] = X[order]
+        return _tame(dense)
+
+
+def _tame(numbers: Array) -> Array:
+    """Numbers in a range whose squares are finite, and not 0; what is not finite is 0."""
+    least, most = _RANGE[numbers.dtype.itemsize]
+    large = np.abs(numbers)
+    if large.size == 0 or (large.max() <= most and large[large > 0].min(initial=most) >= least):
+        # NaN compares as false.
+        return numbers
+    kept = np.where(np.isfinite(numbers) & (large >= least), numbers, 0)
+    tamed: Array = np.clip(kept, -most, most)
+    return tamed
 
 
 def _squares(sums: Any) -> Array:
@@ -494,6 +512,17 @@ def _without(sums: Any, rows: NDArray[np.bool_]) -> Any:
     kept = sums.tocsr().copy()
     kept.data[np.repeat(rows, np.diff(kept.indptr))] = 0
     return kept
+
+
+def _within(slopes: Array, squares: Array, clip: float) -> Array:
+    """Slopes of records that are no longer than so many clipping bounds; (m, C)."""
+    most = _LONGEST[slopes.dtype.itemsize] * clip
+    steep = np.abs(slopes[:, 0]) if slopes.shape[1] == 1 else np.linalg.norm(slopes, axis=1)
+    lengths = steep * np.sqrt(squares)
+    if lengths.max(initial=0.0) <= most:
+        return slopes
+    shortened: Array = slopes * np.minimum(1.0, most / lengths)[:, None].astype(slopes.dtype)
+    return shortened
 
 
 def _formed(X: Any, slopes: Array) -> FloatArray:  # noqa: N803

@@ -150,6 +150,9 @@ class Affine:
         self._onto: NDArray[Any] = inverse @ matrix
         self._nearest: NDArray[Any] = inverse @ right
 
+    def __repr__(self) -> str:
+        return f"Affine(<{len(self._onto)} coordinates>)"
+
     def project(self, theta: FloatArray) -> FloatArray:
         """The nearest point with A·θ = b."""
         projected: FloatArray = theta - theta @ self._onto.T + self._nearest
