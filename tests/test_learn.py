@@ -306,9 +306,10 @@ def test_users_are_told_apart_whatever_else_is_there() -> None:
         ({"epsilon": 0.0}, "epsilon must be finite and above 0"),
         ({"epsilon": np.inf}, "epsilon must be finite and above 0"),
         ({"delta": 1.0}, r"delta must lie in \[0, 1\)"),
-        ({"delta": 0.0}, "delta = 0 needs pure"),
+        ({"delta": 0.0}, "delta = 0 needs pure privacy"),
+        ({"algorithm": Sgd}, "algorithm must be 'auto' or a solver"),
         ({"clip": 0.0}, "clip must be finite and above 0"),
-        ({"clip": "best"}, "clip must be a number"),
+        ({"clip": "best"}, "clip must be a number or 'auto'"),
         ({"rounds": 0}, "rounds must be a whole number"),
         ({"sampling": "shuffle"}, "sampling must be one of"),
         ({"sampling": "full", "sampling_rate": 0.1}, "sampling_rate must be left out"),
@@ -392,3 +393,83 @@ def test_the_kernels_see_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for unit, elements in ((Record(), None), (Element(), ELEMENTS), (User(), None)):
         LogisticRegression(unit=unit, rounds=1).fit(X, BINARY, users=USERS, elements=elements)
     assert seen == [3600, 1800, 600]
+
+
+def first(model: LinearModel, features: Array, y: Any, users: Any = None) -> Array:
+    """The first noisy gradient."""
+    found: Array = clone(model).fit(features, y, users=users).history_.gradients[0]
+    return found
+
+
+ROWS = np.random.default_rng(3).normal(size=(1000, 2))
+SIDE = ROWS[:, 0] > 0
+
+
+@pytest.mark.parametrize(
+    ("classes", "y"),
+    [
+        # Whatever one person's label makes of the column's type: nothing, a null, text, a list.
+        ([False, True], pd.Series(["?", *map(str, SIDE[1:])])),
+        ([False, True], [None, *SIDE[1:].tolist()]),
+        ([False, True], [2, *SIDE[1:].tolist()]),
+        ([0, 1], pd.Series(["?", *map(str, SIDE[1:].astype(int))])),
+        ([0, 1], ["x", *SIDE[1:].astype(int).tolist()]),
+        ([0, 1], [1j, *SIDE[1:].astype(int).tolist()]),
+        ([0, 1], [["a"], *SIDE[1:].astype(int).tolist()]),
+        ([0, 1], pd.array([None, *SIDE[1:].astype(int).tolist()], dtype="Int64")),
+        ([0, 1], [np.nan, *SIDE[1:].astype(float).tolist()]),
+    ],
+    ids=["text", "null", "number", "csv", "word", "complex", "list", "Int64", "nan"],
+)
+def test_one_label_does_not_change_those_of_others(classes: Any, y: Any) -> None:
+    model = LogisticRegression(classes=classes, random_state=0, n_users=1000, rounds=1)
+    expected = first(model, ROWS, SIDE if classes == [False, True] else SIDE.astype(int))
+    assert np.linalg.norm(first(model, ROWS, y) - expected) <= 1 / 1000 * (1 + 1e-9)
+
+
+def test_one_id_or_element_does_not_change_those_of_others() -> None:
+    large = [2**53, 2**53 + 1]
+    for more in ([], [None]):
+        assert (
+            arrange(2 + len(more), pd.Series(large + more, dtype="Int64"), None, User()).users == 2
+        )
+    from decimal import Decimal
+
+    users = ["a", "a", "b"]
+    kept = arrange(3, users, [1, 2, 1], User(max_elements=1)).kept
+    for odd in (True, np.True_, Decimal("1.0"), 1 + 0j, "1", 1.0, None, "\ud800", 10**5000, ["b"]):
+        found = arrange(4, ["z", *users], [odd, 1, 2, 1], User(max_elements=1)).kept
+        assert [row - 1 for row in found if row > 0] == kept.tolist(), odd
+
+
+def test_huge_values_of_one_person_are_silent() -> None:
+    large = np.ones(1000)
+    large[0] = 1e300
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in (np.float32, np.float64):
+            features = ROWS.astype(kind)
+            LinearRegression(random_state=0, rounds=2).fit(features, large)
+        LinearRegression(random_state=0, rounds=2, clip="auto").fit(ROWS * large[:, None], large)
+        odd = np.array([*np.ones(999), "abc"], dtype=object)
+        LinearRegression(random_state=0, rounds=2).fit(ROWS, odd)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_second_row_of_one_user_does_not_change_others(kind: Any) -> None:
+    n, model = 300, LogisticRegression(classes=[0, 1], fit_intercept=False, n_users=301, rounds=1)
+    model.set_params(random_state=0)
+    found = []
+    for second in (0, 1):
+        features = np.full((n + 1 + second, 1), 2e154 if kind is np.float64 else 3e19, dtype=kind)
+        features[n:] = 0
+        y = (np.arange(n + 1 + second) == n).astype(int)
+        found.append(first(model, features, y, np.append(np.arange(n + 1), [n] * second)))
+    assert np.linalg.norm(found[0] - found[1]) <= 1 / 301 * (1 + 1e-2)
+
+
+def test_a_refused_fit_leaves_nothing_behind() -> None:
+    model = LinearSVC(random_state=0)
+    with pytest.raises(ParameterError, match="classes must be two"):
+        model.fit(ROWS, np.arange(1000) % 3)
+    assert model.fit(ROWS, SIDE).score(ROWS, SIDE) > 0.8

@@ -328,6 +328,11 @@ def _encoding(
         column, equals, levels = text.partition("=")
         if not (column and equals and levels):
             raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
+        if "," in levels and "|" not in levels:
+            raise ParameterError(
+                f"--categories {text!r} names one level, {levels!r}; separate levels by |, as in "
+                f"{column}={levels.replace(',', '|')}."
+            )
         listed.append(Category(column, tuple(levels.split("|"))))
     if not listed:
         raise ParameterError("Give --features or --categories: the columns that the model may use.")

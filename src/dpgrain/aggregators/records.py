@@ -82,12 +82,18 @@ class RecordBlocks:
 
         def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:  # noqa: N803
             """The mean gradients of blocks of these sizes, whose rows follow each other."""
-            if len(sizes) == 1:
-                return _in_slices(loss, theta, X, y)
-            per_record = loss.gradient(theta, X, y)
-            full = np.flatnonzero(sizes)
             out = np.zeros((len(sizes), len(theta)))
+            large = sizes > max(1, _ENTRIES // max(len(theta), 1))
+            if large.any():
+                # Each by itself, so that the order of its rows does not depend on who is beside it.
+                ends = np.cumsum(sizes)
+                for i in np.flatnonzero(sizes):
+                    own = slice(int(ends[i] - sizes[i]), int(ends[i]))
+                    out[i] = _in_slices(loss, theta, X[own], y[own])
+                return out
+            full = np.flatnonzero(sizes)
             if len(full):
+                per_record = loss.gradient(theta, X, y)
                 first = np.concatenate([[0], np.cumsum(sizes[full])[:-1]])
                 out[full] = np.add.reduceat(per_record, first, axis=0) / sizes[full, None]
             return out
@@ -181,7 +187,7 @@ def _in_slices(loss: _Loss, theta: FloatArray, X: Any, y: Any) -> FloatArray:  #
     total = np.zeros((1, len(theta)))
     for first in range(0, len(X), most):
         own = slice(first, first + most)
-        total += loss.gradient(theta, X[own], y[own]).sum(axis=0)
+        total += np.add.reduceat(loss.gradient(theta, X[own], y[own]), [0], axis=0)
     return total / max(len(X), 1)
 
 

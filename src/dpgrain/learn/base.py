@@ -31,6 +31,7 @@ from dpgrain.learn.confidence import (
     intervals,
     release_evidence,
 )
+from dpgrain.learn.labels import column
 from dpgrain.learn.promise import Sampling, public_facts, rate_of
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import train
@@ -56,8 +57,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
         epsilon: the promised ε.
         delta: the promised δ.
-        clip: the clipping bound ρ of a block's mean gradient, l2; ``"auto"`` chooses it inside the
-            budget, at a tenth of it.
+        clip: the clipping bound ρ of a block's mean gradient, l2. 1 suits rows that are about 1 to 3
+            long; longer ones are clipped whatever ε is, and predictions are then biased: give a public
+            ``feature_bound`` (for records and small elements), or ``"auto"``, which chooses ρ inside
+            the budget, at a tenth of it. Targets of regressions should be about 1, too.
         rounds: how many noisy gradients; by default 100 passes.
         sampling_rate: the probability to be in a round's sample; by default 1 for up to 50,000 users.
         sampling: ``"pairs"``: each block is drawn on its own; ``"users"``: users are drawn with all
@@ -71,7 +74,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         n_users: the public size of the roster; by default the number of ids passed, which the
             guarantee then calls public.
         elements_per_user: the public number of blocks per user that sums are divided by; ``"auto"``
-            chooses it inside the budget, with ``clip="auto"`` at no further cost.
+            chooses it inside the budget, with ``clip="auto"`` at no further cost. ``algorithm="auto"``
+            does not depend on it.
         intervals: the share of the budget kept for :meth:`confidence_intervals`; 0 for none.
         exact: add blocks up as integers (slower); otherwise sums are made in floating point.
         random_state: a seed, for tests and research: it makes the fit not private.
@@ -123,6 +127,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
         element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
         """
+        for earlier in ("classes_", "guarantee_"):
+            # What an earlier fit has left must not speak for this one.
+            self.__dict__.pop(earlier, None)
         self._check()
         X = validate_data(  # noqa: N806
             self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False
@@ -222,23 +229,34 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         unit_level(self._unit, "user")
         _validate.one_of(RELATIONS, relation=self.relation)
         _validate.positive(epsilon=self.epsilon)
-        _validate.delta(allow_zero=False, delta=self.delta)
+        if _validate.delta(allow_zero=True, delta=self.delta) == 0:
+            raise ParameterError(
+                "delta = 0 needs pure privacy, which fits have not: use about 1e-6."
+            )
         for name in ("clip", "elements_per_user"):
-            if getattr(self, name) != "auto":
-                _validate.positive(**{name: getattr(self, name)})
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise ParameterError(f"{name} must be a number or 'auto', not {value!r}.")
+            if value != "auto":
+                _validate.positive(**{name: value})
         _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
         _validate.non_negative(l2=self.l2)
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)
-        if self.feature_bound is not None:
-            _validate.positive(feature_bound=self.feature_bound)
+        for name in ("feature_bound", "elements_per_user"):
+            value = getattr(self, name)
+            if value is None or value == "auto":
+                continue
+            if not 1e-50 <= _validate.positive(**{name: value}) <= 1e50:
+                raise ParameterError(f"{name} must lie between 1e-50 and 1e50, not {value!r}.")
         if self.n_users is not None:
             _validate.integer(minimum=1, n_users=self.n_users)
         if not 0 <= _validate.non_negative(intervals=self.intervals) < 1:
             raise ParameterError(
                 f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
             )
-        if self.algorithm != "auto" and not hasattr(self.algorithm, "step"):
+        known = hasattr(self.algorithm, "step") and not isinstance(self.algorithm, type)
+        if self.algorithm != "auto" and not known:
             raise ParameterError(
                 f"algorithm must be 'auto' or a solver of dpgrain.optimize, not {self.algorithm!r}."
             )
@@ -274,6 +292,19 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
         return Plan(mean, norms, evidence)
 
+    def _stated(self) -> tuple[str, ...]:
+        """Other numbers that were stated, in words."""
+        facts = []
+        if self.feature_bound is not None:
+            facts.append(f"rows of norm at most {self.feature_bound:g}, shortened to it")
+        if self.elements_per_user not in ("auto", 1.0):
+            facts.append(f"a division by {self.elements_per_user:g} elements per user")
+        if self.l2:
+            facts.append(f"a ridge of {self.l2:g}")
+        if self.intervals:
+            facts.append(f"{self.intervals:.0%} of the budget kept for intervals")
+        return tuple(facts)
+
     def _part(self, contribution: Contribution, share: float) -> Gaussian:
         """A Gaussian release with a share of the budget, counted in μ²."""
         whole = calibrate(
@@ -288,7 +319,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _promise(self, plan: Plan, public: tuple[str, ...]) -> Guarantee:
         mean = plan.mean
         clip = None if self.clip == "auto" else float(self.clip)
-        facts = (*public, *public_facts(mean, clip))
+        facts = (*public, *public_facts(mean, clip), *self._stated())
         return Guarantee(
             self._unit.level,
             "the elements passed" if mean.level == "element" else "",
@@ -462,7 +493,11 @@ def _vector(y: Any, rows: int) -> NDArray[Any]:
     """Targets as a one-dimensional array."""
     if y is None:
         raise ParameterError("this estimator requires y to be passed, but the target y is None.")
-    array: NDArray[Any] = column_or_1d(y, warn=True)
+    found: Any = column(y)
+    if not isinstance(found.dtype, np.dtype):
+        # A type with nulls, which NumPy would turn into floats or text.
+        found = found.to_numpy(dtype=object)
+    array: NDArray[Any] = column_or_1d(np.asarray(found), warn=True)
     if len(array) != rows:
         raise ParameterError(f"y must have one target for each of {rows} rows, not {len(array)}.")
     return array

@@ -73,7 +73,9 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
     most = max(1, _ENTRIES // max(gradients.dimension, 1))
     for first in range(0, gradients.blocks, most):
         some = np.arange(first, min(first + most, gradients.blocks))
-        lengths = np.linalg.norm(gradients.vectors(some), axis=1)
+        with np.errstate(all="ignore"):
+            # A norm that overflows is in the last bin, without a word.
+            lengths = np.linalg.norm(gradients.vectors(some), axis=1)
         bins = np.searchsorted(_EDGES, lengths[lengths > 0])
         counts += np.bincount(bins, minlength=len(counts))
     noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.learn.base import LinearModel
+from dpgrain.learn.labels import codes, key, numbers
 from dpgrain.optimize import (
     Hinge,
     Huber,
@@ -41,25 +42,31 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     classes: Sequence[Any] | None = None
 
     def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
-        given = ~pd.isna(y)
+        found, keys = codes(y)
         if self.classes is None:
-            # A null among whole numbers may have made objects of them.
-            labels = pd.Series(y[given]).infer_objects().to_numpy()
+            # Each label as it is first written; a null among numbers may have made objects of them.
+            first = [np.flatnonzero(found == code)[0] for code in range(len(keys))]
+            labels = pd.Series(np.asarray(y, dtype=object)[first]).infer_objects().to_numpy()
             check_classification_targets(labels)
-            self.classes_ = np.unique(labels)
             how = "as found in the targets"
         else:
-            self.classes_ = np.unique(np.asarray(self.classes))
-            how = "as stated"
-        if len(self.classes_) < 2:
+            labels, how = np.asarray(self.classes), "as stated"
+        self.classes_ = np.unique(labels)
+        names = [key(label) for label in self.classes_]
+        if None in names or len(set(names)) < len(names):
             raise ParameterError(
-                f"classes must be at least two, not {len(self.classes_)} class: name all labels with "
+                f"classes must differ in value, and none may be null, not {list(self.classes_)!r}."
+            )
+        if len(names) < 2:
+            raise ParameterError(
+                f"classes must be at least two, not {len(names)} class: name all labels with "
                 "classes=[…]."
             )
-        codes = pd.Index(self.classes_).get_indexer(pd.Index(y))
+        place = {name: i for i, name in enumerate(names)}
+        of = np.array([place.get(name, np.nan) for name in keys] + [np.nan])
         named = ", ".join(str(label) for label in self.classes_[:_NAMED])
         more = ", …" if len(self.classes_) > _NAMED else ""
-        return np.where(codes < 0, np.nan, codes), (f"the labels {named}{more}, {how}",)
+        return of[found], (f"the labels {named}{more}, {how}",)
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -153,10 +160,9 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     """What regressors share: numbers for targets."""
 
     def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
-        try:
-            return y.astype(np.float64), ()
-        except (TypeError, ValueError):
-            raise ParameterError(f"y must be numbers, not {y.dtype}.") from None
+        if y.dtype.kind not in "biufO":
+            raise ParameterError(f"y must be numbers, not {y.dtype}.")
+        return numbers(y), ()
 
     def predict(self, X: Any) -> FloatArray:  # noqa: N803
         """The predicted target of each row, (m,).

@@ -86,7 +86,8 @@ def minimise(
         sampling_rate: the probability to be in a round's sample.
         n_users: the public size of the roster; by default the number of ids passed.
         elements_per_user: the public number of blocks per user that sums are divided by.
-        exact: add blocks up as integers.
+        exact: add blocks up as integers; that nothing of floating point is left then needs a loss that
+            computes each record's gradient apart from other records, to the last bit.
         random_state: a seed, which makes the result not private.
 
     Raises:
@@ -109,10 +110,25 @@ def minimise(
         raise ParameterError(
             f"X and y must be (m, d) and (m,), not {features.shape} and {targets.shape}."
         )
+    if isinstance(solver, type) or not hasattr(solver, "step"):
+        raise ParameterError(f"solver must be a solver of dpgrain.optimize, not {solver!r}.")
+    if isinstance(loss, type) or not hasattr(loss, "gradient"):
+        raise ParameterError(f"loss must have value and gradient, per record, not be {loss!r}.")
     if model is not None and not isinstance(solver, Sgd):
         raise ParameterError(
             f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "
             "takes its step sizes and its domain."
+        )
+    begin = np.asarray(start, dtype=np.float64)
+    try:
+        # Of two rows of zeros: whether loss and start fit, before anything is charged.
+        shape = loss.gradient(begin, np.zeros((2, features.shape[1])), np.zeros(2)).shape
+    except (IndexError, TypeError, ValueError) as error:
+        raise ParameterError(f"start does not fit the loss and X: {error}.") from None
+    if begin.ndim != 1 or shape != (2, len(begin)):
+        raise ParameterError(
+            "start must be (p,), and the gradients of m records (m, p), one row each, not "
+            f"{begin.shape} and {shape} for two records."
         )
     rows = arrange(len(features), users, elements, unit)
     n, enrolled = roster(n_users, rows.users)
@@ -144,7 +160,6 @@ def minimise(
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)
     records = RecordBlocks.arrange(clean, targets[there], codes, blocks=len(rows.owners))
-    begin = np.asarray(start, dtype=np.float64)
     theta, history = train(
         _Steps(records, loss, model, solver),
         mean,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.learn.labels import Key, codes
 from dpgrain.units import Element, Record, Unit, User
 
 IntArray: TypeAlias = NDArray[np.intp]
@@ -51,7 +51,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit) -> Rows:
     >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
     [0, 0, 1]
     """
-    owner = _codes(users, rows, "users") if users is not None else np.arange(rows)
+    owner = _codes(users, rows, "users")[0] if users is not None else np.arange(rows)
     kept = np.flatnonzero(owner >= 0)
     n_users = int(owner.max(initial=-1)) + 1
     match unit:
@@ -79,7 +79,8 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit) -> Rows:
             "fit(…, elements=…)."
         )
     # A row without an element is in a cell of its own, as rows with any other name are.
-    cells, names = _labelled(elements, rows)
+    cells, names = _codes(elements, rows, "elements")
+    cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
     if isinstance(unit, User) and unit.max_elements is not None:
         first = _first(owner, cells, names, unit.max_elements)
         kept = kept[first[kept]]
@@ -96,53 +97,28 @@ def roster(n_users: int | None, found: int) -> tuple[int, str]:
         found: the number of ids passed.
     """
     if n_users is None:
-        return max(found, 1), f"a roster of {found:,} users, as many as ids were passed"
+        n = max(found, 1)
+        return n, f"a roster of {n:,} users, as many as ids were passed"
     stated = _validate.integer(minimum=1, n_users=n_users)
     return stated, f"a roster of {stated:,} users"
 
 
-def _codes(values: Any, rows: int, name: str) -> IntArray:
-    """Labels as codes from 0, −1 for a null."""
-    codes, _ = pd.factorize(_column(values, rows, name), use_na_sentinel=True)
-    return codes.astype(np.intp)
-
-
-def _labelled(values: Any, rows: int) -> tuple[IntArray, list[tuple[str, str]]]:
-    """Labels as codes from 0, and their names."""
-    codes, labels = pd.factorize(_column(values, rows, "elements"), use_na_sentinel=False)
-    return codes.astype(np.intp), [_name(label) for label in labels]
-
-
-def _name(label: Any) -> tuple[str, str]:
-    """The name of a label and its kind; whole numbers have one name, whatever type a null made them."""
-    if pd.isna(label):
-        return "", "null"
-    if isinstance(label, float | np.floating) and float(label).is_integer():
-        return str(int(label)), "number"
-    kind = "number" if isinstance(label, int | float | np.number) else type(label).__name__
-    return str(label), kind
-
-
-def _column(values: Any, rows: int, name: str) -> NDArray[Any]:
-    if isinstance(values, list | tuple):
-        # As they are: a null among whole numbers must not turn the others into floats.
-        column: Any = np.empty(len(values), dtype=object)
-        column[:] = values
-    else:
-        column = values if isinstance(values, np.ndarray) else pd.Series(values).to_numpy()
-    if column.ndim != 1 or len(column) != rows:
+def _codes(values: Any, rows: int, name: str) -> tuple[IntArray, list[Key]]:
+    """Labels as codes from 0, −1 for a null, and their keys."""
+    found, keys = codes(values)
+    if found.shape != (rows,):
         raise ParameterError(
-            f"{name} must have one label for each of the {rows} rows, not shape {column.shape}."
+            f"{name} must have one label for each of the {rows} rows, not shape {found.shape}."
         )
-    labels: NDArray[Any] = column
-    return labels
+    return found, keys
 
 
-def _first(
-    owner: IntArray, cells: IntArray, names: list[tuple[str, str]], most: int
-) -> NDArray[np.bool_]:
+def _first(owner: IntArray, cells: IntArray, names: list[Key], most: int) -> NDArray[np.bool_]:
     """Whether each row's element is among its user's first ones in the public order."""
-    marks = [hashlib.md5(name.encode(), usedforsecurity=False).hexdigest() for name, _ in names]
+    marks = [
+        hashlib.md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+        for _, name in names
+    ]
     rank = np.empty(len(names), dtype=np.int64)
     rank[sorted(range(len(names)), key=lambda i: (marks[i], names[i]))] = np.arange(len(names))
     pairs = owner.astype(np.int64) * max(len(names), 1) + (rank[cells] if len(names) else 0)
