@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from dpgrain import _validate
 from dpgrain.accounting import Event
-from dpgrain.errors import ParameterError
+from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit
 from dpgrain.wording import powers, rounded_up
 
@@ -181,3 +183,34 @@ class Guarantee:
 def _named(level: str, elements: str, relation: str, user: str) -> str:
     whose = f", users by {user!r}" if user else ""
     return f"{level} ({elements or 'no partition'}, {relation}{whose})"
+
+
+def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
+    """Warn where δ allows publishing somebody's data outright with real odds.
+
+    Args:
+        delta: the promised δ.
+        level: the protected unit.
+        n_users: the size of the roster, if known.
+        cells: the number of elements a user may have, if known; else 1.
+    """
+    if n_users is None or level == "record":
+        return
+    cells = cells if level == "element" else 1
+    largest = 1 / (10 * n_users * cells)
+    if delta > largest:
+        warnings.warn(
+            f"delta = {delta:g} is large for {n_users:,} users"
+            f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
+            "publishing the data of each unit outright with probability delta keeps the promise.",
+            DeltaWarning,
+            stacklevel=_callers_level(),
+        )
+
+
+def _callers_level() -> int:
+    """The stack level of the first frame outside of dpgrain, for a warning in the caller."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
+        frame, level = frame.f_back, level + 1
+    return level

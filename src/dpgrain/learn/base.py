@@ -22,7 +22,7 @@ from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
 from dpgrain.aggregators.records import RecordBlocks
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.learn.clipping import Norms, release_norms
 from dpgrain.learn.confidence import (
     Evidence,
@@ -140,6 +140,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         n, enrolled = roster(self.n_users, rows.users)
         plan = self._plan(n)
         promise = self._promise(plan, (enrolled, *public))
+        warn_of_delta(self.delta, self._unit.level, n, 1)
         if plan.evidence is not None:
             check_curvature(loss, loss.outputs * (X.shape[1] + self.fit_intercept))
         charge(promise)

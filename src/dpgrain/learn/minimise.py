@@ -12,7 +12,7 @@ from dpgrain.aggregators import ClippedMean, Contributions
 from dpgrain.aggregators.records import RecordBlocks
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.learn.promise import Sampling, public_facts, rate_of
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.training import History, train
@@ -155,6 +155,7 @@ def minimise(
         (enrolled, *public_facts(mean, clip)),
         source.private,
     )
+    warn_of_delta(delta, unit.level, n, 1)
     charge(promise)
     there = rows.kept[np.isfinite(targets[rows.kept])]
     codes = rows.blocks[np.isfinite(targets[rows.kept])]

@@ -20,12 +20,12 @@ from dpgrain.data.engine import Cells, Engine
 from dpgrain.data.groups import Groups
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.noise import RandomState, source_of
 from dpgrain.progress import Progress
 from dpgrain.statistics.plan import checked, noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import noise_of, warn_of_delta
+from dpgrain.statistics.request import noise_of
 from dpgrain.units import OWN_UNIT, Element, Record, Relation, Unit, User
 from dpgrain.wording import counted, powers, rounded_up
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,8 +31,8 @@ from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import FloatArray, Grid, IntArray
 from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
-from dpgrain.errors import DeltaWarning, ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.noise import (
     Source,
     discrete_laplace,
@@ -55,7 +53,7 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.values import AutoRange, Measure
-from dpgrain.units import OWN_UNIT, Level, Record, Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Record, Relation, Unit, User
 from dpgrain.wording import counted, powers, rounded_up
 
 Law = Literal["gaussian", "laplace"]
@@ -721,34 +719,3 @@ def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
         return (moved / event.noise_multiplier) ** power
 
     return 0.0 if part is None else spent(part) / sum(map(spent, parts))
-
-
-def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
-    """Warn where δ allows publishing somebody's data outright with real odds.
-
-    Args:
-        delta: the promised δ.
-        level: the protected unit.
-        n_users: the size of the roster, if known.
-        cells: the number of elements a user may have, if known; else 1.
-    """
-    if n_users is None or level == "record":
-        return
-    cells = cells if level == "element" else 1
-    largest = 1 / (10 * n_users * cells)
-    if delta > largest:
-        warnings.warn(
-            f"delta = {delta:g} is large for {n_users:,} users"
-            f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
-            "publishing the data of each unit outright with probability delta keeps the promise.",
-            DeltaWarning,
-            stacklevel=_callers_level(),
-        )
-
-
-def _callers_level() -> int:
-    """The stack level of the first frame outside of dpgrain, for a warning in the caller."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
-        frame, level = frame.f_back, level + 1
-    return level

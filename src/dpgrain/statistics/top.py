@@ -24,7 +24,7 @@ from dpgrain.data.engine import Cells, Engine
 from dpgrain.data.kernel import Grid
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.noise import (
     RandomState,
     raised,
@@ -37,7 +37,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request, held_groups, noisy_sums, warn_of_delta
+from dpgrain.statistics.request import Request, held_groups, noisy_sums
 from dpgrain.units import OWN_UNIT, Record, Relation, Unit
 
 Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
