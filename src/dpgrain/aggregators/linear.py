@@ -214,6 +214,11 @@ class _Tile:
     y: Array
     squares: Array
 
+    @cached_property
+    def longest(self) -> float:
+        """The norm of the longest row."""
+        return float(np.sqrt(self.squares.max(initial=0.0)))
+
     def doubled(self) -> _Tile:
         """The same in double precision."""
         X = self.X.astype(np.float64)  # noqa: N806
@@ -321,7 +326,11 @@ class LinearGradients:
             # A block with a slope that is not finite counts as zero.
             wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
             slopes = np.where(np.repeat(wrong, tile.sizes)[:, None], 0, slopes)
-        slopes = _within(slopes, tile.squares, clip)
+        steepest = self.loss.lipschitz
+        if not np.isfinite(steepest):
+            steepest = float(np.abs(slopes).sum(axis=1).max())
+        if steepest * tile.longest > _LONGEST[slopes.dtype.itemsize] * clip:
+            slopes = _within(slopes, tile.squares, clip)
         if self.loss.outputs == 1:
             self._add_single(tile, slopes[:, 0], clip, total)
         else:
