@@ -473,3 +473,35 @@ def test_a_refused_fit_leaves_nothing_behind() -> None:
     with pytest.raises(ParameterError, match="classes must be two"):
         model.fit(ROWS, np.arange(1000) % 3)
     assert model.fit(ROWS, SIDE).score(ROWS, SIDE) > 0.8
+
+
+def test_promises_about_other_elements_or_users_do_not_compose() -> None:
+    thirds = np.tile(np.arange(6) % 3, 600)
+
+    def promise(elements: Any, users: Any = USERS) -> dg.Guarantee:
+        model = LogisticRegression(unit=Element(), rounds=1)
+        return model.fit(X, BINARY, users=users, elements=elements).guarantee_
+
+    one = promise(ELEMENTS)
+    assert one.epsilon() < (one + promise(ELEMENTS)).epsilon() < 2 * one.epsilon()
+    named = pd.Series(ELEMENTS, name="half"), pd.Series(thirds, name="third")
+    assert promise(named[0]).elements == "'half'"
+    assert (promise(named[0]) + promise(named[0].copy())).elements == "'half'"
+    for other in (promise(thirds), promise(named[0]), promise(ELEMENTS, USERS // 2)):
+        with pytest.raises(ParameterError, match="do not compose"):
+            one + other
+    with pytest.raises(ParameterError, match="do not compose"):
+        promise(named[0]) + promise(named[1])
+
+
+def test_pairs_as_labels_are_not_spoken_for_by_equal_ones() -> None:
+    users = ["a", "a", "b"]
+    elements = [(1, "x"), (2, "x"), (1, "x")]
+    kept = arrange(3, users, elements, User(max_elements=1)).kept
+    found = arrange(4, ["z", *users], [(True, "x"), *elements], User(max_elements=1)).kept
+    assert [row - 1 for row in found if row > 0] == kept.tolist()
+
+
+def test_exact_sums_name_what_is_left_in_floating_point() -> None:
+    model = LogisticRegression(exact=True, intervals=0.2, rounds=1).fit(X, BINARY, users=USERS)
+    assert "second moments are added in floating point" in str(model.guarantee_)

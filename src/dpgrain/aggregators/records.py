@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain.aggregators.protocol import Drawn, FloatArray, clipped
 from dpgrain.errors import ParameterError
 
+# A record longer than so many clipping bounds is shortened to it, as in linear.py.
+LONGEST = 1e6
 # Entries of gradients that are held at a time: 16 MB.
 _ENTRIES = 1 << 21
 
@@ -67,18 +70,26 @@ class RecordBlocks:
         starts = np.searchsorted(of[order], np.arange(count + 1))
         return RecordBlocks(features[order], targets[order], starts)
 
-    def gradients(self, loss: _Loss, theta: FloatArray) -> BlockVectors:
+    def gradients(
+        self, loss: _Loss, theta: FloatArray, *, longest: float = math.inf
+    ) -> BlockVectors:
         """The mean gradient of each block at theta, as contributions.
 
         Args:
             loss: any loss with ``gradient(theta, X, y)``, (m, p) for m records.
             theta: (p,).
+            longest: records' gradients that are longer are shortened to it; :data:`LONGEST` clipping
+                bounds keep rounding a small share of the bound, whatever records hold.
 
         >>> from dpgrain.optimize import Squared
         >>> blocks = RecordBlocks.arrange([[1.0], [1.0], [2.0]], [1.0, 3.0, 0.0], [0, 0, 1])
         >>> blocks.gradients(Squared(), np.zeros(1)).vectors().tolist()
         [[-2.0], [0.0]]
         """
+
+        def per_record(X: Any, y: Any) -> FloatArray:  # noqa: N803
+            found = np.asarray(loss.gradient(theta, X, y), dtype=np.float64)
+            return clipped(found, longest) if longest < math.inf else found
 
         def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:  # noqa: N803
             """The mean gradients of blocks of these sizes, whose rows follow each other."""
@@ -89,13 +100,12 @@ class RecordBlocks:
                 ends = np.cumsum(sizes)
                 for i in np.flatnonzero(sizes):
                     own = slice(int(ends[i] - sizes[i]), int(ends[i]))
-                    out[i] = _in_slices(loss, theta, X[own], y[own])
+                    out[i] = _in_slices(per_record, X[own], y[own], len(theta))
                 return out
             full = np.flatnonzero(sizes)
             if len(full):
-                per_record = loss.gradient(theta, X, y)
                 first = np.concatenate([[0], np.cumsum(sizes[full])[:-1]])
-                out[full] = np.add.reduceat(per_record, first, axis=0) / sizes[full, None]
+                out[full] = np.add.reduceat(per_record(X, y), first, axis=0) / sizes[full, None]
             return out
 
         return BlockVectors(self, len(theta), mean)
@@ -181,13 +191,18 @@ class BlockVectors:
             yield vectors
 
 
-def _in_slices(loss: _Loss, theta: FloatArray, X: Any, y: Any) -> FloatArray:  # noqa: N803
+def _in_slices(
+    per_record: Callable[[Any, Any], FloatArray],
+    X: Any,  # noqa: N803
+    y: Any,
+    width: int,
+) -> FloatArray:
     """The mean gradient of one block, (1, p), which may have more rows than are held at a time."""
-    most = max(1, _ENTRIES // max(len(theta), 1))
-    total = np.zeros((1, len(theta)))
+    most = max(1, _ENTRIES // max(width, 1))
+    total = np.zeros((1, width))
     for first in range(0, len(X), most):
         own = slice(first, first + most)
-        total += np.add.reduceat(loss.gradient(theta, X[own], y[own]), [0], axis=0)
+        total += np.add.reduceat(per_record(X[own], y[own]), [0], axis=0)
     return total / max(len(X), 1)
 
 

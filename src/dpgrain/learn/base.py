@@ -32,7 +32,7 @@ from dpgrain.learn.confidence import (
     release_evidence,
 )
 from dpgrain.learn.labels import column
-from dpgrain.learn.promise import Sampling, public_facts, rate_of
+from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import train
 from dpgrain.noise import RandomState, source_of
@@ -139,7 +139,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         rows = arrange(X.shape[0], users, elements, self._unit)
         n, enrolled = roster(self.n_users, rows.users)
         plan = self._plan(n)
-        promise = self._promise(plan, (enrolled, *public))
+        promise = self._promise(plan, (enrolled, *public), users, elements)
         warn_of_delta(self.delta, self._unit.level, n, 1)
         if plan.evidence is not None:
             check_curvature(loss, loss.outputs * (X.shape[1] + self.fit_intercept))
@@ -304,6 +304,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             facts.append(f"a ridge of {self.l2:g}")
         if self.intervals:
             facts.append(f"{self.intervals:.0%} of the budget kept for intervals")
+            if self.exact:
+                facts.append(
+                    "second moments are added in floating point, whose rounding is left out"
+                )
         return tuple(facts)
 
     def _part(self, contribution: Contribution, share: float) -> Gaussian:
@@ -317,18 +321,17 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
         return Gaussian(whole.parameter / math.sqrt(share), contribution)
 
-    def _promise(self, plan: Plan, public: tuple[str, ...]) -> Guarantee:
-        mean = plan.mean
+    def _promise(self, plan: Plan, public: tuple[str, ...], users: Any, elements: Any) -> Guarantee:
         clip = None if self.clip == "auto" else float(self.clip)
-        facts = (*public, *public_facts(mean, clip), *self._stated())
-        return Guarantee(
-            self._unit.level,
-            "the elements passed" if mean.level == "element" else "",
+        return promised(
+            self._unit,
             self.relation,
             self.delta,
             plan.event,
-            facts,
-            source_of(self.random_state).private,
+            (*public, *public_facts(plan.mean, clip), *self._stated()),
+            private=source_of(self.random_state).private,
+            users=users,
+            elements=elements,
         )
 
     # -- data --

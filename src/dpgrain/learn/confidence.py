@@ -19,7 +19,7 @@ from dpgrain import _validate
 from dpgrain.accounting import Gaussian
 from dpgrain.aggregators import clipped
 from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.errors import ParameterError
 from dpgrain.learn.training import History
 from dpgrain.noise import Source
@@ -217,7 +217,8 @@ class _Moments:
 
     def users(self, owners: NDArray[Any]) -> FloatArray:
         """(users with blocks, p): what the clipped blocks of each add up to."""
-        vectors = clipped(self.records.gradients(self.loss, self.theta).vectors(), self.clip)
+        gradients = self.records.gradients(self.loss, self.theta, longest=LONGEST * self.clip)
+        vectors = clipped(gradients.vectors(), self.clip)
         present, place = np.unique(owners, return_inverse=True)
         sums = np.zeros((len(present), len(self.theta)))
         np.add.at(sums, place, vectors)

@@ -6,7 +6,11 @@ change what the labels of others are. So each label is compared by a key of its 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import secrets
+import threading
+import weakref
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Number
@@ -17,6 +21,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 Key: TypeAlias = tuple[str, str]
+
+# Arrays that were passed, by identity, each with its token.
+_tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
+_lock = threading.Lock()
+# Types whose equal values have equal keys, so that they need to be looked at once only.
+_SIMPLE = (str, bytes, bool, int, float)
 
 _TRUTH = {"True": 1, "False": 0, "true": 1, "false": 0}
 
@@ -42,6 +52,8 @@ def key(label: Any) -> Key | None:
         return _number(label)
     if label is None or label is pd.NA or label is pd.NaT:
         return None
+    if isinstance(label, tuple):
+        return "tuple", repr([key(part) for part in label])
     try:
         # What cannot be told apart by value, such as a list, is no label.
         hash(label)
@@ -115,11 +127,9 @@ def _one_by_one(objects: NDArray[Any]) -> tuple[NDArray[np.intp], list[Key]]:
     seen: dict[Any, int] = {}
     out = np.empty(len(objects), dtype=np.intp)
     for place, label in enumerate(objects):
-        try:
-            mark = (type(label), label)
-            known = seen.get(mark)
-        except TypeError:
-            mark, known = None, None
+        # (1, "a") equals (True, "a"), and the first would speak for both: only simple ones are kept.
+        mark = (type(label), label) if type(label) in _SIMPLE else None
+        known = None if mark is None else seen.get(mark)
         if known is None:
             known = _place(keys, key(label))
             if mark is not None:
@@ -130,6 +140,28 @@ def _one_by_one(objects: NDArray[Any]) -> tuple[NDArray[np.intp], list[Key]]:
 
 def _place(keys: dict[Key, int], label: Key | None) -> int:
     return -1 if label is None else keys.setdefault(label, len(keys))
+
+
+def name_of(labels: Any) -> str | None:
+    """The name of a series of labels, as a column has one; None where there is none."""
+    name = getattr(labels, "name", None)
+    return name if isinstance(name, str) and name else None
+
+
+def token_of(labels: Any) -> str:
+    """A token that is the same for one object only: arrays do not say what they are.
+
+    Promises about different users or partitions do not compose. An array that is passed again has its
+    token again, any other has another; what cannot be referred to weakly has a new one each time.
+    """
+    with _lock:
+        known = _tokens.get(id(labels))
+        if known is not None and known[0]() is labels:
+            return known[1]
+        token = secrets.token_hex(4)
+        with contextlib.suppress(TypeError):
+            _tokens[id(labels)] = weakref.ref(labels), token
+    return token
 
 
 def numbers(values: NDArray[Any]) -> NDArray[np.float64]:

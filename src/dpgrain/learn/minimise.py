@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -9,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.aggregators import ClippedMean, Contributions
-from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.learn.promise import Sampling, public_facts, rate_of
+from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.training import History, train
 from dpgrain.noise import RandomState, source_of
@@ -146,14 +147,18 @@ def minimise(
         exact=exact,
     )
     source = source_of(random_state)
-    promise = Guarantee(
-        unit.level,
-        "the elements passed" if mean.level == "element" else "",
+    facts = public_facts(mean, clip)
+    if exact:
+        facts += ("each record's gradient is computed apart from other records, to the last bit",)
+    promise = promised(
+        unit,
         relation,
         delta,
         mean.event,
-        (enrolled, *public_facts(mean, clip)),
-        source.private,
+        (enrolled, *facts),
+        private=source.private,
+        users=users,
+        elements=elements,
     )
     warn_of_delta(delta, unit.level, n, 1)
     charge(promise)
@@ -162,7 +167,7 @@ def minimise(
     clean = np.where(np.isfinite(features[there]), features[there], 0)
     records = RecordBlocks.arrange(clean, targets[there], codes, blocks=len(rows.owners))
     theta, history = train(
-        _Steps(records, loss, model, solver),
+        _Steps(records, loss, model, solver, math.inf if exact else clip),
         mean,
         solver,
         begin,
@@ -181,12 +186,13 @@ class _Steps:
     loss: Loss
     model: Model | None
     solver: Solver[Any]
+    clip: float
     done: int = 0
 
     def __call__(self, theta: FloatArray) -> Contributions:
         self.done += 1
         if self.model is None or not isinstance(self.solver, Sgd):
-            return self.records.gradients(self.loss, theta)
+            return self.records.gradients(self.loss, theta, longest=LONGEST * self.clip)
         model, domain = self.model, self.solver.domain
         size = self.solver.schedule(self.done)
 

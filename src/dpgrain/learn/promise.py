@@ -1,12 +1,16 @@
-"""How blocks are drawn, and what a fit takes as public, in words."""
+"""How blocks are drawn, what a fit takes as public, and what it promises."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
+from dpgrain.accounting import Event
 from dpgrain.aggregators import ClippedMean
 from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.learn.labels import name_of, token_of
+from dpgrain.units import Relation, Unit
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
@@ -64,3 +68,35 @@ def public_facts(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
     if not mean.exact:
         facts.append("sums are made in floating point, whose rounding is left out")
     return tuple(facts)
+
+
+def promised(
+    unit: Unit,
+    relation: Relation,
+    delta: float,
+    event: Event,
+    public: tuple[str, ...],
+    *,
+    private: bool,
+    users: Any,
+    elements: Any,
+) -> Guarantee:
+    """The promise of a fit, which composes with others on the same users and elements only.
+
+    Args:
+        unit: what is protected.
+        relation: the neighbouring relation.
+        delta: the promised δ.
+        event: what is published.
+        public: what was taken as public, in words.
+        private: whether the noise cannot be predicted.
+        users: as passed; None for one user per row.
+        elements: as passed; None where there are none.
+    """
+    partition = whose = ""
+    if elements is not None:
+        name = name_of(elements)
+        partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
+    if users is not None:
+        whose = name_of(users) or f"the ids passed (#{token_of(users)})"
+    return Guarantee(unit.level, partition, relation, delta, event, public, private, whose)
