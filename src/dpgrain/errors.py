@@ -5,7 +5,8 @@
     DpgrainError
     ├── ParameterError     a parameter is wrong (also a ValueError)
     ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
-    └── DataError          a source cannot be read, or the disk is full (also an OSError)
+    ├── DataError          a source cannot be read, or the disk is full (also an OSError)
+    └── RunEnded           a run of private means has published that it stops
 
 Errors come from schema and public parameters only: an error that depends on one person's rows
 would itself be a release. Bad values in rows follow the fixed rules of :mod:`dpgrain.data`.
@@ -32,3 +33,7 @@ class DataError(DpgrainError, OSError):
 
 class DeltaWarning(UserWarning):
     """δ is so large that publishing somebody's data outright would be allowed with real odds."""
+
+
+class RunEnded(DpgrainError):
+    """A run of private means has published that it stops; what it published before stands."""

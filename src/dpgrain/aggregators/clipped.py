@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain.accounting import Event, SampledGaussian, calibrate
 from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray, clipped
+from dpgrain.aggregators.protocol import (
+    Contributions,
+    CountedRounds,
+    Drawn,
+    FloatArray,
+    clipped,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, raised, rounded_gaussian
 from dpgrain.units import Element, Level, Relation, Unit, User
@@ -191,8 +197,7 @@ class ClippedMean:
         return ClippedRounds(self, source, owners)
 
 
-@dataclass
-class ClippedRounds:
+class ClippedRounds(CountedRounds):
     """One run of a :class:`ClippedMean`.
 
     Args:
@@ -201,23 +206,13 @@ class ClippedRounds:
         owners: (blocks,): whose data each block is.
     """
 
-    mean: ClippedMean
-    source: Source
-    owners: NDArray[Any] | None = None
-    _done: int = field(default=0, init=False)
+    def __init__(
+        self, mean: ClippedMean, source: Source, owners: NDArray[Any] | None = None
+    ) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source, self.owners = mean, source, owners
 
-    def estimate(self, contributions: Contributions) -> FloatArray:
-        """The noisy mean of one round, (dimension,).
-
-        Raises:
-            ParameterError: if all rounds that were accounted for are over.
-        """
-        if self._done >= self.mean.rounds:
-            raise ParameterError(
-                f"rounds = {self.mean.rounds} are over: another one was not accounted for. "
-                "Calibrate for more rounds."
-            )
-        self._done += 1
+    def _round(self, contributions: Contributions) -> FloatArray:
         drawn = self._draw(contributions.blocks)
         noisy = (self._exact if self.mean.exact else self._rounded)(contributions, drawn)
         return noisy / self.mean.divisor

@@ -7,6 +7,7 @@ were accounted for.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -57,7 +58,38 @@ class Rounds(Protocol):
 
         Raises:
             ParameterError: if all rounds that were accounted for are over.
+            RunEnded: if the run has published that it stops.
         """
+
+
+class CountedRounds(ABC):
+    """A run that refuses more rounds than were accounted for; a mean says how one round goes.
+
+    Args:
+        rounds: how many were accounted for.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds, self._done = rounds, 0
+
+    def estimate(self, contributions: Contributions) -> FloatArray:
+        """The noisy mean of one round, (dimension,).
+
+        Raises:
+            ParameterError: if all rounds that were accounted for are over.
+            RunEnded: if the run has published that it stops.
+        """
+        if self._done >= self._rounds:
+            raise ParameterError(
+                f"rounds = {self._rounds} are over: another one was not accounted for. "
+                "Calibrate for more rounds."
+            )
+        self._done += 1
+        return self._round(contributions)
+
+    @abstractmethod
+    def _round(self, contributions: Contributions) -> FloatArray:
+        """One round, which was accounted for."""
 
 
 class Aggregator(Protocol):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.optimize.domains import EVERYWHERE, Domain
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -54,6 +54,10 @@ def run(
         rounds: how many gradients are asked for.
         callback: called with the state after each step.
 
+    Returns:
+        the solution after all rounds, or after those before the one in which the oracle raised
+        :class:`~dpgrain.errors.RunEnded`.
+
     Raises:
         ParameterError: if rounds is not a whole number of at least 1.
 
@@ -64,7 +68,11 @@ def run(
     rounds = _validate.integer(minimum=1, rounds=rounds)
     state = solver.init(np.asarray(theta, dtype=np.float64))
     for _ in range(rounds):
-        state = solver.step(state, oracle(solver.point(state)))
+        try:
+            gradient = oracle(solver.point(state))
+        except RunEnded:
+            break
+        state = solver.step(state, gradient)
         if callback is not None:
             callback(state)
     return solver.finish(state)
