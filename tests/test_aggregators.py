@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any, ClassVar
 
@@ -26,9 +25,6 @@ from dpgrain.aggregators import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
 from dpgrain.units import Element, Record, Relation, Unit, User
-
-# The module, whose function `clipped` has its name.
-clipped_module = importlib.import_module("dpgrain.aggregators.clipped")
 
 CLIP = 2.0
 
@@ -92,15 +88,13 @@ def test_exact_blocks_are_never_longer_than_the_clip() -> None:
     # Each vector alone: the sum is the block, and its integer norm must not exceed the bound.
     rng = np.random.default_rng(6)
     step = 2.0**-24
-    from dpgrain.aggregators.clipped import _on_grid
-
     for d in (1, 2, 3, 50):
         vectors = clipped(rng.normal(size=(4000, d)) * 100, 1.0)
-        steps = _on_grid(vectors, 1.0, step)
+        steps = grid.on_grid(vectors, 1.0, step)
         assert (steps.astype(object) ** 2).sum(axis=1).max() <= 2**48
         assert np.abs(steps * step - vectors).max() <= 2 * step
     # A vector a hair too long, as rounding may leave it, gives up a step.
-    assert (_on_grid(np.array([[1.0 + 1e-7, 0.0]]), 1.0, step)[0] == [2**24, 0]).all()
+    assert (grid.on_grid(np.array([[1.0 + 1e-7, 0.0]]), 1.0, step)[0] == [2**24, 0]).all()
 
 
 def test_vectors_of_any_size_are_clipped() -> None:
@@ -217,7 +211,7 @@ class OneCoordinateEach:
         raise NotImplementedError("as a matrix they would be too many")
 
     def clipped_sum(self, clip: float, drawn: NDArray[np.intp] | None = None) -> Array:
-        added = float(clipped_module.clipped(np.array([[self._value]]), clip)[0, 0])
+        added = float(grid.clipped(np.array([[self._value]]), clip)[0, 0])
         which = np.arange(self.blocks) if drawn is None else drawn
         counts = np.bincount(which // self._held, minlength=self.dimension)
         return added * counts.astype(np.float64)
@@ -281,7 +275,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clipped_module, "clipped", lambda vectors, clip: vectors)
+    monkeypatch.setattr(grid, "clipped", lambda vectors, clip: vectors)
     found = mu_below(published(FULL, 1, 3.0).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
     assert found > claimed_mu(FULL)
 

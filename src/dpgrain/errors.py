@@ -35,5 +35,5 @@ class DeltaWarning(UserWarning):
     """δ is so large that publishing somebody's data outright would be allowed with real odds."""
 
 
-class RunEnded(DpgrainError):
+class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
     """A run of private means has published that it stops; what it published before stands."""

@@ -11,22 +11,16 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, SampledGaussian, calibrate
-from dpgrain.aggregators.grid import noised
+from dpgrain.aggregators.grid import exactly_noised, noised
 from dpgrain.aggregators.protocol import (
     Contributions,
     CountedRounds,
     Drawn,
     FloatArray,
-    clipped,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.noise import Source, raised, rounded_gaussian
+from dpgrain.noise import Source
 from dpgrain.units import Element, Level, Relation, Unit, User
-
-# The grid of exact sums has this many steps to the clipping bound; squares of blocks fit in 2^53.
-_EXACT_STEPS = 2.0**24
-# Entries of blocks that an exact sum holds at a time.
-_ENTRIES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -235,28 +229,7 @@ class ClippedRounds(CountedRounds):
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
         """The sum of blocks that are truncated to a grid, in integers, plus integer noise."""
-        mean, d = self.mean, contributions.dimension
-        step = 2.0 ** math.floor(math.log2(mean.clip / _EXACT_STEPS))
-        which = np.arange(contributions.blocks) if drawn is None else drawn
-        total, most = np.zeros(d, dtype=np.int64), max(1, _ENTRIES // max(d, 1))
-        for first in range(0, len(which), most):
-            vectors = contributions.vectors(which[first : first + most]).astype(np.float64)
-            vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
-            total += _on_grid(clipped(vectors, mean.clip), mean.clip, step).sum(axis=0)
-        scale = raised(raised(mean.noise_multiplier * (mean.clip / step)))
-        noisy = total + rounded_gaussian(scale, d, source=self.source)
-        return noisy.astype(np.float64) * step
-
-
-def _on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:
-    """Clipped vectors in whole steps, truncated toward zero, of norm at most ``clip/step``."""
-    largest = math.floor((clip / step) ** 2)
-    steps = np.trunc(vectors / step).astype(np.int64)
-    # Rounding may have left a norm a hair above the bound: such a vector gives up one step.
-    while True:
-        long = (steps * steps).sum(axis=1) > largest
-        if not long.any():
-            return steps
-        rows = np.flatnonzero(long)
-        columns = np.abs(steps[rows]).argmax(axis=1)
-        steps[rows, columns] -= np.sign(steps[rows, columns])
+        mean = self.mean
+        return exactly_noised(
+            contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
+        )
