@@ -1,0 +1,106 @@
+"""The largest of noisy scores with exponential noise (permute-and-flip), in the exact law.
+
+The largest of sⱼ + scale·Eⱼ, E exponential, has the law of permute-and-flip: go through the indices in
+a random order and take the first whose coin falls, the coin of j with chance exp(−(max s − sⱼ)/scale).
+That is a uniform choice among all whose coin falls; the largest score's always does. A coin compares
+a uniform number, of which 64 bits are drawn first, with its chance in floating point; where the two
+are too close to tell, in higher precision with more bits.
+"""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.noise.inversion import RELATIVE_ERROR, FloatArray, IntArray
+from dpgrain.noise.sources import Source, SystemSource
+
+# As for Gumbel noise: scores are float64 integers, and their differences exact.
+_LARGEST = 2**52
+
+
+def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = None) -> int:
+    """The index of the largest of scores + exponential noise, exactly.
+
+    Args:
+        scores: (n,) whole numbers of at most 2^52 in size, at least one.
+        scale: the mean of the noise, above 0.
+        source: random bits; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: with scores that one unit moves by at most Δ, all one way, Δ/scale-DP; moved
+    either way, 2Δ/scale-DP. The law is exact. Source: McKenna & Sheldon 2020, Algorithm 1; Ding et al.
+    2021 for the noise; docs/theory.md, "Choosing among hypotheses".
+
+    >>> permute_and_flip(np.array([0, 900, 0]), 1.0)
+    1
+    """
+    scores = np.asarray(scores)
+    if scores.ndim != 1 or scores.dtype.kind not in "iu" or scores.size == 0:
+        raise ParameterError("scores must be a list of whole numbers, at least one.")
+    scale = _validate.positive(scale=scale)
+    if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST:
+        raise ParameterError("scores must be at most 2^52 in size.")
+    source = source or SystemSource()
+    behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
+    fallen = np.flatnonzero(_coins(behind, scale, source))
+    return int(fallen[below(fallen.size, source)])
+
+
+def below(count: int, source: Source) -> int:
+    """A whole number from 0 to count − 1, each as likely as the others, exactly.
+
+    Args:
+        count: how many numbers, from 1 to 2^63.
+        source: random bits.
+
+    >>> below(1, SystemSource())
+    0
+    """
+    # What is beyond the last whole multiple of count is drawn again.
+    end = 2**64 - 2**64 % count
+    while (word := int(source.words(1)[0])) >= end:
+        pass
+    return word % count
+
+
+def _coins(behind: FloatArray, scale: float, source: Source) -> NDArray[np.bool_]:
+    """Independent coins, true with probabilities exp(−behind/scale)."""
+    words = source.words(behind.size)
+    with np.errstate(over="ignore", under="ignore"):
+        exponent = np.minimum(behind / scale, 1e300)
+        chance = np.exp(-exponent)
+    uniform = words.astype(np.float64) * 2.0**-64
+    # 64 bits place the uniform number to within 2^-64, and rounding them moves it by 2^-53 of itself.
+    error = 2.0**-63 + (chance * (exponent + 1) + uniform) * RELATIVE_ERROR
+    coins: NDArray[np.bool_] = uniform < chance
+    for i in np.flatnonzero((np.abs(uniform - chance) <= error) & (behind > 0)):
+        coins[i] = _decide(int(words[i]), float(behind[i]), scale, source)
+    # Of the largest scores the coin is certain.
+    coins |= behind == 0
+    return coins
+
+
+def _decide(bits: int, behind: float, scale: float, source: Source) -> bool:
+    """Whether the uniform number that begins with these 64 bits is below exp(−behind/scale)."""
+    known = 64
+    while True:
+        with mpmath.workprec(2 * known + 64):
+            low, high = (mpmath.ldexp(mpmath.mpf(v), -known) for v in (bits, bits + 1))
+            chance = mpmath.exp(-mpmath.mpf(behind) / mpmath.mpf(scale))
+            # Far more than the rounding of these few operations.
+            slack = chance * mpmath.ldexp(1 + mpmath.mpf(behind) / scale, -known - 32)
+            if high <= chance - slack:
+                return True
+            if low >= chance + slack:
+                return False
+        bits, known = _longer(bits, known, source)
+
+
+def _longer(bits: int, known: int, source: Source) -> tuple[int, int]:
+    return (bits << 64) | int(source.words(1)[0]), known + 64

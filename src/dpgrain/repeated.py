@@ -1,0 +1,91 @@
+"""A private candidate, run a random number of times, of which the best result is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dpgrain.accounting import Event, SelectBest
+from dpgrain.accounting.select import Stopping
+from dpgrain.noise import Source, SystemSource
+from dpgrain.noise.stopping import negative_binomial, poisson
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Best(Generic[Result]):
+    """The best result of several runs.
+
+    Args:
+        result: what the best run has returned; the default where nothing was run.
+        score: its score; None where nothing was run.
+        event: what may be said of it to the accountant.
+    """
+
+    result: Result
+    score: float | None
+    event: SelectBest
+
+
+def best_of(
+    run: Callable[[Source], tuple[float, Result]],
+    *,
+    event: Event | tuple[Event, ...],
+    mean: float,
+    stopping: Stopping = "negative_binomial",
+    eta: float = 1.0,
+    default: Result | None = None,
+    source: Source | None = None,
+) -> Best[Result]:
+    """Run a private candidate a random number of times, and keep the result of the largest score.
+
+    Args:
+        run: one run: from a source of randomness to its score and its result, both private. It draws
+            settings from a public law, and must not depend on other runs. Of equal scores the first
+            counts; one that is not a number is the smallest.
+        event: the event, or events, of one run: of what computes the result *and* the score.
+        mean: the mean number of runs.
+        stopping: the law of their number, ``"negative_binomial"`` or ``"poisson"``.
+        eta: η of the negative binomial law; 1 stops after each run with probability 1/mean.
+        default: the result where the Poisson law says that nothing is run; it must not depend on data.
+        source: randomness of the number of runs and of the runs; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range, before anything is run.
+
+    Only what is returned may be published. The number of runs, the time they took, whatever they
+    printed, and the other results may not: a timing is a release.
+
+    Formal guarantee: :class:`dpgrain.accounting.SelectBest`, for the law that the number is drawn from,
+    exactly. Nothing is charged to an open budget: who calls this promises. Source: Papernot & Steinke
+    2022, Algorithm 1; Levy et al. 2021, Algorithm 5, is η = 1.
+
+    >>> from dpgrain.accounting import Laplace
+    >>> from dpgrain.noise import discrete_laplace
+    >>> def noisy(source):
+    ...     return float(discrete_laplace(10.0, 1, source=source)[0]), "what was made"
+    >>> best = best_of(noisy, event=Laplace(10.0), mean=5.0)
+    >>> best.result, round(best.event.epsilon(), 3)
+    ('what was made', 0.233)
+    """
+    about = SelectBest(event, mean, stopping, eta)
+    source = source or SystemSource()
+    found: tuple[float, Result] | None = None
+    for _ in range(_number(about, source)):
+        score, result = run(source)
+        score = -math.inf if math.isnan(score) else float(score)
+        if found is None or score > found[0]:
+            found = score, result
+    if found is None:
+        return Best(default, None, about)  # type: ignore[arg-type]
+    return Best(found[1], found[0], about)
+
+
+def _number(event: SelectBest, source: Source) -> int:
+    """How many runs there are."""
+    if event.stopping == "poisson":
+        return poisson(event.mean, source=source)
+    return negative_binomial(event.eta, event.gamma, source=source)
