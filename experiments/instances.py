@@ -1,8 +1,8 @@
 """Test problems at user level: means, the lower bounds' problems, convex problems of known risk.
 
 Users hold m records each. All users draw from one distribution P₀, or user u from the mixture
-(1 − Δ)·P₀ + Δ·Q_u with Q_u a single point, to which P₀ gives no probability: the total variation between
-a user's distribution and P₀ is Δ, exactly.
+(1 − Δ)·P₀ + Δ·Q_u with Q_u a single point, to which P₀ gives no probability: the total variation
+between a user's distribution and P₀ is Δ, exactly.
 
 Sources: Levy et al., *Learning with User-Level Privacy*: (18) for truncated Gaussians, with which the
 lower bounds of Corollary 1 and Theorem 6 are made; Theorem 8 for the packing; Theorem 9 for two points.
