@@ -172,6 +172,9 @@ PLANS = {
              "--error", "0.001"),
     "gradient": ("--epsilon", "1", "--delta", "1e-6", "--n", "10000", "--dimension", "100",
                  "--rounds", "10"),
+    "sco": ("--epsilon", "1", "--delta", "1e-6", "--n-users", "10000", "--dimension", "100",
+            "--records", "50"),
+    "select": ("--epsilon", "1", "--n-users", "10000", "--hypotheses", "100"),
 }  # fmt: skip
 
 
@@ -202,6 +205,15 @@ def test_a_plan_of_passes() -> None:
     noise = math.sqrt(2) * calibrate_gaussian(1.0, 1e-6).noise_multiplier
     assert float(row(done.stdout, "noise multiplier σ")[1]) == pytest.approx(noise, rel=1e-3)
     assert row(done.stdout, "public divisor")[1] == "2,000"
+
+
+def test_a_loss_cannot_curve_more_than_its_slope() -> None:
+    done = dpgrain("plan", "sco", *PLANS["sco"], "--strength", "3")
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "Error: strength must be at most 2·lipschitz/distance (2), not 3.0: no loss of that slope "
+        "curves more."
+    )
 
 
 def test_max_elements_goes_with_users() -> None:

@@ -5,14 +5,31 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
 
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection, calibrate_gaussian
-from dpgrain.accounting.limits import least_error, least_holders
-from dpgrain.accounting.plan import ErrorPlan, Row, plan_counts, plan_gradient, plan_mean
+from dpgrain.accounting.limits import (
+    convex_order,
+    least_error,
+    least_error_of_records,
+    least_error_of_worlds,
+    least_excess_of_choice,
+    least_holders,
+    least_noise_of_clipped_sums,
+)
+from dpgrain.accounting.plan import (
+    ErrorPlan,
+    Row,
+    plan_counts,
+    plan_gradient,
+    plan_mean,
+    plan_sco,
+    plan_select,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.units import Element, Relation, Unit, User
@@ -210,6 +227,103 @@ def test_gradient_runs_refuse_what_does_not_go_together(
 ) -> None:
     with pytest.raises(ParameterError) as error:
         plan_gradient(1.0, 1e-6, n=100, rounds=10, dimension=2, **options)  # type: ignore[arg-type]
+    assert said in str(error.value)
+
+
+def test_a_mean_of_users_with_records() -> None:
+    plan = plan_mean(0.3, 1e-9, n=60, dimension=16, relation="replace", records=25)
+    noise = plan["noise multiplier σ"]
+    assert plan["least noise of clipped sums, such records"] == pytest.approx(
+        least_noise_of_clipped_sums(noise, 60, 16) / math.sqrt(16 * 25)
+    )
+    assert plan["least by any mechanism, such records"] == least_error_of_records(
+        0.3, 1e-9, 60, records=25, dimension=16, relation="replace"
+    )
+    assert plan["the same, any number of records"] == 2 * math.sqrt(
+        least_error_of_worlds(0.3, 1e-9, 60, relation="replace")
+    )
+    # Clipping around a found centre gains √m at most, and a little less than that.
+    gained = plan["rms privacy error"] / plan["least noise of clipped sums, such records"]
+    assert 4.5 < gained < 5
+    # A user of 3 vectors has all their records.
+    several = plan_mean(0.3, 1e-9, n=60, unit=User(max_elements=3), records=5)
+    assert several["least by any mechanism, such records"] == least_error_of_records(
+        0.3, 1e-9, 20, records=15
+    )
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_convex_losses_by_hand(relation: Relation) -> None:
+    asked = {"n_users": 400, "dimension": 9, "records": 16, "relation": relation}
+    plan = plan_sco(1.0, 1e-6, distance=2.0, lipschitz=3.0, **asked)  # type: ignore[arg-type]
+    noise = plan["noise multiplier σ"]
+    assert plan.event.epsilon(1e-6, unit=User(), relation=relation) <= 1.0
+    assert plan["excess risk, the noise's part"] == pytest.approx(6 * 3 * noise / 400)
+    assert plan["excess risk, the sampling's part"] == pytest.approx(6 / 80)
+    order = 6 * convex_order(1.0, 400, dimension=9, records=16)
+    assert plan["lower bound, as an order"] == pytest.approx(order)
+    assert plan["times the lower bound"] == pytest.approx(plan["excess risk"] / order)
+    around = plan["the same, clipped around a found centre"]
+    assert 0.25 < around / plan["excess risk, the noise's part"] < 0.28
+    assert plan["least excess risk by any mechanism"] <= around
+    # Strongly convex: at most twice the square of the noise over μ, and never more than above.
+    curved = plan_sco(
+        1.0, 1e-6, distance=2.0, lipschitz=3.0, strength=2.0, **asked  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert curved["excess risk, the noise's part"] == pytest.approx((9 * noise / 400) ** 2)
+    assert curved["lower bound, as an order"] == pytest.approx(
+        9 * convex_order(1.0, 400, dimension=9, records=16, strength=2.0)
+    )
+    assert curved["least excess risk by any mechanism"] <= curved["excess risk, the noise's part"]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_choice_by_hand(delta: float, relation: Relation) -> None:
+    plan = plan_select(0.5, delta, n_users=300, hypotheses=50, bound=2.0, relation=relation)
+    assert plan.event.epsilon(delta, relation=relation) <= 0.5
+    rate = 0.5 if relation == "zero_out" else 0.25
+    most = 2 * math.log(50) / (rate * 300)
+    assert plan["excess risk, the noise's part at most"] <= most * (1 + 1e-6)
+    assert plan["evaluations of a hypothesis"] == 50
+    assert plan["least excess risk by any choice"] == 2 * least_excess_of_choice(
+        0.5, delta, 300, 50, relation=relation
+    )
+    tied = plan["where all but one tie, exponential"]
+    assert tied < plan["excess risk, the noise's part at most"]
+    names = [row.name for row in plan.rows()]
+    assert ("where all but one tie, permute-and-flip" in names) == (delta == 0)
+    if delta == 0:
+        assert 0.5 * tied < plan["where all but one tie, permute-and-flip"] < tied
+
+
+def test_ties_are_decided_as_planned() -> None:
+    # 7 hypotheses, 6 of them worse by a gap: Gumbel noise, and flips in a random order.
+    generator, n = np.random.default_rng(4), 200_000
+    plan = plan_select(1.0, n_users=100, hypotheses=7)
+    tied, flipped = 0.0, 0.0
+    for gap in np.linspace(1.5, 4, 11):
+        scores = generator.gumbel(size=(n, 7)) + np.array([gap, *[0] * 6])
+        tied = max(tied, gap * float(np.mean(scores.argmax(axis=1) != 0)))
+        before = generator.integers(0, 7, n)
+        flipped = max(flipped, gap * float(np.mean(1 - (1 - np.exp(-gap)) ** before)))
+    assert plan["where all but one tie, exponential"] == pytest.approx(tied / 100, rel=0.02)
+    assert plan["where all but one tie, permute-and-flip"] == pytest.approx(flipped / 100, rel=0.02)
+
+
+WRONG = [
+    (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, strength=2.5), "strength must be at most"),
+    (lambda: plan_sco(1.0, 1e-6, n_users=9, dimension=2, distance=0.0), "distance must be finite"),
+    (lambda: plan_sco(1.0, 0.0, n_users=9, dimension=2), "delta = 0 needs pure"),
+    (lambda: plan_select(1.0, n_users=9, hypotheses=1), "hypotheses must be a whole number"),
+    (lambda: plan_select(1.0, n_users=9, hypotheses=2, bound=-1.0), "bound must be finite"),
+]
+
+
+@pytest.mark.parametrize(("made", "said"), WRONG, ids=[said for _, said in WRONG])
+def test_plans_refuse_what_is_out_of_range(made: Callable[[], ErrorPlan], said: str) -> None:
+    with pytest.raises(ParameterError) as error:
+        made()
     assert said in str(error.value)
 
 

@@ -41,6 +41,11 @@ _Records: TypeAlias = Annotated[
     int, typer.Option(help="Independent records behind each vector; for the lower bound.", min=1)
 ]
 
+_Users: TypeAlias = Annotated[int, typer.Option(help="Public number of users.", min=1)]
+_EachRecords: TypeAlias = Annotated[
+    int, typer.Option(help="Independent records of a user, for the errors.", min=1)
+]
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -536,5 +541,74 @@ def plan_gradient(
         relation=relation,
         max_elements=max_elements,
         records=records,
+    )
+    _tell(made, as_json=as_json)
+
+
+@plan.command(
+    name="sco",
+    epilog="Example:  dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 "
+    "--dimension 100",
+)
+def plan_sco(
+    epsilon: _Epsilon,
+    delta: _Delta,
+    n_users: _Users,
+    dimension: _Dimension,
+    records: _EachRecords = 1,
+    distance: Annotated[
+        float, typer.Option(help="R: how far the first point is from the best one at most.")
+    ] = 1.0,
+    lipschitz: Annotated[
+        float, typer.Option(help="G: the most that a loss grows per distance.")
+    ] = 1.0,
+    strength: Annotated[
+        float | None, typer.Option(help="μ, where losses are strongly convex.")
+    ] = None,
+    relation: _Relation = "zero_out",
+    as_json: _Json = False,
+) -> None:
+    """Plan a fit of convex losses: its excess risk, and how far that is from the least possible."""
+    from dpgrain.accounting.plan import plan_sco as planned
+
+    made = planned(
+        epsilon,
+        delta,
+        n_users=n_users,
+        dimension=dimension,
+        records=records,
+        distance=distance,
+        lipschitz=lipschitz,
+        strength=strength,
+        relation=relation,
+    )
+    _tell(made, as_json=as_json)
+
+
+@plan.command(
+    name="select",
+    epilog="Example:  dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100",
+)
+def plan_select(
+    epsilon: _Epsilon,
+    n_users: _Users,
+    hypotheses: Annotated[int, typer.Option(help="How many there are to choose from.", min=2)],
+    delta: _Delta = 0.0,
+    records: _EachRecords = 1,
+    bound: Annotated[float, typer.Option(help="B: losses lie in [0, B].")] = 1.0,
+    relation: _Relation = "zero_out",
+    as_json: _Json = False,
+) -> None:
+    """Plan a choice among hypotheses: its excess risk, and how far that is from the least possible."""
+    from dpgrain.accounting.plan import plan_select as planned
+
+    made = planned(
+        epsilon,
+        delta,
+        n_users=n_users,
+        hypotheses=hypotheses,
+        records=records,
+        bound=bound,
+        relation=relation,
     )
     _tell(made, as_json=as_json)

@@ -162,27 +162,29 @@ def least_error_of_records(
     n: int,
     *,
     records: int = 1,
+    dimension: int = 1,
     relation: Relation = "zero_out",
     penalty: Penalty = "squared",
 ) -> float:
-    """A floor under the private error of a number in [−1, 1] that users' records are the noisy form of.
+    """A floor under the error that privacy brings to the mean of users' records, or to convex losses.
 
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
         n: how many users there are.
         records: how many independent records of one law each user has.
+        dimension: how many coordinates a record, or the parameter, has.
         relation: ``"zero_out"`` or ``"replace"``.
-        penalty: ``"squared"``: the rms error of the mean of the law, in bounds of a record;
+        penalty: ``"squared"``: the rms l2 error of the mean of the law, in bounds of a record's norm;
             ``"absolute"``: the excess risk of a linear loss, in G·R.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: for every (ε, δ)-DP mechanism there is a law on {−1, 1} such that its error, over
-    the records and its own noise, is at least this. Proof: docs/theory.md, "How little error there can
-    be"; of order 1/(n·ε·√m). Source: user-level learning paper, Cor. 1 and Thm. 6 and 9, for one
-    coordinate, with numbers.
+    Formal guarantee: for every (ε, δ)-DP mechanism there is a law on {±1/√d}^d such that its error,
+    over the records and its own noise, is at least this. For small ε and δ, and many users, it is near
+    √d/(3nε√m), and near √d/(8nε√m) for losses. Proof: docs/theory.md, "How little error there can be".
+    Source: user-level learning paper, Cor. 1 and Thm. 6 and 9, with numbers.
 
     >>> [round(least_error_of_records(1.0, 1e-9, 1000, records=m), 6) for m in (1, 100)]
     [0.001325, 0.000167]
@@ -191,6 +193,7 @@ def least_error_of_records(
     delta = _validate.delta(allow_zero=True, delta=delta)
     n = _validate.integer(minimum=1, n=n)
     records = _validate.integer(minimum=1, records=records)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
     _validate.one_of(RELATIONS, relation=relation)
     _validate.one_of(PENALTIES, penalty=penalty)
     sizes = _group_sizes(epsilon, n)
@@ -198,7 +201,11 @@ def least_error_of_records(
     gaps = _gaps(epsilon, n, records)
     expected = _chances(sizes, n, _told_apart(records, gaps)) @ left
     errors = 2 * gaps * (np.sqrt(expected) if penalty == "squared" else expected)
-    return float(errors.max())
+    if penalty == "squared":
+        traced = _traced_mean(epsilon, delta, n, records, dimension, relation)
+    else:
+        traced = _traced_loss(epsilon, delta, n, records, dimension)
+    return max(float(errors.max()), traced)
 
 
 def least_excess_of_choice(
@@ -334,6 +341,35 @@ def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -
     """
     names = math.log(hypotheses)
     return math.sqrt(names / (n * records)) + names / (n * epsilon * math.sqrt(records))
+
+
+def _traced_mean(
+    epsilon: float, delta: float, n: int, records: int, dimension: int, relation: Relation
+) -> float:
+    """Fingerprints of users with several records; the mean is uniform on a box [−a, a]^d."""
+    box = _boxes(epsilon, n, records, dimension)
+    slope = n * math.sinh(min(epsilon, 350.0)) * box**2 * math.sqrt(records)
+    left = dimension * box**2 * (1 / 3 - 4 * box * n * records * (1 + box) * delta)
+    if relation == "zero_out":
+        # The error without a user is known by the promise only.
+        left -= slope * 2 * box * math.sqrt(dimension * delta)
+        slope = slope * math.exp(min(epsilon, 350.0) / 2)
+    left = np.maximum(left, 0.0)
+    error = 2 * left / (slope + np.sqrt(slope * slope + 4 * left) + 5e-324)
+    return float(error.max()) / math.sqrt(dimension)
+
+
+def _traced_loss(epsilon: float, delta: float, n: int, records: int, dimension: int) -> float:
+    """The same of linear losses on a box in the ball; either relation takes one step."""
+    box = _boxes(epsilon, n, records, dimension)
+    known = math.sinh(min(epsilon, 350.0)) * math.sqrt(records / dimension) / 2
+    found = box / 2 - n * box**2 * (known + records * (1 + box) * delta)
+    return max(float(found.max()), 0.0)
+
+
+def _boxes(epsilon: float, n: int, records: int, dimension: int) -> FloatArray:
+    least = 1e-3 * math.sqrt(dimension / records) / (n * math.sinh(min(max(epsilon, 1e-6), 350.0)))
+    return np.geomspace(max(min(least, 1e-3), 1e-100), 1.0, _GAPS)
 
 
 def _steps(users: int, relation: Relation) -> int:

@@ -14,11 +14,27 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from dpgrain import _validate
-from dpgrain.accounting.calibrate import calibrate_gaussian, calibrate_truncated_geometric
+from dpgrain.accounting.calibrate import (
+    calibrate_bounded_range,
+    calibrate_gaussian,
+    calibrate_truncated_geometric,
+)
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import Event, Gaussian, Laplace, Selection
-from dpgrain.accounting.limits import least_error, least_holders
+from dpgrain.accounting.limits import (
+    choice_order,
+    convex_order,
+    least_error,
+    least_error_of_records,
+    least_error_of_worlds,
+    least_excess_of_choice,
+    least_holders,
+    least_noise_of_clipped_sums,
+    mean_order,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Relation, Unit, User, unit_level
 from dpgrain.wording import powers
@@ -29,6 +45,8 @@ SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")
 
 _MEANS = "user-level learning paper, Cor. 1 and App. C.4"
 _CONVEX = "user-level learning paper, Thm. 6"
+_STRONG = "user-level SCO paper, Thm. 4.11"
+_FINITE = "user-level learning paper, Thm. 8"
 _FLOOR = "dpgrain.accounting.limits"
 # The quantile of the normal law for 95%.
 _MOSTLY = 1.6448536269514722
@@ -270,12 +288,18 @@ def plan_mean(
     # What one unit adds at most, in clipping bounds; there are at least so many units.
     reach = _reach(unit)
     units = max(n // reach, 1)
+    # One unit's independent records, in all its vectors, and the share of the n vectors they are.
+    held, share = records * reach, units * reach / max(n, reach)
 
     def floor(units: int) -> float:
         return reach * least_error(epsilon, delta, units, dimension=dimension, relation=relation)
 
     total = math.sqrt(dimension) * event.noise_multiplier
-    least, order = floor(units), reach * math.sqrt(dimension / records) / epsilon
+    such = share * least_error_of_records(
+        epsilon, delta, units, records=held, dimension=dimension, relation=relation
+    )
+    least = floor(units)
+    order = reach * mean_order(epsilon, 1, dimension=dimension, records=records)
     rows = [
         Row("noise multiplier σ", event.noise_multiplier, "clipping bounds"),
         Row("noise sd of a coordinate", event.noise_multiplier / n, "clipping bounds"),
@@ -290,6 +314,23 @@ def plan_mean(
         Row("times the lower bound", total / order, "", _MEANS, kind="order"),
         Row("least rms error by any mechanism", least / n, "clipping bounds", _FLOOR, kind="floor"),
         Row("times the least", total / least),
+        Row(
+            "least noise of clipped sums, such records",
+            least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+            / math.sqrt(dimension * records),
+            "clipping bounds",
+            _FLOOR,
+            kind="floor",
+        ),
+        Row("least by any mechanism, such records", such, "clipping bounds", _FLOOR, kind="floor"),
+        Row("times that", total / n / such),
+        Row(
+            "the same, any number of records",
+            share * 2 * math.sqrt(least_error_of_worlds(epsilon, delta, units, relation=relation)),
+            "clipping bounds",
+            _FLOOR,
+            kind="floor",
+        ),
     ]
     if error is not None:
         rows += _needed(_validate.positive(error=error), total, order, floor, reach)
@@ -299,7 +340,12 @@ def plan_mean(
 
 
 def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
-    notes = ["C is the clipping bound; what clipping takes off comes on top."]
+    notes = [
+        "C is the clipping bound; what clipping takes off comes on top.",
+        f"such records: each vector is the mean of {records:,} independent records of one law, of "
+        "norm at most C; for clipped sums Gaussian, of covariance C²/d, clipped around any centre. "
+        "This is about errors only: the promise assumes nothing.",
+    ]
     if records > 1:
         notes.append(
             f"√{records} of the order is for {records} independent records of one law in each vector: "
@@ -405,7 +451,7 @@ def plan_gradient(
     reach = _reach(unit)
     drawn = (1 - rate) / divisor
     private, others = math.sqrt(dimension) * sd, math.sqrt(1 + drawn)
-    order = reach * math.sqrt(dimension / records) / (n * epsilon)
+    order = reach * mean_order(epsilon, n, dimension=dimension, records=records)
     rows = [
         Row("noise multiplier σ", noise, "clipping bounds"),
         Row("public divisor", divisor, "gradients"),
@@ -430,6 +476,265 @@ def plan_gradient(
     if sampling == "full" and rounds > 1:
         notes.append("the noise's part is the same for any number of rounds; the other falls.")
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+
+
+def plan_sco(
+    epsilon: float,
+    delta: float,
+    *,
+    n_users: int,
+    dimension: int,
+    records: int = 1,
+    distance: float = 1.0,
+    lipschitz: float = 1.0,
+    strength: float | None = None,
+    relation: Relation = "zero_out",
+) -> ErrorPlan:
+    """The excess risk to expect of convex losses of users' records, beside the least there can be.
+
+    Args:
+        epsilon: the promised ε for a user.
+        delta: the promised δ, in (0, 1).
+        n_users: the public number of users.
+        dimension: how many coordinates the parameter has.
+        records: how many independent records of one law each user has.
+        distance: R, how far the first point is from the best one at most.
+        lipschitz: G, the most that a loss grows per distance; users' gradients are clipped to it.
+        strength: μ, where losses are so strongly convex.
+        relation: ``"zero_out"`` or ``"replace"``.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or no loss can be so strongly convex.
+
+    The noise's part is that of projected descent over all users: R·G·√d·σ/n, and 2·d·(σG/n)²/μ where
+    losses are strongly convex, for any number of rounds, beside what the rounds themselves leave. The
+    sampling's part is of order R·G/√(nm), or G²/(μ·n·m).
+
+    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ), all rounds together.
+
+    Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for strongly convex
+    losses, and Prop. 4.10 for the upper bound; Lacoste-Julien, Schmidt & Bach 2012 for weighted means
+    of the rounds.
+
+    >>> plan = plan_sco(1.0, 1e-6, n_users=10_000, dimension=100, records=50)
+    >>> round(plan["excess risk, the noise's part"], 5)
+    0.00422
+    """
+    epsilon, delta = _promise(epsilon, delta, relation)
+    n = _validate.integer(minimum=1, n_users=n_users)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
+    records = _validate.integer(minimum=1, records=records)
+    reach = _validate.positive(distance=distance) * _validate.positive(lipschitz=lipschitz)
+    if strength is not None:
+        strength = _strength(strength, distance, lipschitz)
+    event = calibrate_gaussian(
+        epsilon, delta, contribution=_blocks(User(), "signed"), relation=relation, unit=User()
+    )
+
+    def risk(error: float) -> float:
+        """What noise of an rms error, in G, may add to the risk."""
+        if strength is None:
+            return reach * error
+        return min(reach * error, 2 * (lipschitz * error) ** 2 / strength)
+
+    noise = math.sqrt(dimension) * event.noise_multiplier / n
+    private = risk(noise)
+    centred = least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+    order = convex_order(epsilon, n, dimension=dimension, records=records, strength=strength)
+    drawn = 1 / (n * records)
+    if strength is None:
+        sampled, order = reach * math.sqrt(drawn), reach * order
+    else:
+        sampled, order = lipschitz**2 * drawn / strength, lipschitz**2 * order
+    least, always = (
+        _least_risk(epsilon, delta, n, m, dimension, relation, distance, lipschitz, strength)
+        for m in (records, None)
+    )
+    source = _CONVEX if strength is None else _STRONG
+    rows = [
+        Row("noise multiplier σ", event.noise_multiplier, "G"),
+        Row("rms noise of the averaged gradient", noise, "G"),
+        Row("excess risk, the noise's part", private, "loss", _DESCENT),
+        Row(
+            "the same, clipped around a found centre",
+            risk(centred / math.sqrt(dimension * records)),
+            "loss",
+            _FLOOR,
+            kind="floor",
+        ),
+        Row("excess risk, the sampling's part", sampled, "loss", kind="order"),
+        Row("excess risk", private + sampled, "loss", kind="order"),
+        Row("lower bound, as an order", order, "loss", source, kind="order"),
+        Row("times the lower bound", (private + sampled) / order, "", source, kind="order"),
+        Row("least excess risk by any mechanism", least, "loss", _FLOOR, kind="floor"),
+        Row("the same, any number of records", always, "loss", _FLOOR, kind="floor"),
+    ]
+    if least > 0:
+        rows.append(Row("the noise's part, times the least", private / least))
+    title = (
+        f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
+        f"dimension {dimension:,}, {_words(epsilon, delta, relation, User())}"
+    )
+    notes = [
+        "users' records are independent and of one law: the errors rest on that, the promise does not.",
+        "the rounds themselves leave R·G/√T or less after T rounds (2G²/(μT), strongly convex).",
+        "clipped around a found centre: of Gaussian gradients of covariance G²/d each; finding the "
+        "centre comes on top.",
+    ]
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+
+
+def _strength(strength: float, distance: float, lipschitz: float) -> float:
+    strength = _validate.positive(strength=strength)
+    most = 2 * lipschitz / distance
+    if strength > most:
+        raise ParameterError(
+            f"strength must be at most 2·lipschitz/distance ({most:g}), not {strength!r}: no loss of "
+            "that slope curves more."
+        )
+    return strength
+
+
+def _least_risk(
+    epsilon: float,
+    delta: float,
+    n: int,
+    records: int | None,
+    dimension: int,
+    relation: Relation,
+    distance: float,
+    lipschitz: float,
+    strength: float | None,
+) -> float:
+    """A floor under the excess risk: linear losses, or squares; None for any number of records."""
+    if strength is None:
+        if records is None:
+            left = 2 * least_error_of_worlds(
+                epsilon, delta, n, relation=relation, penalty="absolute"
+            )
+        else:
+            left = least_error_of_records(
+                epsilon,
+                delta,
+                n,
+                records=records,
+                dimension=dimension,
+                relation=relation,
+                penalty="absolute",
+            )
+        return distance * lipschitz * left
+    if records is None:
+        square = 4 * least_error_of_worlds(epsilon, delta, n, relation=relation)
+    else:
+        least = least_error_of_records(
+            epsilon, delta, n, records=records, dimension=dimension, relation=relation
+        )
+        square = least * least
+    # μ/2·(θ − z)² for θ and z in [−B, B] is of slope 2μB at most.
+    return strength / 2 * min(lipschitz / (2 * strength), distance) ** 2 * square
+
+
+def plan_select(
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    n_users: int,
+    hypotheses: int,
+    records: int = 1,
+    bound: float = 1.0,
+    relation: Relation = "zero_out",
+) -> ErrorPlan:
+    """The excess risk to expect of a private choice among hypotheses, beside the least there can be.
+
+    Args:
+        epsilon: the promised ε for a user.
+        delta: the promised δ; 0 for a pure promise.
+        n_users: the public number of users.
+        hypotheses: K, how many there are to choose from, 2 or more.
+        records: how many independent records of one law each user has.
+        bound: B: losses lie in [0, B].
+        relation: ``"zero_out"`` or ``"replace"``.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    A user's score of a hypothesis is the mean loss over the records. The exponential mechanism chooses
+    by Gumbel noise on the sums of scores; its expected excess is B·ln K/(rate·n) at most. For δ = 0
+    permute-and-flip is private at the same rate and never worse. Every hypothesis is evaluated once.
+
+    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+
+    Source: user-level learning paper, section 6 and Thm. 8; McKenna & Sheldon 2020 for
+    permute-and-flip.
+
+    >>> plan = plan_select(1.0, n_users=1000, hypotheses=20)
+    >>> round(plan["excess risk, the noise's part at most"], 6)
+    0.002996
+    """
+    epsilon, delta = _promise(epsilon, delta, relation, allow_zero=True)
+    n = _validate.integer(minimum=1, n_users=n_users)
+    hypotheses = _validate.integer(minimum=2, hypotheses=hypotheses)
+    records = _validate.integer(minimum=1, records=records)
+    bound = _validate.positive(bound=bound)
+    event = calibrate_bounded_range(epsilon, delta, relation=relation)
+    scale = bound / (event.rate * n)
+    # Nobody can choose worse than the whole range.
+    private = min(scale * math.log(hypotheses), bound)
+    tied, flipped = (min(scale * worst, bound) for worst in _ties(hypotheses))
+    sampled = min(bound * math.sqrt(2 * math.log(2 * hypotheses) / (n * records)), bound)
+    order = bound * choice_order(epsilon, n, hypotheses, records=records)
+    least = bound * least_excess_of_choice(
+        epsilon, delta, n, hypotheses, records=records, relation=relation
+    )
+    always = bound * least_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")
+    rows = [
+        Row("evaluations of a hypothesis", hypotheses, "passes over the records"),
+        Row("excess risk, the noise's part at most", private, "loss"),
+        Row("where all but one tie, exponential", tied, "loss"),
+    ]
+    if delta == 0:
+        rows.append(Row("where all but one tie, permute-and-flip", flipped, "loss"))
+    rows += [
+        Row("excess risk, the sampling's part at most", sampled, "loss"),
+        Row("excess risk at most", min(private + sampled, bound), "loss"),
+        Row("lower bound, as an order", order, "loss", _FINITE, kind="order"),
+        Row(
+            "times the lower bound",
+            min(private + sampled, bound) / order,
+            "",
+            _FINITE,
+            kind="order",
+        ),
+        Row("least excess risk by any choice", least, "loss", _FLOOR, kind="floor"),
+        Row("the same, any number of records", always, "loss", _FLOOR, kind="floor"),
+        Row("the noise's part, times the least", private / least),
+    ]
+    title = (
+        f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
+        f"record{'s' if records > 1 else ''} each, {_words(epsilon, delta, relation, User())}"
+    )
+    notes = [
+        "users' records are independent and of one law: the errors rest on that, the promise does not.",
+    ]
+    if records > 1:
+        notes.append(
+            f"√{records} of the noise's order is for users' mean losses that lie close together; the "
+            "choice above does not use that."
+        )
+    if delta > 0:
+        notes.append("the order is for δ = 0.")
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+
+
+def _ties(hypotheses: int) -> tuple[float, float]:
+    """The worst expected excess where all but the best one tie, in scales: both mechanisms."""
+    gaps = np.linspace(0, math.log(hypotheses) + 8, 2001)[1:]
+    others = (hypotheses - 1) * np.exp(-gaps)
+    tied = gaps * others / (1 + others)
+    # The best one wins if no other that comes before it, in a random order, is taken.
+    taken = np.exp(-gaps)
+    flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-taken)) / (hypotheses * taken))
+    return float(tied.max()), float(flipped.max())
 
 
 _DESCENT = "user-level SCO paper, Prop. 4.10, without its factor 2"
