@@ -189,7 +189,7 @@ def select(
     return Choice(chosen.index, candidates[chosen.index], promise, mean_loss, error)
 
 
-def _range(lower: float, bound: float) -> tuple[float, float]:
+def _range(lower: Any, bound: float) -> tuple[float, float]:
     """The range of a loss, checked."""
     if isinstance(lower, bool) or not isinstance(lower, Real) or not -1e100 <= lower <= 1e100:
         raise ParameterError(f"lower must be a number between -1e100 and 1e100, not {lower!r}.")

@@ -1,0 +1,335 @@
+"""Hyper-parameters chosen inside a model's own promise: the best of a random number of private fits."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import validate_data
+
+from dpgrain import _validate
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    Gaussian,
+    Parallel,
+    SelectBest,
+    calibrate,
+    gaussian_mu,
+)
+from dpgrain.budgets import charge
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import warn_of_delta
+from dpgrain.learn.promise import promised, public_facts
+from dpgrain.learn.rows import Rows, arrange, roster
+from dpgrain.learn.scores import STEPS, BlockLosses, total
+from dpgrain.noise import Source, raised, rounded_gaussian, source_of
+from dpgrain.noise.exponential import below
+from dpgrain.repeated import best_of
+from dpgrain.units import Level, User
+
+if TYPE_CHECKING:
+    from dpgrain.learn.base import LinearModel, Plan
+    from dpgrain.optimize import MarginLoss
+
+Setting: TypeAlias = dict[str, Any]
+Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+Fitted = TypeVar("Fitted", bound="LinearModel")
+
+# The mean number of runs to a setting, and the share of a run's μ² that scores it.
+_RUNS, _SCORE = 3.0, 0.1
+# What says what is promised, or what is estimated, is not tuned.
+_FIXED = frozenset(
+    (
+        *("unit", "relation", "epsilon", "delta", "n_users", "random_state", "verbose", "tune"),
+        *("classes", "quantile", "intervals"),
+    )
+)
+
+
+def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
+    """The settings of a grid, in a public order.
+
+    Args:
+        grid: parameter → values, of which all combinations are settings; or a list of settings.
+        known: the parameters that there are.
+
+    Raises:
+        ParameterError: if there is no setting, or one names a parameter that is not tuned.
+
+    >>> settings_of({"clip": [0.1, 1.0], "l2": [0.0]}, ["clip", "l2"])
+    [{'clip': 0.1, 'l2': 0.0}, {'clip': 1.0, 'l2': 0.0}]
+    """
+    if isinstance(grid, Mapping):
+        for name, values in grid.items():
+            if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+                raise ParameterError(f"tune must give a list of values for {name}, not {values!r}.")
+        found = [
+            dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
+        ]
+    elif isinstance(grid, Sequence) and all(isinstance(each, Mapping) for each in grid):
+        found = [dict(each) for each in grid]
+    else:
+        raise ParameterError(
+            f"tune must map parameters to lists of values, or be a list of settings, not {grid!r}."
+        )
+    if not found or not any(found):
+        raise ParameterError("tune must hold at least one setting, not none.")
+    for name in dict.fromkeys(itertools.chain(*found)):
+        if name in _FIXED:
+            raise ParameterError(f"tune must leave out {name}: it says what is promised or sought.")
+        if name not in known:
+            raise ParameterError(
+                f"tune must name parameters of the model, not {name!r}: {', '.join(known)}."
+            )
+    return found
+
+
+def fit_tuned(
+    model: Fitted,
+    X: Any,  # noqa: N803
+    y: Any,
+    *,
+    users: Any = None,
+    elements: Any = None,
+    grid: Grid | None = None,
+    runs: float | None = None,
+    bound: float = 4.0,
+) -> Fitted:
+    """Fit a model with the best of several settings, all within its own (ε, δ).
+
+    A run draws a setting at random, fits a copy of the model with it, and scores the fit by its loss on
+    the same data with noise; the fit with the best score is kept. How many runs there are is drawn at
+    random, too.
+
+    Args:
+        model: the model; its ``epsilon`` and ``delta`` are those of everything together.
+        X: (m, d) features, as for :meth:`LinearModel.fit`, and so the next ones.
+        y: (m,) targets.
+        users: (m,) whose each row is.
+        elements: (m,) the cell of each row.
+        grid: parameter → values, or a list of settings; by default the model's ``tune``.
+        runs: the mean number of runs, above 1; by default 3 for each setting.
+        bound: the loss of a record, by the model's own loss, counts so much at most in the score. A
+            bound near typical losses prefers fits that are too sure of themselves.
+
+    Returns:
+        the model, fitted: the winner's attributes, ``tuned_`` with its setting, and ``guarantee_`` of
+        the whole. Its parameters become the winner's setting, so that what is predicted, saved and
+        reported is that of the winner.
+
+    Raises:
+        ParameterError: if a parameter, or one of a setting, is out of range, before anything is
+            published.
+
+    How many runs there were, and how long they took, may not be published.
+
+    Formal guarantee: (ε, δ)-DP for the unit and relation: the event is
+    :class:`dpgrain.accounting.SelectBest` of one run, its fit and its score. Source: Papernot & Steinke
+    2022, Theorem 2, with the curve of docs/theory.md, "Repeating and keeping the best"; "Tuning".
+
+    >>> from dpgrain.learn import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2000, 2)); y = X[:, 0] > 0
+    >>> model = LogisticRegression(epsilon=2.0, rounds=20, random_state=1)
+    >>> model = fit_tuned(model, X, y, grid={"clip": [0.1, 1.0, 1000.0]})
+    >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
+    ({'clip': 1.0}, True)
+    """
+    for earlier in ("classes_", "guarantee_", "tuned_"):
+        # What an earlier fit has left must not speak for this one.
+        model.__dict__.pop(earlier, None)
+    model._check()
+    given = getattr(model, "tune", None) if grid is None else grid
+    settings = settings_of(given, list(model.get_params(deep=False)))
+    mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
+    bound = _validate.positive(bound=bound)
+    X = validate_data(  # noqa: N806
+        model, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False
+    )
+    targets, public = model._targets(_vector(y, X.shape[0]))
+    rows = arrange(X.shape[0], users, elements, model._unit)
+    n, enrolled = roster(model.n_users, rows.users)
+    candidates = [_candidate(model, setting) for setting in settings]
+    noise = _calibrated(model, candidates, n, mean)
+    promise = promised(
+        model._unit,
+        model.relation,
+        model.delta,
+        noise.event,
+        (
+            enrolled,
+            *public,
+            *public_facts(candidates[0]._plan(n).mean, None),
+            *_facts(settings, noise.event, bound),
+        ),
+        private=source_of(model.random_state).private,
+        users=users,
+        elements=elements,
+    )
+    warn_of_delta(model.delta, model._unit.level, n, 1)
+    charge(promise)
+    data = _Data(X, targets, rows, model._loss(), BlockLosses(rows, 0.0, bound), n)
+    winner, setting = _best(model, settings, noise, data)
+    fitted = {name: value for name, value in vars(winner).items() if name not in model.get_params()}
+    model.set_params(**setting)
+    for name, value in {**fitted, "tuned_": setting, "guarantee_": promise}.items():
+        setattr(model, name, value)
+    return model
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """What every run costs; public numbers only.
+
+    Args:
+        epsilon: of one fit, at the model's δ.
+        score: the noisy total of losses.
+        event: all runs, and the choice between them.
+    """
+
+    epsilon: float
+    score: Gaussian
+    event: SelectBest
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The rows of all runs."""
+
+    X: Any
+    targets: Any
+    rows: Rows
+    loss: MarginLoss
+    blocks: BlockLosses
+    n: int
+
+
+def _candidate(model: Fitted, setting: Setting) -> Fitted:
+    """A copy of the model with a setting, checked."""
+    copy = clone(model).set_params(**setting)
+    if hasattr(copy, "tune"):
+        copy.tune = None
+    for name in ("classes_", "n_features_in_", "feature_names_in_"):
+        if hasattr(model, name):
+            setattr(copy, name, getattr(model, name))
+    copy._check()
+    found: Fitted = copy
+    return found
+
+
+def _calibrated(
+    model: LinearModel, candidates: Sequence[LinearModel], n: int, mean: float
+) -> _Noise:
+    """The largest ε of a fit with which all runs keep the model's promise."""
+
+    def among(some: Sequence[LinearModel]) -> _Noise:
+        found = calibrate(
+            lambda epsilon: _event(model, some, epsilon, n, mean),
+            model.epsilon,
+            model.delta,
+            search="largest",
+            unit=model._unit,
+            relation=model.relation,
+            low=1e-3 * model.epsilon,
+            high=model.epsilon,
+        )
+        return _Noise(found.parameter, _score(model, found.parameter), found.event)
+
+    # Most settings do not enter the noise: then one of them speaks for all.
+    noise = among(candidates[:1])
+    if noise.event == _event(model, candidates, noise.epsilon, n, mean):
+        return noise
+    return among(candidates)
+
+
+def _event(
+    model: LinearModel, candidates: Sequence[LinearModel], epsilon: float, n: int, mean: float
+) -> SelectBest:
+    """All runs, if fits have this ε: a run draws its setting without the data, and costs the worst."""
+    plans = (_planned(candidate, epsilon, n) for candidate in candidates)
+    events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
+    fit = events[0] if len(events) == 1 else Parallel(events)
+    return SelectBest((fit, _score(model, epsilon)), mean)
+
+
+def _score(model: LinearModel, epsilon: float) -> Gaussian:
+    """The noisy total of losses, beside a fit with this ε."""
+    contribution = _contribution(model)
+    whole = contribution.sensitivity(1, model.relation, model._unit)
+    return Gaussian(whole / (gaussian_mu(epsilon, model.delta) * math.sqrt(_SCORE)), contribution)
+
+
+def _planned(candidate: LinearModel, epsilon: float, n: int) -> Plan:
+    """What a fit with this ε will publish."""
+    candidate.epsilon = epsilon
+    return candidate._plan(n)
+
+
+def _contribution(model: LinearModel) -> Contribution:
+    """How blocks enter a total of losses: each adds one number between 0 and 1."""
+    unit = model._unit
+    kept = unit.max_elements if isinstance(unit, User) else None
+    level: Level = "element" if kept is not None else unit.level
+    return Contribution(level, "shared", "one", max_elements=kept)
+
+
+def _best(
+    model: Fitted, settings: Sequence[Setting], noise: _Noise, data: _Data
+) -> tuple[Fitted, Setting]:
+    """The winner of all runs, and its setting."""
+    state = model.random_state
+    if state is not None:
+        # Runs must differ in their noise.
+        state = np.random.default_rng(state)
+
+    def run(source: Source) -> tuple[float, tuple[Fitted, Setting]]:
+        setting = settings[below(len(settings), source)]
+        candidate = _candidate(model, setting)
+        candidate.random_state = state
+        _fit(candidate, _planned(candidate, noise.epsilon, data.n), data)
+        return -_scored(candidate, noise.score, data, source), (candidate, setting)
+
+    about = noise.event
+    best = best_of(run, event=about.events, mean=about.mean, eta=about.eta, source=source_of(state))
+    return best.result
+
+
+def _fit(candidate: LinearModel, plan: Plan, data: _Data) -> None:
+    """The steps of one fit, which was charged with all others."""
+    loss, kept = candidate._loss(), data.rows.kept
+    theta = candidate._train(data.X[kept], data.targets[kept], loss, plan, data.rows)
+    candidate._keep(theta.reshape(loss.outputs, -1), loss)
+
+
+def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
+    """The noisy total of blocks' losses, in bounds."""
+    margins = candidate._margins(data.X)
+    with np.errstate(all="ignore"):
+        # A warning would tell of somebody's row.
+        z = margins.reshape(len(margins), -1)
+        losses = data.loss.at(z[:, 0] if data.loss.outputs == 1 else z, data.targets)
+    scale = raised(raised(event.noise_multiplier * STEPS))
+    noise = int(rounded_gaussian(scale, 1, source=source)[0])
+    return (total(data.blocks.of(losses)) + noise) / STEPS
+
+
+def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:
+    """What tuning takes as public, in words."""
+    names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
+    return (
+        f"{len(settings)} settings of {names}, and {event.mean:g} runs on average, whose number and "
+        "time are not published",
+        f"losses of records clipped to [0, {bound:g}] in the scores",
+    )
+
+
+def _vector(y: Any, rows: int) -> Any:
+    from dpgrain.learn.base import _vector as vector
+
+    return vector(y, rows)
