@@ -24,9 +24,11 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 import dpgrain as dg
+from dpgrain import learn
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
+from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds
 from dpgrain.data.groups import Groups
-from dpgrain.report import _estimates, _Odds, write_report
+from dpgrain.report import _estimates, _Odds, write_fit_report, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
 from dpgrain.report.words import label, printed, shorten
 from dpgrain.units import Level
@@ -729,6 +731,55 @@ class TestPlots:
         ax = _histogram(["a"]).plot()
         assert len(plt.get_fignums()) == len(before) + 1
         plt.close(ax.get_figure(root=True))
+
+
+LIMITED: dict[str, dict[str, object]] = {
+    "whole users": {},
+    "drawn": {"sampling_rate": 0.3},
+    "a stated roster": {"n_users": 40, "elements_per_user": 0.8},
+    "with intervals": {"intervals": 0.2, "elements_per_user": "auto"},
+}
+
+
+class TestLimitsOfAFit:
+    @staticmethod
+    def fitted(**options: object) -> learn.LinearRegression:
+        rows = np.random.default_rng(7).normal(size=(120, 3))
+        users = np.repeat(np.arange(40), 3)
+        asked: dict[str, Any] = {"rounds": 4, "epsilon": 0.2, "relation": "replace", **options}
+        return learn.LinearRegression(**asked).fit(rows, rows[:, 0], users=users)
+
+    @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
+    def test_the_page_tells_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
+        model = self.fitted(**options)
+        page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+        part = page[page.index("<h2>Limits</h2>") : page.index("<h2>What was public</h2>")]
+        assert "for 40 users" in part
+        cells = [re.findall(r'<td class="number">([^<]*)', row) for row in part.split("<tr>")[2:]]
+        assert [row[0] for row in cells] == ["1", "10", "100", "any number"]
+        epsilon, history = model.guarantee_.epsilon(), model.history_
+        # Four coordinates, with the intercept, and four rounds.
+        noise = history.noise_sd * 2 / history.clip / 2
+        for records, row in zip((1, 10, 100), cells, strict=False):
+            floor = least_error_of_records(
+                epsilon, 1e-6, 40, records=records, dimension=4, relation="replace"
+            )
+            assert float(row[2]) == pytest.approx(floor, rel=1e-3)
+            assert float(row[3]) == pytest.approx(noise / floor, rel=1e-2)
+            order = 2 / (40 * epsilon * math.sqrt(records))
+            assert float(row[1].removeprefix("order of ")) == pytest.approx(order, rel=0.34)
+        always = 2 * math.sqrt(least_error_of_worlds(epsilon, 1e-6, 40, relation="replace"))
+        assert float(cells[3][2]) == pytest.approx(always, rel=1e-3)
+        assert cells[3][1] == "–"
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"unit": dg.Record()}, {"elements_per_user": "auto"}],
+        ids=["records", "no roster kept"],
+    )
+    def test_other_fits_have_none(self, options: dict[str, object], tmp_path: Path) -> None:
+        page = write_fit_report(self.fitted(**options), tmp_path / "fit.html")
+        assert "<h2>Limits</h2>" not in page.read_text(encoding="utf-8")
 
 
 CHROMIUM = (

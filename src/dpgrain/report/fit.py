@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds, mean_order
+from dpgrain.accounting.plan import Row
 from dpgrain.learn import LinearModel
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.learn.training import History
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PLOTTED, _LISTED = 30, 200
+# Records that a user may have, for what the limits would be.
+_RECORDS = (1, 10, 100)
 _TITLES = {
     "LogisticRegression": "logistic regression",
     "LinearRegression": "least squares",
@@ -114,6 +120,7 @@ def fit_page(model: LinearModel) -> str:
         training_plots=_plots("training", partial(plot_training, history), 320),
         rounds=model.n_iter_,
         last=_ratio(history),
+        limits=_limits(model),
         events=[_text(event, 2000) for event in _parts(guarantee)],
         public=[_text(fact) for fact in guarantee.public],
         guarantee_json=json.dumps(guarantee.to_dict(), ensure_ascii=False, indent=1),
@@ -121,6 +128,69 @@ def fit_page(model: LinearModel) -> str:
         date=f"{today:%Y-%m-%d}",
         year=f"{today:%Y}",
     )
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How far the noise of a fit is from the least there can be, in clipping bounds.
+
+    Args:
+        users: the public number of users.
+        noise: the rms noise of the mean of all rounds' gradients.
+        rows: a user's records; the papers' lower bound as an order, the floor, the noise in floors.
+    """
+
+    users: str
+    noise: str
+    rows: list[tuple[str, str, str, str]]
+
+
+def _limits(model: LinearModel) -> _Limits | None:
+    """The limits where whole users were clipped; all from public numbers."""
+    guarantee, history = model.guarantee_, model.history_
+    run = next((part for part in _parts(guarantee) if isinstance(part, SampledGaussian)), None)
+    n = None if run is None or run.level != "user" else _users(model, run)
+    if n is None:
+        return None
+    dimension = history.gradients.shape[1]
+    noise = history.noise_norm / (history.clip * math.sqrt(model.n_iter_))
+    epsilon, delta, relation = guarantee.epsilon(), guarantee.delta, guarantee.relation
+
+    def row(records: str, floor: float, order: float | None) -> tuple[str, str, str, str]:
+        return (
+            records,
+            "" if order is None else Row("", order, kind="order").text,
+            Row("", floor, kind="floor").text,
+            f"{noise / floor:,.3g}" if floor > 0 else "",
+        )
+
+    rows = [
+        row(
+            f"{records:,}",
+            least_error_of_records(
+                epsilon, delta, n, records=records, dimension=dimension, relation=relation
+            ),
+            mean_order(epsilon, n, dimension=dimension, records=records),
+        )
+        for records in _RECORDS
+    ]
+    always = 2 * math.sqrt(least_error_of_worlds(epsilon, delta, n, relation=relation))
+    rows.append(row("any number", always, None))
+    return _Limits(f"{n:,}", Row("", noise).text, rows)
+
+
+def _users(model: LinearModel, run: SampledGaussian) -> int | None:
+    """The public size of the roster; None where it was not kept."""
+    if model.n_users is not None:
+        return model.n_users
+    if model.evidence_ is not None:
+        return model.evidence_.n_users
+    if model.elements_per_user == "auto":
+        return None
+    # What sums were divided by follows from the noise of a mean.
+    history = model.history_
+    divisor = run.noise_multiplier * history.clip / history.noise_sd
+    return max(round(divisor / (run.sampling_rate * model.elements_per_user)), 1)
 
 
 def plot_training(history: History, ax: Axes) -> Axes:
