@@ -17,7 +17,7 @@ from dpgrain.aggregators.neighbours import IntArray, close, on_grid
 from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian
-from dpgrain.units import Level, Relation
+from dpgrain.units import Level, Relation, User
 
 # The radius has so many steps of the grid, as a power of two; so users are close within 2^17 steps.
 _BITS = 16
@@ -144,7 +144,7 @@ class SoftCore:
         rounds = _validate.integer(minimum=1, rounds=rounds)
         search = _Search(delta, n_users, rounds, relation, _validate.fraction(failure=failure))
         made: list[SoftCore] = []
-        for share in (1.0,) if beside is None else (0.9, 0.7, 0.5, 0.3, 0.15):
+        for share in (1.0,) if beside is None else (0.85, 0.6, 0.4, 0.2):
             test = search.best(share * epsilon)
             if test is None:
                 continue
@@ -154,7 +154,9 @@ class SoftCore:
                 return own if beside is None else own + beside
 
             try:
-                found = calibrate(event, epsilon, delta, relation=relation, low=1 / _LARGEST)
+                found = calibrate(
+                    event, epsilon, delta, unit=User(), relation=relation, low=1 / _LARGEST
+                )
             except ParameterError:
                 # Without anything beside, the search has found noise that suffices.
                 if beside is None:
@@ -219,7 +221,7 @@ class SoftCoreRounds(CountedRounds):
     def __init__(self, mean: SoftCore, source: Source) -> None:
         super().__init__(mean.rounds)
         self.mean, self.source = mean, source
-        self._ended = ""
+        self._event, self._ended = mean.event, ""
         # Once for all rounds: drawn anew, it would let each of them tell something.
         self._lowered = self._test_noise(mean.threshold_scale)
 
@@ -245,11 +247,9 @@ class SoftCoreRounds(CountedRounds):
         vectors, step = contributions.vectors(), mean.radius / 2**_BITS
         (counts,) = close(vectors, step, [_CLOSE])
         agreeing = in_agreement(counts)
-        passes = (
-            agreeing + self._test_noise(mean.query_scale) >= mean.event.threshold - self._lowered
-        )
+        noise = self._test_noise(mean.query_scale) + self._lowered
         weights = whole_weights(counts, mean.n_users, mean.core)
-        if not passes or not weights.any():
+        if agreeing + noise < self._event.threshold or not weights.any():
             self._ended = (
                 f"The run ended in round {self._done}: too few users lie within 2·radius of most "
                 "others. Take a larger radius, or more users."
@@ -269,8 +269,8 @@ class SoftCoreRounds(CountedRounds):
         divisor = 2 * int(weights.sum())
         nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
         # Rounding moves each coordinate by half a step, in both of two neighbours.
-        ratio = mean.noise_multiplier / mean.event.sensitivity
-        scale = ratio * (mean.event.sensitivity * 2.0 ** (_BITS + shift) + math.sqrt(d))
+        moved = self._event.sensitivity
+        scale = mean.noise_multiplier * (2.0 ** (_BITS + shift) + math.sqrt(d) / moved)
         noise = rounded_gaussian(raised(raised(scale)), d, source=self.source)
         noisy = [part + int(drawn) for part, drawn in zip(nearest, noise, strict=True)]
         return np.array(noisy, dtype=object).astype(np.float64) * (
