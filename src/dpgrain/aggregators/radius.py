@@ -21,6 +21,8 @@ from dpgrain.units import Level, Relation
 _BITS = 10
 # Radii are 2^{k/2} times the smallest one, so that squared distances are whole; up to 2^51 of them.
 _MOST = 51 - 2 * (_BITS + 1)
+# So much more noise than formulas say, for their rounding.
+_ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Radius:
         failure = _validate.fraction(failure=failure)
         turns = 1 if relation == "zero_out" else 2
         # The wider of the two laws makes the tail of their sum, so that both are as wide.
-        scale = (1 + turns) * (2 * top - 2) / epsilon
+        scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _ROUNDING)
         tried = len(_radii(smallest, largest))
         below, above = (least_gap(chance, scale, scale) for chance in (failure, failure / tried))
         if top**2 - below - above < 0.75 * top**2:

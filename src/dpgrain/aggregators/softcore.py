@@ -401,10 +401,14 @@ def least_gap(chance: float, one: float, two: float) -> int:
     def reached(gap: int) -> float:
         return accounting.SoftCore(1.0, 9, 9, gap, one, two).leak
 
-    high = 1
+    # From the tail of the wider law on its own, which is less, in steps that grow.
+    wide = max(one, two)
+    low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
+    while low > 0 and reached(low) <= chance:
+        low = max(0, low - step)
+    high = low + step
     while reached(high) > chance:
-        high *= 2
-    low = high // 2
+        low, high = high, high + step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if reached(middle) > chance else (low, middle)
