@@ -137,7 +137,7 @@ def fit_tuned(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 2)); y = X[:, 0] > 0
     >>> model = LogisticRegression(epsilon=2.0, rounds=20, random_state=1)
-    >>> model = fit_tuned(model, X, y, grid={"clip": [0.1, 1.0, 1000.0]})
+    >>> model = fit_tuned(model, X, y, grid={"clip": [1.0, 1000.0]})
     >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
     ({'clip': 1.0}, True)
     """
