@@ -202,6 +202,13 @@ def test_no_mechanism_is_below_what_fingerprints_tell(
     assert 0 < _traced_loss(*promise, n, 1, 1) <= absolute
 
 
+def test_a_user_who_is_left_out_costs_the_root_of_their_promise() -> None:
+    # The error without a user is e^(ε/2) times the error at most.
+    kept, left = (_traced_mean(1.0, 1e-15, 10**6, 1, 10**4, r) for r in RELATIONS[::-1])
+    assert kept / left == pytest.approx(math.exp(0.5), rel=0.02)
+    assert kept == pytest.approx(100 / (3 * 10**6 * math.sinh(1)), rel=0.02)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_identity_of_fingerprints_of_several_records(seed: int) -> None:
     # E[φ/(1 − p²)·M·Σ(x − p)] = E[2·p·g], φ = a² − p², for any answers M: two users of two records.
