@@ -1,0 +1,240 @@
+"""Settings tuned inside a model's own promise: what is promised, charged, chosen and refused."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dpgrain.learn.tuning as tuning
+from dpgrain.accounting import Compose, Gaussian, Parallel
+from dpgrain.accounting.select import SelectBest
+from dpgrain.budgets import budget
+from dpgrain.errors import ParameterError
+from dpgrain.learn import HuberRegressor, LinearRegression, LogisticRegression
+from dpgrain.learn.rows import arrange
+from dpgrain.learn.scores import BlockLosses
+from dpgrain.learn.tuning import fit_tuned, settings_of
+from dpgrain.noise import SeededSource
+from dpgrain.units import Element, Record, Relation, Unit, User
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(0)
+# Rows that are some 60 long, for which clip = 1 is far too short.
+SCALE, USERS = 30.0, np.repeat(np.arange(1500), 4)
+X = RNG.normal(size=(6000, 4)) * SCALE
+TRUTH = np.array([2.0, -2.0, 1.0, 0.0]) / SCALE
+Y = RNG.random(6000) < 1 / (1 + np.exp(-(X @ TRUTH)))
+GRID = {"clip": [0.1, 1.0, 30.0]}
+TEST = np.random.default_rng(1).normal(size=(20_000, 4)) * SCALE
+
+
+def excess(model: Any) -> float:
+    """The expected log-loss above that of the truth."""
+    true = 1 / (1 + np.exp(-(TEST @ TRUTH)))
+    found = np.clip(model.predict_proba(TEST)[:, 1], 1e-12, 1 - 1e-12)
+    return float(
+        np.mean(true * np.log(true / found) + (1 - true) * np.log((1 - true) / (1 - found)))
+    )
+
+
+@pytest.fixture(scope="module")
+def tuned() -> list[LogisticRegression]:
+    return [
+        fit_tuned(LogisticRegression(random_state=seed), X, Y, users=USERS, grid=GRID)
+        for seed in range(8)
+    ]
+
+
+def test_tuning_the_clipping_bound_helps(tuned: list[LogisticRegression]) -> None:
+    plain = [LogisticRegression(random_state=s).fit(X, Y, users=USERS) for s in range(8)]
+    assert np.median([excess(m) for m in tuned]) < 0.3 * np.median([excess(m) for m in plain])
+    chosen = Counter(model.tuned_["clip"] for model in tuned)
+    assert chosen[30.0] >= 4
+
+
+def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
+    for model in tuned[:2]:
+        promise = model.guarantee_
+        assert 0.999 < promise.epsilon() <= 1.0
+        assert promise.delta == 1e-6
+        assert isinstance(promise.event, SelectBest)
+        assert promise.event.mean == 9.0
+        # A run is the fit, which is what the winner has done, and its score.
+        fit, score = promise.event.candidate.parts
+        own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6))
+        assert own._plan(1500).event.epsilon(1e-6) == pytest.approx(fit.epsilon(1e-6), rel=1e-3)
+        assert isinstance(score, Gaussian)
+        assert "3 settings of clip, and 9 runs on average" in str(promise)
+        assert not promise.private
+
+
+def test_a_run_that_is_not_counted_would_be_seen(tuned: list[LogisticRegression]) -> None:
+    event = tuned[0].guarantee_.event
+    assert isinstance(event, SelectBest)
+    fit, score = event.candidate.parts
+    # Less than the whole: without the number of runs, without the score, of the fit alone.
+    assert event.epsilon(1e-6) > 1.3 * event.candidate.epsilon(1e-6)
+    assert event.candidate.epsilon(1e-6) > 1.02 * fit.epsilon(1e-6)
+    assert SelectBest(fit, event.mean).epsilon(1e-6) < 0.99
+    assert score.epsilon(1e-6) > 0.1 * fit.epsilon(1e-6)
+
+
+def test_the_winner_is_the_model(tuned: list[LogisticRegression]) -> None:
+    model = tuned[0]
+    assert model.clip == model.tuned_["clip"]
+    assert model.epsilon == 1.0
+    assert model.random_state == 0
+    assert model.coef_.shape == (1, 4)
+    assert model.n_iter_ == len(model.history_.gradients) == 100
+    assert model.classes_.tolist() == [False, True]
+    assert set(model.predict(X)) <= {False, True}
+
+
+def test_fits_are_not_charged_one_by_one() -> None:
+    with budget(1.0, 1e-6) as b:
+        model = LogisticRegression(epsilon=0.8, delta=5e-7, rounds=5, random_state=0)
+        fit_tuned(model, X, Y, users=USERS, grid=GRID)
+        assert b.guarantee is not None
+        assert b.guarantee.event == model.guarantee_.event
+        with pytest.raises(ParameterError, match="does not hold"):
+            fit_tuned(model, X, Y, users=USERS, grid=GRID)
+        assert not hasattr(model, "guarantee_")
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize(
+    ("unit", "elements"),
+    [
+        (Record(), None),
+        (Element(), np.tile([0, 0, 1, 1], 1500)),
+        (User(max_elements=1), np.tile([0, 0, 1, 1], 1500)),
+    ],
+    ids=["record", "element", "kept"],
+)
+def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) -> None:
+    model = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5, random_state=0)
+    users = None if isinstance(unit, Record) else USERS
+    fit_tuned(model, X, X @ TRUTH, users=users, elements=elements, grid=GRID)
+    assert 1.99 < model.guarantee_.epsilon() <= 2.0
+    assert model.guarantee_.relation == relation
+    assert model.guarantee_.level == unit.level
+    score = model.guarantee_.event.candidate.parts[-1]  # type: ignore[attr-defined]
+    # A tenth of what a run costs the unit, counted in μ².
+    mu = score.loss(1, relation, unit).mu
+    assert 0 < mu < 2.0
+
+
+def test_the_worst_of_different_fits_is_charged() -> None:
+    model = HuberRegressor(epsilon=1.0, random_state=0)
+    grid: dict[str, list[Any]] = {"rounds": [3, 30], "clip": [1.0, "auto"]}
+    fit_tuned(model, X, X @ TRUTH, users=USERS, grid=grid)
+    assert 0.999 < model.guarantee_.epsilon() <= 1.0
+    event = model.guarantee_.event
+    assert isinstance(event, SelectBest)
+    assert isinstance(event.candidate, Compose)
+    both = event.candidate.parts[0]
+    assert isinstance(both, Parallel)
+    assert len(both.events) == 4
+    for one in both.events:
+        assert SelectBest((one, event.candidate.parts[1]), event.mean).epsilon(1e-6) <= 1.0
+
+
+def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
+    model = LogisticRegression(rounds=3, random_state=0).fit(X, Y, users=USERS)
+    rows = arrange(6000, USERS, None, User())
+    blocks = BlockLosses(rows, 0.0, 4.0)
+    data = tuning._Data(X, Y.astype(float), rows, model._loss(), blocks, 1500)
+    event = tuning._score(model, 0.5)
+    noisy = [tuning._scored(model, event, data, SeededSource(seed)) for seed in range(300)]
+    margins = X @ model.coef_[0] + model.intercept_[0]
+    exact = np.minimum(np.logaddexp(0, margins) - Y * margins, 4.0).reshape(1500, 4).mean(axis=1)
+    spread = event.noise_multiplier
+    assert abs(np.mean(noisy) - exact.sum() / 4) < 5.5 * spread / math.sqrt(300)
+    assert np.std(noisy) == pytest.approx(spread, rel=0.25)
+    # One user moves a total by one bound at most, whatever the records are.
+    far = X.copy()
+    far[:4] = 1e200
+    far[4, 0] = np.nan
+    moved = tuning._Data(far, data.targets, rows, data.loss, blocks, 1500)
+    one, two = (tuning._scored(model, event, d, SeededSource(0)) for d in (data, moved))
+    assert abs(one - two) <= 2.0
+
+
+def test_best_by_score_and_no_other() -> None:
+    # With hardly any noise the best of all runs wins; half the settings are useless.
+    grid = [{"clip": 30.0}, {"clip": 30.0, "l2": 1e6}]
+    for seed in range(4):
+        model = LogisticRegression(epsilon=50.0, rounds=20, random_state=seed)
+        fit_tuned(model, X, Y, users=USERS, grid=grid, runs=20.0)
+        assert model.tuned_ == {"clip": 30.0}
+
+
+def test_runs_differ_in_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    fit = tuning._fit
+
+    def kept(candidate: Any, plan: Any, data: Any) -> None:
+        fit(candidate, plan, data)
+        seen.append(float(candidate.coef_[0]))
+
+    monkeypatch.setattr(tuning, "_fit", kept)
+    model = LinearRegression(rounds=2, random_state=5)
+    fit_tuned(model, X, X @ TRUTH, users=USERS, grid={"clip": [1.0]}, runs=30.0)
+    assert len(seen) > 3
+    assert len(set(seen)) == len(seen)
+    again = LinearRegression(rounds=2, random_state=5)
+    fit_tuned(again, X, X @ TRUTH, users=USERS, grid={"clip": [1.0]}, runs=30.0)
+    assert (again.coef_ == model.coef_).all()
+
+
+def test_a_secret_source_is_private() -> None:
+    model = fit_tuned(LinearRegression(rounds=2), X, X @ TRUTH, users=USERS, grid=GRID)
+    assert model.guarantee_.private
+
+
+def test_grids_are_products_and_lists() -> None:
+    known = ["clip", "l2"]
+    assert settings_of({"clip": [1, 2], "l2": [3]}, known) == [
+        {"clip": 1, "l2": 3},
+        {"clip": 2, "l2": 3},
+    ]
+    assert settings_of([{"clip": 1}, {"l2": 2}], known) == [{"clip": 1}, {"l2": 2}]
+
+
+@pytest.mark.parametrize(
+    ("grid", "sentence"),
+    [
+        ({}, "at least one setting"),
+        ({"clip": []}, "at least one setting"),
+        ([], "at least one setting"),
+        (None, "must map parameters"),
+        ("clip", "must map parameters"),
+        ({"clip": 1.0}, "list of values for clip"),
+        ({"algorithm": "auto"}, "list of values for algorithm"),
+        ({"epsilon": [1.0]}, "leave out epsilon"),
+        ({"unit": [User()]}, "leave out unit"),
+        ({"random_state": [1]}, "leave out random_state"),
+        ({"colour": [1]}, "not 'colour'"),
+        ({"clip": [1.0, -1.0]}, "clip must be finite and above 0"),
+    ],
+    ids=str,
+)
+def test_wrong_grids_are_refused_before_anything_is_published(grid: Any, sentence: str) -> None:
+    with budget(1.0, 1e-6) as b, pytest.raises(ParameterError, match=sentence):
+        fit_tuned(LogisticRegression(), X, Y, users=USERS, grid=grid)
+    assert b.guarantee is None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [({"runs": 1.0}, "mean must be above 1"), ({"bound": 0.0}, "bound must be finite")],
+    ids=str,
+)
+def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ParameterError, match=sentence):
+        fit_tuned(LogisticRegression(), X, Y, users=USERS, grid=GRID, **change)
