@@ -30,9 +30,11 @@ class AggregatorContract:
 
     #: The mean of small blocks is estimated without bias.
     unbiased = True
+    #: How many users share the blocks.
+    users = USERS
 
     def make(self, rounds: int = 3, **_: Any) -> Aggregator:
-        """A mean for USERS users with two blocks each."""
+        """A mean for the users who share the blocks: USERS with two each, by default."""
         raise NotImplementedError
 
     def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
@@ -112,7 +114,7 @@ class AggregatorContract:
         mean, times = self.make(rounds=1), 3000
         vectors = np.random.default_rng(0).normal(size=(BLOCKS, DIMENSION)) * 0.1
         found = np.array([self.estimate(mean, vectors, seed) for seed in range(times)])
-        expected = vectors.sum(axis=0) / USERS
+        expected = vectors.sum(axis=0) / self.users
         errors = (found.mean(axis=0) - expected) / (found.std(axis=0) / math.sqrt(times))
         assert np.abs(errors).max() < SURE
 

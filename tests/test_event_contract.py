@@ -29,7 +29,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.accounting.binomial import Binomial, Poisson
 from dpgrain.accounting.select import SelectBest
-from dpgrain.accounting.threshold import AboveThreshold, SoftCore
+from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record, Relation, Unit, User
 
@@ -60,6 +60,8 @@ EVENTS: dict[str, Event] = {
     "participation": Participation(6.0, 3),
     "participation-disjoint": Participation(6.0, 3, "disjoint"),
     "threshold": AboveThreshold(20.0, 40.0),
+    "choice": ExponentialMechanism(40.0),
+    "one-way choice": ExponentialMechanism(20.0, one_way=True, count=3),
     "soft-core": SoftCore(0.02, 4000, 3000, 1400.0, 20.0, 40.0, 5),
     "binomial": Binomial(1_000_000, 0.5, 100, 1, 1e-12, 2),
     "poisson": Poisson(250_000.0, 100, 1, 1e-12, 2),

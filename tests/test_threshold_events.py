@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from dpgrain.accounting import Event, gaussian_delta
-from dpgrain.accounting.threshold import AboveThreshold, SoftCore
+from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record, Relation, User
 
@@ -400,3 +401,46 @@ def test_events_are_written_and_read() -> None:
 def test_wrong_parameters_are_named(make: Callable[[], Event], named: str) -> None:
     with pytest.raises(ParameterError, match=named):
         make()
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_choices_are_bounded_by_their_worst_neighbours(one_way: bool, relation: Relation) -> None:
+    # All pairs of scores of three candidates that a user's removal, or exchange, may lead to.
+    event = ExponentialMechanism(2.0, one_way=one_way)
+    removed = [-1, 0] if one_way else [-1, 0, 1]
+    moves = removed if relation == "zero_out" else sorted({a - b for a in removed for b in removed})
+    largest = widest = 0.0
+    for start in itertools.product(range(3), repeat=3):
+        for move in itertools.product(moves, repeat=3):
+            before, after = np.array(start) / 2.0, (np.array(start) + np.array(move)) / 2.0
+            ratios = before - logsumexp(before) - (after - logsumexp(after))
+            largest = max(largest, float(np.abs(ratios).max()))
+            widest = max(widest, float(np.ptp(ratios)))
+    claimed = event.epsilon(relation=relation)
+    assert 0.5 * claimed < largest <= claimed + 1e-12
+    # The range is what its zCDP is made of.
+    assert widest == pytest.approx(claimed)
+
+
+def test_choices_know_who_changes() -> None:
+    event = ExponentialMechanism(2.0, one_way=True)
+    assert event.epsilon() == 0.5
+    # Of a user whose record changes scores may rise and fall.
+    assert event.epsilon(unit=Record()) == 1.0 == event.epsilon(relation="replace")
+    assert event.epsilon(units=3) == 1.5
+    assert ExponentialMechanism(2.0, count=4).epsilon() == 4.0
+    assert ExponentialMechanism(20.0, count=400).epsilon(1e-6) < 8 < 40
+
+
+@pytest.mark.parametrize("spread", [0.01, 0.3, 2.0])
+def test_choices_are_dominated_by_a_gaussian(spread: float) -> None:
+    # Both curves of randomised response with ε = spread, against the Gaussian part of the loss.
+    loss = ExponentialMechanism(2 / spread).loss()
+    mu = max(other.mu for other in loss.others)
+    assert mu > 0
+    for epsilon in np.linspace(0, spread, 20, endpoint=False):
+        exact = -math.expm1(epsilon - spread) / (1 + math.exp(-spread))
+        assert exact <= gaussian_delta(float(epsilon), mu) * (1 + 1e-9)
+    # Attained where there is no ε: nothing smaller would do.
+    assert gaussian_delta(0.0, mu) == pytest.approx(math.tanh(spread / 2), rel=1e-6)

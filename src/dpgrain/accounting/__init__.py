@@ -30,7 +30,7 @@ from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussi
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.sampled import Participation, SampledGaussian
 from dpgrain.accounting.select import SelectBest
-from dpgrain.accounting.threshold import AboveThreshold, SoftCore
+from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
 
 __all__ = [
     "RDP",
@@ -43,6 +43,7 @@ __all__ = [
     "Compose",
     "Contribution",
     "Event",
+    "ExponentialMechanism",
     "Gaussian",
     "Laplace",
     "Loss",

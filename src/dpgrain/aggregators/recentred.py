@@ -1,0 +1,270 @@
+"""The recentred mean: each round clips around what the last one has published."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import Contribution, Event, ExponentialMechanism, Gaussian, calibrate
+from dpgrain.aggregators.grid import exactly_noised, finite, tiles
+from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.errors import ParameterError
+from dpgrain.noise import Source, gumbel_order
+from dpgrain.units import Level, Relation
+
+_USERS = Contribution(block="user", layout="shared", coordinates="signed")
+# Radii are chosen from so many to an octave, over so many octaves below the largest.
+_PER_OCTAVE, _OCTAVES = 32, 16
+# The share of the budget (of μ², of zCDP) that choices of radii take at most.
+_CHOICES = 0.03
+# Noise of this share of the users leaves the odds of a radius far from the median at e^-20.
+_PRECISE = 1 / 40
+
+
+@dataclass(frozen=True)
+class Recentred:
+    """The mean of one vector per user, clipped around the centre that earlier rounds have published.
+
+    A round publishes centre + Σ clip(x − centre, r)/n + noise, n being the size of the roster: users
+    without data count as the centre. The centre then moves there, or a share of the way.
+
+    Args:
+        radius: r, the clipping bound of a distance to the centre, l2; the largest one where radii are
+            chosen.
+        noise_multiplier: noise sd of a round's sum ÷ radius; of rounds with an equal share.
+        n_users: n, the public size of the roster.
+        rounds: T, how many means are published.
+        shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
+        weight: how far the centre moves towards the published mean, in [0, 1]: 1 all the way, 0 not at
+            all. Rounds whose noise is larger than the radius need a small one.
+        choice_scale: the scale of the noise with which each round first chooses a radius: the median
+            distance of users to the centre, ``stretch`` times; 0 for a fixed radius.
+        stretch: how much larger than the median a chosen radius is.
+        centre: the public centre of the first round, one number for all coordinates or (d,).
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`event`. A removed user takes a vector of norm at most r from the sum, and
+    an exchanged one moves it by at most 2r, for any data, any n and any centre that is public. Sums are
+    made of integers. The numbers of users on either side of a radius change by at most one; of their
+    larger one the smallest is looked for, which falls for all radii if a user is removed. Source:
+    docs/theory.md, "Means of users"; with one round the clipped mean.
+
+    >>> from dpgrain.aggregators import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = Recentred(10.0, 2.0, n_users=1000, rounds=2, choice_scale=10.0)
+    >>> run, users = mean.start(SystemSource()), Vectors(np.full((1000, 3), 5.0))
+    >>> [run.estimate(users).shape for _ in range(2)]
+    [(3,), (3,)]
+    """
+
+    radius: float
+    noise_multiplier: float
+    n_users: int
+    rounds: int = 1
+    shares: tuple[float, ...] | None = None
+    weight: float = 1.0
+    choice_scale: float = 0.0
+    stretch: float = 1.1
+    centre: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        if not 1e-100 <= _validate.positive(radius=self.radius) <= 1e100:
+            raise ParameterError(
+                f"radius must lie between 1e-100 and 1e100, not {self.radius!r}; rescale."
+            )
+        if not 2.0**-10 <= _validate.positive(noise_multiplier=self.noise_multiplier) <= 2.0**30:
+            raise ParameterError(
+                "noise_multiplier must lie between 2^-10 and 2^30, not "
+                f"{self.noise_multiplier!r}: beyond that nothing is private, or nothing is left."
+            )
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.probability(weight=self.weight)
+        _validate.non_negative(choice_scale=self.choice_scale)
+        _validate.positive(stretch=self.stretch)
+        if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
+            raise ParameterError(f"centre must be finite, not {self.centre!r}.")
+        if self.shares is None:
+            return
+        for share in self.shares:
+            _validate.positive(shares=share)
+        if len(self.shares) != self.rounds or not math.isclose(sum(self.shares), 1):
+            raise ParameterError(
+                f"shares must be {self.rounds}, one for each round, and add up to 1, not "
+                f"{self.shares!r}."
+            )
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        radius: float,
+        relation: Relation = "zero_out",
+        shares: tuple[float, ...] | None = None,
+        weight: float = 1.0,
+        choose: bool = False,
+        stretch: float = 1.1,
+        beside: Event | None = None,
+    ) -> Recentred:
+        """The recentred mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            radius: the clipping bound; the largest one with ``choose``.
+            relation: the neighbouring relation.
+            shares: as above.
+            weight: as above.
+            choose: whether each round chooses its radius, for at most 3% of the budget in all.
+            stretch: as above.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or no noise keeps the promise.
+
+        >>> Recentred.calibrate(
+        ...     epsilon=1.0, delta=1e-6, n_users=1000, rounds=9, radius=2.0, choose=True
+        ... ).event.epsilon(1e-6) <= 1.0
+        True
+        """
+        rounds = _validate.integer(minimum=1, rounds=rounds)
+
+        def make(event: Event) -> Event:
+            return event if beside is None else event + beside
+
+        choice = 0.0
+        if choose:
+            whole = calibrate(
+                lambda noise: make(Gaussian(noise, _USERS)), epsilon, delta, relation=relation
+            )
+            choice = max(
+                _least_scale(_mu(whole.parameter, relation), rounds, relation), n_users * _PRECISE
+            )
+
+        def mean(noise: float) -> Recentred:
+            return Recentred(
+                radius, noise, n_users, rounds, shares, weight, choice, stretch=stretch
+            )
+
+        found = calibrate(
+            lambda noise: make(mean(noise).event), epsilon, delta, relation=relation, low=2.0**-10
+        )
+        return mean(found.parameter)
+
+    @property
+    def level(self) -> Level:
+        """What is protected: users."""
+        return "user"
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant."""
+        # Of Gaussians only Σμ² counts: unequal shares are so many equal rounds.
+        sums = Gaussian(self.noise_multiplier, _USERS, self.rounds)
+        if not self.choice_scale:
+            return sums
+        return sums + ExponentialMechanism(self.choice_scale, one_way=True, count=self.rounds)
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean, in an equal round."""
+        return self.noise_multiplier * self.radius / self.n_users
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it takes as public, in words."""
+        how = "at most" if self.choice_scale else "of"
+        return (
+            f"{self.rounds:,} rounds with all users",
+            f"a clipping radius {how} {self.radius:g} around what the round before has published",
+        )
+
+    def multiplier(self, done: int) -> float:
+        """The noise multiplier of the round after so many."""
+        if self.shares is None:
+            return self.noise_multiplier
+        return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
+
+    def radii(self) -> FloatArray:
+        """The radii that rounds choose from, rising to the largest."""
+        steps = np.arange(-_PER_OCTAVE * _OCTAVES, 1)
+        found: FloatArray = self.radius * 2.0 ** (steps / _PER_OCTAVE)
+        return found
+
+    def start(
+        self,
+        source: Source,
+        owners: NDArray[Any] | None = None,  # noqa: ARG002 - a block is a user's
+    ) -> RecentredRounds:
+        """Begin a run."""
+        return RecentredRounds(self, source)
+
+
+def _mu(noise_multiplier: float, relation: Relation) -> float:
+    return Gaussian(noise_multiplier, _USERS).loss(relation=relation).mu
+
+
+def _least_scale(mu: float, rounds: int, relation: Relation) -> float:
+    """The scale with which so many choices take their share of a budget of μ²/2-zCDP."""
+    # Each costs ε²/8, with twice the ε where users are exchanged.
+    moved = 1 if relation == "zero_out" else 2
+    return moved / math.sqrt(8 * _CHOICES * mu**2 / 2 / rounds)
+
+
+class RecentredRounds(CountedRounds):
+    """One run of a :class:`Recentred` mean.
+
+    Args:
+        mean: its public numbers.
+        source: where noise comes from.
+    """
+
+    def __init__(self, mean: Recentred, source: Source) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source = mean, source
+        self._centre: FloatArray | None = None
+        #: The radii of the rounds so far: they are published.
+        self.radii: list[float] = []
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        centre = self._centre
+        if centre is None:
+            first = np.asarray(mean.centre, dtype=np.float64)
+            centre = np.broadcast_to(first, (contributions.dimension,))
+        radius = self._chosen(contributions, centre) if mean.choice_scale else mean.radius
+        self.radii.append(radius)
+        noisy = exactly_noised(
+            contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
+        )
+        found: FloatArray = centre + noisy / mean.n_users
+        self._centre = centre + mean.weight * (found - centre)
+        return found
+
+    def _chosen(self, contributions: Contributions, centre: FloatArray) -> float:
+        """About the median distance to the centre, a little more."""
+        mean, radii = self.mean, self.mean.radii()
+        first = np.zeros(len(radii) + 1, dtype=np.int64)
+        for vectors in tiles(contributions):
+            with np.errstate(all="ignore"):
+                # A distance that overflows is beyond all radii, without a word.
+                distances = np.linalg.norm(finite(vectors - centre), axis=1)
+            first += np.bincount(np.searchsorted(radii, distances), minlength=len(first))
+        inside = np.cumsum(first)[:-1]
+        # Of the numbers inside and outside the larger one; the median makes it least.
+        scores = -np.maximum(inside, contributions.blocks - inside)
+        best = int(gumbel_order(scores, mean.choice_scale, 1, source=self.source)[0])
+        return float(min(radii[best] * mean.stretch, mean.radius))
