@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -579,6 +582,62 @@ def test_a_cover_that_is_too_large_is_refused_before_it_is_made() -> None:
     with pytest.raises(ParameterError, match="most = 20"):
         ball_cover(2, 1.0, 0.5, most=20)
     assert len(ball_cover(2, 1.0, 0.5, most=21)) == 21
+
+
+# The experiment --------------------------------------------------------------------------------
+
+
+def experiment() -> Any:
+    path = Path(__file__).parent.parent / "experiments" / "finite_classes.py"
+    spec = importlib.util.spec_from_file_location("experiments_finite_classes", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    # Dataclasses look up their module by its name.
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_one_choice_beats_algorithm_5_with_a_hundredth_of_its_evaluations() -> None:
+    finite = experiment()
+    rows = {
+        row.method: row
+        for row in finite.run(
+            "random",
+            200,
+            400,
+            25,
+            seeds=8,
+            methods=("algorithm 5", "permute_and_flip", "two looks"),
+        )
+    }
+    printed, own = rows["algorithm 5"], rows["permute_and_flip"]
+    assert own.error < printed.error / 3
+    assert (own.evaluations, rows["two looks"].evaluations) == (200, 400)
+    assert printed.evaluations > 30 * own.evaluations
+    assert 0 < own.floor < own.error
+
+
+def test_the_packing_problem_has_its_losses() -> None:
+    finite = experiment()
+    losses = finite.packing(16, 4000, 50, 3, advantage=0.4)
+    means = losses.mean(axis=0)
+    assert losses.shape == (4000, 16)
+    # ½ ± Δ/2, and Δ/d for each sign.
+    assert sorted(means)[0] == pytest.approx(0.3, abs=0.01)
+    assert sorted(means)[-1] == pytest.approx(0.7, abs=0.01)
+    assert Counter(np.rint((means - 0.3) / 0.1).tolist()) == {0: 1, 1: 4, 2: 6, 3: 4, 4: 1}
+
+
+def test_the_printed_mean_is_clipped_around_a_private_range() -> None:
+    finite = experiment()
+    losses = np.column_stack([np.r_[np.full(990, 0.2), np.ones(10)], np.full(1000, 0.7)])
+    drawn = np.array([0, 1, 0, 1] * 50)
+    found = finite.winsorized(losses, drawn, 1.0, 0.05, np.random.default_rng(0))
+    # Those at 1 count as the end of the range, at most 0.3.
+    assert np.median(found[drawn == 0]) == pytest.approx(0.2, abs=0.004)
+    assert np.median(found[drawn == 1]) == pytest.approx(0.7, abs=0.004)
 
 
 # Refusals --------------------------------------------------------------------------------------
