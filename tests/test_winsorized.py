@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -11,18 +14,26 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard as dense
+from scipy.special import logsumexp
 from scipy.stats import beta, chi2, norm
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
 from dpgrain.accounting import Gaussian
-from dpgrain.aggregators import Aggregator, Vectors, winsorized
+from dpgrain.aggregators import Aggregator, Vectors, grid, winsorized
 from dpgrain.aggregators.ranges import GDP_OF_RANGE, PrivateRange, chosen_bins, range_event
 from dpgrain.aggregators.rotation import Rotation, hadamard, padded
 from dpgrain.aggregators.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.errors import ParameterError
-from dpgrain.noise import SeededSource, SystemSource, choice
+from dpgrain.noise import SeededSource, SystemSource, choice, discrete_laplace, rounded_gaussian
 from dpgrain.noise.choice import choose_scores, uniform_below
 from dpgrain.units import Element, Record, Relation, Unit, User
+
+FILE = Path(__file__).parent.parent / "experiments" / "printed_winsorized.py"
+SPEC = importlib.util.spec_from_file_location("experiments_printed_winsorized", FILE)
+assert SPEC is not None
+assert SPEC.loader is not None
+printed = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(printed)
 
 # Each assertion on random numbers fails by chance with probability below this.
 CHANCE = 1e-7
@@ -527,3 +538,263 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 def test_vectors_of_another_length_are_refused() -> None:
     with pytest.raises(ParameterError, match="dimension = 3 was stated"):
         mean_of().start(SystemSource()).estimate(Vectors(np.ones((2, 4))))
+
+
+# -- a statistical audit: without a rotation every coordinate is a trial of its own --
+
+SIZE, TIMES = 2**14, 2
+# The noise of one coordinate's sum, in half widths.
+NOISE, RATE, USERS = 1.5, 0.5, 41
+AUDITED = Winsorized(20.0, 6.0, SIZE, NOISE / math.sqrt(SIZE), RATE, USERS, TIMES, failure=0.01)
+# What one coordinate costs by itself.
+CLAIM = Gaussian(NOISE, winsorized._ONE) + range_event(RATE, 1)
+FAR = 5.9
+
+
+class Straight:
+    """No rotation: coordinates are repeated until there are as many as are padded to."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def of(self, vectors: Array) -> Array:
+        return vectors[:, :1].T.repeat(self.size, axis=0)
+
+    def back(self, column: Array) -> Array:
+        return column
+
+
+@pytest.fixture
+def straight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rotation, "draw", lambda dimension, source: Straight(padded(dimension)))
+    # Rows stand for many trials: their norm is not what is audited.
+    monkeypatch.setattr(winsorized, "clipped", lambda vectors, bound: vectors)
+
+
+class Columns:
+    """The same number for each coordinate of a user."""
+
+    def __init__(self, values: Any, dimension: int) -> None:
+        self.values, self.dimension, self.blocks = np.array(values), dimension, len(values)
+
+    def vectors(self, drawn: NDArray[np.intp] | None = None) -> Array:
+        return np.broadcast_to(self.values[:, None], (self.blocks, self.dimension)).copy()
+
+    def clipped_sum(self, clip: float, drawn: NDArray[np.intp] | None = None) -> Array:
+        raise NotImplementedError("means that compare vectors do not ask for it")
+
+
+def published(mean: Winsorized, values: Any) -> Array:
+    """(trials,) the noisy means of users who have these numbers in every coordinate."""
+    run = mean.start(SystemSource())
+    contributions = Columns(values, mean.dimension)
+    return np.concatenate([run.estimate(contributions) for _ in range(mean.rounds)])
+
+
+def log_density(found: Array, mean: Winsorized, values: Any) -> Array:
+    """The law of one coordinate of a mean: Gaussians around what each bin leads to."""
+    values = np.asarray(values)
+    bins = mean.ranges.bins
+    odds = exponential(mean.ranges.index(values), bins, mean.range_epsilon)
+    middles = mean.ranges.middle(np.arange(bins))
+    half = mean.half_width
+    sums = np.clip(values[:, None] - middles, -half, half).sum(axis=0)
+    sd = NOISE * half / mean.n_users
+    z = (found[:, None] - (middles + sums / mean.n_users)) / sd
+    return np.asarray(logsumexp(np.log(odds) - z * z / 2, axis=1))
+
+
+def broken(mean: Winsorized, one: Any, two: Any, relation: Relation) -> float:
+    """The largest ratio of a lower bound on δ(ε), for several ε, to what is claimed."""
+    scores = []
+    for values in (one, two):
+        # The data as the law knows them: numbers beyond the bound are clipped to where they count.
+        found = published(mean, values)
+        known = [np.clip(v, -FAR, FAR) for v in (one, two)]
+        scores.append(log_density(found, mean, known[0]) - log_density(found, mean, known[1]))
+    worst = 0.0
+    for epsilon in (0.0, 0.25, 0.5, 1.0, 1.5):
+        hits, false = (int((score > epsilon).sum()) for score in scores)
+        n = len(scores[0])
+        low = beta.ppf(CHANCE / 20, hits, n - hits + 1) if hits else 0.0
+        high = beta.ppf(1 - CHANCE / 20, false + 1, n - false)
+        claim = CLAIM.delta(epsilon, relation=relation)
+        worst = max(worst, float(low - math.exp(epsilon) * high) / claim)
+    return worst
+
+
+def neighbours(place: str, relation: Relation, far: float = FAR) -> tuple[list[float], list[float]]:
+    """Users together, or half of them at either end, and one more who goes or changes sides."""
+    # Not exactly zero, which would be nobody.
+    others = [0.01] * (USERS - 1) if place == "together" else [-FAR, FAR] * (USERS // 2)
+    return [*others, far], [*others, *([] if relation == "zero_out" else [-far])]
+
+
+@pytest.mark.usefixtures("straight")
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("place", ["together", "ends"])
+def test_audit(place: str, relation: Relation) -> None:
+    one, two = neighbours(place, relation)
+    # At the ends it is the choice that changes, which noise of this size hides nearly all of.
+    least = 0.6 if place == "together" else -1.0
+    assert least < broken(AUDITED, one, two, relation) <= 1
+    assert broken(AUDITED, two, one, relation) <= 1
+
+
+@pytest.mark.usefixtures("straight")
+def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        grid,
+        "rounded_gaussian",
+        lambda scale, d, source: rounded_gaussian(scale / 2, d, source=source),
+    )
+    assert broken(AUDITED, *neighbours("together", "zero_out"), "zero_out") > 1
+
+
+@pytest.mark.usefixtures("straight")
+def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        winsorized,
+        "_clipped_sums",
+        lambda columns, middles, half: (columns - middles[:, None]).sum(axis=1),
+    )
+    assert broken(AUDITED, *neighbours("together", "zero_out"), "zero_out") > 1
+
+
+@pytest.mark.usefixtures("straight")
+def test_audit_finds_the_dimension_that_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    mean = dataclasses.replace(AUDITED, dimension=SIZE // 2 + 1)
+    assert broken(mean, *neighbours("together", "zero_out"), "zero_out") <= 1
+    monkeypatch.setattr(Winsorized, "size", SIZE // 2 + 1)
+    # All coordinates that are padded to are published, with noise for the others only.
+    assert broken(mean, *neighbours("together", "zero_out"), "zero_out") > 1
+
+
+@pytest.mark.usefixtures("straight")
+def test_audit_finds_users_billed_as_removed_who_changed() -> None:
+    assert broken(AUDITED, *neighbours("together", "replace"), "zero_out") > 1
+
+
+def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
+    """A lower bound on δ(0) of one choice, over what is claimed."""
+    bins, trials = PrivateRange(1.0, 1.0, asked), 300_000
+    one = [-1.0, -1.0, 1.0, 1.0, 1.0]
+    two = one[:-1] if relation == "zero_out" else [*one[:-1], -1.0]
+    hits = []
+    for values in (one, two):
+        found = bins.middles(np.array([values] * trials), SystemSource())
+        hits.append(int((found == 1.0).sum()))
+    low = beta.ppf(CHANCE / 2, hits[0], trials - hits[0] + 1)
+    high = beta.ppf(1 - CHANCE / 2, hits[1] + 1, trials - hits[1])
+    return float(low - high) / range_event(rate, 1).delta(0.0, relation=relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_audit_of_choices_and_of_weights_that_are_twice_as_steep(relation: Relation) -> None:
+    assert 0.6 < chosen_apart(0.6, 0.6, relation) <= 1
+    assert chosen_apart(0.6, 1.2, relation) > 1
+
+
+# -- one number --
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3])
+def test_numbers_cost_what_is_asked_for(relation: Relation, epsilon: float) -> None:
+    mean = WinsorizedScalar(0.1, 4.0, 500, epsilon, relation)
+    assert 0.999 * epsilon < mean.event.epsilon(relation=relation) <= epsilon
+
+
+def test_numbers_that_lie_together_are_not_clipped() -> None:
+    mean = WinsorizedScalar(0.1, 100.0, 400, 2.0)
+    values = together(400, 1, 0.1)[:, 0]
+    assert mean.failure < 1e-9
+    found = np.array([mean.estimate(values, SeededSource(seed)) for seed in range(2000)])
+    assert abs(found.mean() - values.mean()) < 5.3 * mean.noise_sd / math.sqrt(2000)
+    assert abs(found.std() / mean.noise_sd - 1) < 0.2
+    with_more = np.concatenate([values, [np.nan, np.inf]])
+    assert mean.estimate(with_more, SeededSource(1)) == mean.estimate(values, SeededSource(1))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mean = WinsorizedScalar(1.0, 6.0, USERS, 2.0, relation)
+    one, two = neighbours("together", relation)
+    trials = 2_500
+
+    def apart() -> float:
+        """A lower bound on the ε of one test."""
+        middle = mean.half_width / mean.n_users
+        hits = [
+            sum(mean.estimate(values, source) >= middle for _ in range(trials))
+            for values in (one, two)
+        ]
+        low = beta.ppf(CHANCE / 2, hits[0], trials - hits[0] + 1)
+        high = beta.ppf(1 - CHANCE / 2, hits[1] + 1, trials - hits[1])
+        return math.log(low / high)
+
+    source = SystemSource()
+    assert 0.25 * mean.epsilon < apart() <= mean.epsilon
+    monkeypatch.setattr(
+        winsorized,
+        "discrete_laplace",
+        lambda scale, size, source: discrete_laplace(scale / 4, size, source=source),
+    )
+    assert apart() > mean.epsilon
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: WinsorizedScalar(0.0, 1.0, 5, 1.0), "radius must be finite"),
+        (lambda: WinsorizedScalar(1.0, 1e101, 5, 1.0), "bound must lie between"),
+        (lambda: WinsorizedScalar(1.0, 1.0, 5, 1e-9), "epsilon must lie between"),
+        (lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0, "swap"), "relation must be one of"),  # type: ignore[arg-type]
+        (
+            lambda: WinsorizedScalar(1.0, 1.0, 5, 1.0).estimate(np.ones((2, 2)), SystemSource()),
+            "values must be numbers",
+        ),
+    ],
+    ids=["radius", "bound", "epsilon", "relation", "values"],
+)
+def test_wrong_numbers_say_so(call: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        call()
+
+
+# -- the algorithm as printed --
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("d", [1, 16, 1024, 2**17])
+def test_the_printed_mean_is_private_up_to_an_epsilon_far_above_any_use(
+    d: int, delta: float
+) -> None:
+    for epsilon in (0.01, 1.0, 8 * math.log(1 / delta)):
+        assert printed.proved(epsilon, delta, d) <= epsilon
+        assert printed.proved(epsilon, delta, d, queries=100) <= epsilon
+        # Padded, with d in the formulas.
+        assert printed.proved(epsilon, delta, d, padded=2 * d) <= epsilon
+        assert not printed.refuted(epsilon, delta, min(d, 1024))
+
+
+def test_the_printed_mean_is_not_private_beyond_it() -> None:
+    assert printed.refuted(900.0, 1e-6, 16384)
+    assert printed.refuted(200.0, 0.1, 16384)
+    assert printed.proved(400.0, 1e-6, 16384) <= 400
+    # In few coordinates basic composition is enough, whatever ε is.
+    for epsilon in (1.0, 1e3, 1e4):
+        assert printed.proved(epsilon, 1e-6, 64) <= epsilon
+        assert not printed.refuted(epsilon, 1e-6, 64)
+
+
+def test_the_printed_noise_is_much_larger() -> None:
+    assert 40 < printed.noise_ratio(20_000, 1024, 1.0, 1e-6) < 50
+    vectors = together(2000, 16, 0.1)
+    values: dict[str, Any] = {"radius": 0.1, "bound": 10.0, "delta": 1e-6, "failure": 0.01}
+    found = np.array(
+        [printed.printed_mean(vectors, epsilon=8.0, seed=seed, **values) for seed in range(40)]
+    )
+    expected = math.sqrt(2) * 8 * printed.printed_radius(2000, 16, 0.1, 0.01)
+    expected /= 2000 * printed.per_coordinate(8.0, 1e-6, 16)
+    assert 0.7 < (found - vectors.mean(axis=0)).std() / expected < 1.4

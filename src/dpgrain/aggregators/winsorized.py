@@ -426,8 +426,13 @@ def _step(width: float) -> float:
 def _present(vectors: FloatArray, bound: float) -> FloatArray:
     """The vectors of users who have one, clipped. Each row is judged by itself."""
     rows = np.asarray(vectors, dtype=np.float64)
-    there = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
-    return clipped(rows[there], bound)
+    parts = [rows[:0]]
+    most = max(1, _ENTRIES // max(rows.shape[1], 1))
+    for first in range(0, len(rows), most):
+        part = rows[first : first + most]
+        there = np.isfinite(part).all(axis=1) & part.any(axis=1)
+        parts.append(clipped(part[there], bound))
+    return np.concatenate(parts)
 
 
 def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> FloatArray:
