@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
+    from dpgrain.means import MeanOfUsers, mean_of_users
+    from dpgrain.select import Choice, ball_cover, best_of, select
     from dpgrain.statistics.bounds import AutoClip
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
@@ -40,23 +42,29 @@ _LAZY = {
     "AutoClip": "dpgrain.statistics.bounds",
     "AutoRange": "dpgrain.statistics.values",
     "Budget": "dpgrain.budgets",
+    "Choice": "dpgrain.select",
     "Elements": "dpgrain.data.elements",
     "Estimates": "dpgrain.statistics.release",
     "Guarantee": "dpgrain.guarantee",
     "Histogram": "dpgrain.statistics.release",
     "Holdings": "dpgrain.statistics.holdings",
+    "MeanOfUsers": "dpgrain.means",
     "Plan": "dpgrain.statistics.plan",
     "Release": "dpgrain.statistics.release",
     "UserTable": "dpgrain.data.table",
+    "ball_cover": "dpgrain.select",
+    "best_of": "dpgrain.select",
     "budget": "dpgrain.budgets",
     "count": "dpgrain.statistics.histogram",
     "elements_per_user": "dpgrain.statistics.holdings",
     "histogram": "dpgrain.statistics.histogram",
     "mean": "dpgrain.statistics.moments",
+    "mean_of_users": "dpgrain.means",
     "plan_histogram": "dpgrain.statistics.plan",
     "quantile": "dpgrain.statistics.quantiles",
     "quantiles": "dpgrain.statistics.quantiles",
     "read": "dpgrain.data.table",
+    "select": "dpgrain.select",
     "sum": "dpgrain.statistics.histogram",
     "top": "dpgrain.statistics.top",
     "variance": "dpgrain.statistics.moments",
@@ -67,6 +75,7 @@ __all__ = [
     "AutoClip",
     "AutoRange",
     "Budget",
+    "Choice",
     "DataError",
     "DeltaWarning",
     "DpgrainError",
@@ -86,6 +95,8 @@ __all__ = [
     "__version__",
     "accounting",
     "aggregators",
+    "ball_cover",
+    "best_of",
     "budget",
     "count",
     "d_element",
@@ -94,6 +105,7 @@ __all__ = [
     "histogram",
     "learn",
     "mean",
+    "mean_of_users",
     "mechanisms",
     "noise",
     "optimize",
@@ -101,6 +113,7 @@ __all__ = [
     "quantile",
     "quantiles",
     "read",
+    "select",
     "sum",
     "top",
     "variance",

@@ -99,7 +99,8 @@ class ExponentialMechanism(Event):
 
     Formal guarantee: ε-DP of ε-bounded range with ε = 2Δ/scale, or Δ/scale for what moves one way;
     ε²/8-zCDP, and μ-GDP with μ = −2Φ⁻¹(1/(1+e^ε)), about 5ε/4; k units move k times as far. Source:
-    McSherry & Talwar 2007; Dong, Durfee & Rogers 2020; Dong, Roth & Su 2022 (GDP of ε-DP); docs/theory.md, "Choosing the best items".
+    McSherry & Talwar 2007; Dong, Durfee & Rogers 2020; Dong, Roth & Su 2022 (GDP of ε-DP);
+    docs/theory.md, "Choosing the best items".
 
     >>> ExponentialMechanism(4.0).epsilon(), ExponentialMechanism(4.0, one_way=True).epsilon()
     (0.5, 0.25)

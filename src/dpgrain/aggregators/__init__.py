@@ -1,14 +1,30 @@
-"""Private means of one vector per block of data: clipped, summed over a sample, noised, divided."""
+"""Private means of one vector per block of data, each for any number of adaptive rounds."""
 
 from dpgrain.aggregators.clipped import ClippedMean, ClippedRounds
-from dpgrain.aggregators.protocol import Aggregator, Contributions, Rounds, Vectors, clipped
+from dpgrain.aggregators.protocol import (
+    Aggregator,
+    Contributions,
+    CountedRounds,
+    Rounds,
+    Vectors,
+    clipped,
+)
+from dpgrain.aggregators.radius import Radius
+from dpgrain.aggregators.recentred import Recentred
+from dpgrain.aggregators.softcore import SoftCore
+from dpgrain.aggregators.winsorized import Winsorized
 
 __all__ = [
     "Aggregator",
     "ClippedMean",
     "ClippedRounds",
     "Contributions",
+    "CountedRounds",
+    "Radius",
+    "Recentred",
     "Rounds",
+    "SoftCore",
     "Vectors",
+    "Winsorized",
     "clipped",
 ]

@@ -1,0 +1,398 @@
+"""``dg.mean_of_users``: the mean of one vector per user, by the private mean that suits it best."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.aggregators import (
+    ClippedMean,
+    Radius,
+    Recentred,
+    SoftCore,
+    Vectors,
+    Winsorized,
+    clipped,
+)
+from dpgrain.aggregators.recentred import RecentredRounds
+from dpgrain.budgets import charge
+from dpgrain.errors import ParameterError, RunEnded
+from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.learn.promise import promised
+from dpgrain.learn.rows import arrange, roster
+from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.units import RELATIONS, Relation, User
+from dpgrain.wording import rounded_up
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Method: TypeAlias = Literal["clip", "recentred", "softcore", "winsorized"]
+METHODS: tuple[Method, ...] = ("clip", "recentred", "softcore", "winsorized")
+
+# The share of ε that finds a radius that is not stated, between the bound and so little of it.
+_FINDING, _SMALLEST = 0.2, 2.0**-14
+# A radius at which most users agree is widened, for the others.
+_WIDER = 2.0**0.5
+# Recentring goes on only where the noise of a look around is at most this share of its radius, …
+_NEARER = 0.25
+# … looks take at most these shares of the budget, the first one and all together, …
+_LOOK, _LOOKS = 0.005, 0.16
+# … and there are at most so many.
+_MOST_LOOKS = 4
+# The median of distances is stretched by so many of their standard deviations, for normal vectors:
+# the more, the less noise there is, which clipping is weighed against.
+_STRETCH, _LEAST_STRETCH, _MOST_STRETCH = 0.006, 0.5, 4.0
+
+
+@dataclass(frozen=True)
+class MeanOfUsers:
+    """The mean over users of one vector each, as it is published.
+
+    Args:
+        value: (d,) the mean; not a number where users did not agree (``method="softcore"``).
+        std_error: the standard deviation of the noise of each coordinate.
+        guarantee: what is promised.
+        method: which private mean it is.
+        reason: why, in one sentence, from public numbers.
+        radius: how far from the centre users count in full; as stated, as found, or the bound.
+    """
+
+    value: FloatArray
+    std_error: float
+    guarantee: Guarantee
+    method: Method
+    reason: str
+    radius: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The release as plain JSON values."""
+        agreed = bool(np.isfinite(self.value).all())
+        return {
+            "value": self.value.tolist() if agreed else None,
+            "std_error": self.std_error,
+            "method": self.method,
+            "reason": self.reason,
+            "radius": self.radius,
+            "guarantee": self.guarantee.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """The release as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+
+def mean_of_users(
+    X: ArrayLike,  # noqa: N803
+    *,
+    users: Any = None,
+    bound: float,
+    epsilon: float,
+    delta: float,
+    radius: float | None = None,
+    method: Method | Literal["auto"] = "auto",
+    relation: Relation = "zero_out",
+    n_users: int | None = None,
+    random_state: RandomState = None,
+) -> MeanOfUsers:
+    """Publish the mean of users' vectors, each the mean of a user's records.
+
+    Args:
+        X: (m, d) records. What is not finite counts as 0.
+        users: (m,) whose each record is; None for one record per user. A record without user is left
+            out.
+        bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        radius: the concentration radius τ: about how far from their common mean users' vectors lie,
+            known beforehand; None if it is not known. Only accuracy rests on it.
+        method: ``"clip"``: clip to the bound; ``"recentred"``: several looks, each around what the
+            last one has found; ``"softcore"``: the mean of the users close to most others, for few
+            users; ``"winsorized"``: an interval for every coordinate; ``"auto"``: what is expected to
+            err least, from n, d, ε, δ, the bound and the radius.
+        relation: the neighbouring relation.
+        n_users: the public size of the roster; by default the number of ids passed. Users without
+            records count as 0 (clip), as the centre (recentred, winsorized), or not at all.
+        random_state: a seed, for tests and research: it makes the release not private.
+
+    Raises:
+        ParameterError: if a value is out of range, or there are too few users for the method.
+
+    Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
+    together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
+    independent records each. Source: docs/theory.md, "Means of users".
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, users = 5 + rng.normal(size=(40_000, 3)), np.repeat(np.arange(4000), 10)
+    >>> mean = mean_of_users(X, users=users, bound=100.0, epsilon=1.0, delta=1e-6)
+    >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
+    ('recentred', [5.0, 5.0, 5.0], True)
+    """
+    records = _records(X)
+    bound = _checked(bound, radius, method, relation)
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.delta(allow_zero=False, delta=delta)
+    rows = arrange(len(records), users, None, User())
+    n, enrolled = roster(n_users, rows.users)
+    problem = _Problem(n, records.shape[1], epsilon, delta, relation, bound, radius)
+    plan = problem.plan(method)
+    source = source_of(random_state)
+    promise = promised(
+        User(),
+        relation,
+        delta,
+        plan.event,
+        (enrolled, f"records of norm at most {bound:g}, shortened to it", *plan.facts),
+        private=source.private,
+        users=users,
+        elements=None,
+    )
+    warn_of_delta(delta, "user", n, 1)
+    charge(promise)
+    vectors = Vectors(user_means(records[rows.kept], rows.blocks, len(rows.owners), bound))
+    value, error, found = plan.run(vectors, source)
+    return MeanOfUsers(value, error, promise, plan.method, plan.reason, found)
+
+
+def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
+    """The mean of each user's records, shortened to a bound.
+
+    Args:
+        records: (m, d).
+        codes: (m,) the user of each, from 0.
+        users: how many there are, each with a record.
+        bound: the l2 norm that a record has at most.
+
+    >>> user_means(np.array([[3.0], [1.0], [9.0]]), np.array([1, 1, 0]), 2, 4.0).tolist()
+    [[4.0], [2.0]]
+    """
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(users))
+    sizes = np.bincount(codes, minlength=users)
+    if users == 0:
+        return np.zeros((0, records.shape[1]))
+    # Each user's sum is made of that user's rows alone, in their order.
+    sums = np.add.reduceat(clipped(records, bound)[order], starts, axis=0)
+    means: FloatArray = sums / sizes[:, None]
+    return means
+
+
+def _records(X: ArrayLike) -> FloatArray:  # noqa: N803
+    array = np.asarray(X)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiub":
+        raise ParameterError(
+            f"X must be numbers of shape (m, d), not {array.shape} of {array.dtype}."
+        )
+    array = array.astype(np.float64)
+    return np.where(np.isfinite(array), array, 0.0)
+
+
+def _checked(bound: float, radius: float | None, method: str, relation: Relation) -> float:
+    _validate.one_of(("auto", *METHODS), method=method)
+    _validate.one_of(RELATIONS, relation=relation)
+    if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
+        raise ParameterError(f"bound must lie between 1e-90 and 1e90, not {bound!r}; rescale.")
+    if radius is not None and not 2.0**-20 * bound <= _validate.positive(radius=radius) <= bound:
+        raise ParameterError(
+            f"radius must be at most the bound {bound:g}, and no less than a millionth of it, not "
+            f"{radius!r}."
+        )
+    return float(bound)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A private mean, calibrated: public numbers only.
+
+    Args:
+        method: which one.
+        mean: the aggregator; its radius is replaced by the one that is found, if one is.
+        expected: the rms error to expect of the noise, if users lie within the radius that is stated.
+        facts: what it takes as public, in words.
+        finder: what finds a radius first.
+        reason: why this one.
+    """
+
+    method: Method
+    mean: ClippedMean | Recentred | SoftCore | Winsorized
+    expected: float
+    facts: tuple[str, ...] = ()
+    finder: Radius | None = None
+    reason: str = "as asked for"
+
+    @property
+    def event(self) -> Event:
+        return self.mean.event if self.finder is None else self.finder.event + self.mean.event
+
+    def run(self, vectors: Vectors, source: Source) -> tuple[FloatArray, float, float]:
+        """The value, the sd of its noise, and the radius."""
+        mean = self.mean
+        nothing = np.full(vectors.dimension, np.nan)
+        if self.finder is not None and not isinstance(mean, ClippedMean):
+            found = self.finder.find(vectors, source)
+            if found is None:
+                return nothing, math.nan, math.nan
+            # So close lie most; almost all do a little farther away.
+            mean = replace(mean, radius=min(found * _WIDER, 1e90))
+        run = mean.start(source)
+        try:
+            for _ in range(mean.rounds):
+                value = run.estimate(vectors)
+        except RunEnded:
+            value = nothing
+        if isinstance(run, RecentredRounds):
+            last = run.radii[-1]
+            return value, run.mean.multiplier(run.mean.rounds - 1) * last / run.mean.n_users, last
+        return value, mean.noise_sd, mean.clip if isinstance(mean, ClippedMean) else mean.radius
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is known beforehand: how many users, coordinates, and how much may be told."""
+
+    n: int
+    d: int
+    epsilon: float
+    delta: float
+    relation: Relation
+    bound: float
+    radius: float | None
+
+    def plan(self, method: Method | Literal["auto"]) -> _Plan:
+        """The private mean that is asked for, or the one that is expected to err least."""
+        if method != "auto":
+            return self._made(method)
+        # Without a radius only those that find the place by themselves are compared.
+        possible: tuple[Method, ...] = ("clip", "recentred") if self.radius is None else METHODS
+        plans: list[_Plan] = []
+        for each in possible:
+            try:
+                plans.append(self._made(each))
+            except ParameterError:
+                # Too few users for it.
+                continue
+        best = min(plans, key=lambda plan: plan.expected)
+        if self.radius is not None:
+            errors = (f"{plan.method} {rounded_up(plan.expected, 3)}" for plan in plans)
+            why = f"the least error to expect with this radius: {', '.join(errors)}"
+        elif best.method == "clip":
+            why = (
+                f"{self.n:,} users are too few to look for their centre in {self.d:,} dimensions; "
+                "state a radius if their vectors are known to lie close together"
+            )
+        else:
+            why = (
+                f"{self.n:,} users can look for their centre in {self.d:,} dimensions, so that noise "
+                "follows how close to it they lie, not the bound"
+            )
+        return replace(best, reason=why)
+
+    def _made(self, method: Method) -> _Plan:
+        match method:
+            case "clip":
+                return self._clip()
+            case "recentred":
+                return self._recentred()
+            case "softcore":
+                return self._softcore()
+            case "winsorized":
+                return self._winsorized()
+
+    def _clip(self) -> _Plan:
+        mean = ClippedMean.calibrate(
+            **self._promise, clip=self.bound, rounds=1, unit=User(), exact=True
+        )
+        return _Plan("clip", mean, mean.noise_sd * math.sqrt(self.d))
+
+    def _recentred(self) -> _Plan:
+        shares, deviations = self._shares(), _STRETCH / self._blurred()
+        deviations = min(max(deviations, _LEAST_STRETCH), _MOST_STRETCH)
+        mean = Recentred.calibrate(
+            **self._promise,
+            rounds=len(shares),
+            radius=2 * self.bound,
+            shares=shares,
+            choose=True,
+            stretch=1 + deviations / math.sqrt(2 * self.d),
+        )
+        # Of a radius that is not known the least there is any hope of.
+        radius = self.radius or self.bound * _SMALLEST
+        noise = mean.multiplier(len(shares) - 1) * math.sqrt(self.d) / self.n
+        return _Plan("recentred", mean, noise * radius * mean.stretch, mean.facts)
+
+    def _shares(self) -> tuple[float, ...]:
+        """The shares of the budget of a few looks, each twice the last, and of the mean itself."""
+        blurred = self._blurred()
+        first = max(_LOOK, (blurred / _NEARER) ** 2)
+        looks = min(_MOST_LOOKS, math.floor(math.log2(_LOOKS / first + 1)))
+        if looks < 1:
+            enough = math.ceil(self.n * blurred / (_NEARER * math.sqrt(_LOOKS)))
+            raise ParameterError(
+                f"n_users = {self.n:,} are too few for method='recentred' in {self.d:,} dimensions: "
+                f"about {enough:,} suffice; use method='clip', or 'softcore'."
+            )
+        spent = [first * 2**look for look in range(looks)]
+        return (*spent, 1 - sum(spent))
+
+    def _blurred(self) -> float:
+        """The rms noise of a mean to which the whole budget goes, ÷ its radius."""
+        users = Contribution(block="user", layout="shared", coordinates="signed")
+        noise = calibrate(
+            lambda noise: Gaussian(noise, users), self.epsilon, self.delta, relation=self.relation
+        ).parameter
+        return noise * math.sqrt(self.d) / self.n
+
+    def _softcore(self) -> _Plan:
+        finder, options = self._found()
+        radius = self.radius or self.bound
+        mean = SoftCore.calibrate(**{**self._promise, **options}, rounds=1, radius=radius)
+        return _Plan("softcore", mean, mean.noise_sd * math.sqrt(self.d), self._facts(mean), finder)
+
+    def _winsorized(self) -> _Plan:
+        finder, options = self._found()
+        # Intervals of the smallest radius are the hardest to find.
+        radius = self.radius or self.bound * _SMALLEST
+        mean = Winsorized.calibrate(
+            **{**self._promise, **options},
+            rounds=1,
+            radius=radius,
+            bound=self.bound,
+            dimension=self.d,
+        )
+        return _Plan(
+            "winsorized", mean, mean.noise_sd * math.sqrt(self.d), self._facts(mean), finder
+        )
+
+    def _facts(self, mean: SoftCore | Winsorized) -> tuple[str, ...]:
+        if self.radius is not None:
+            return mean.facts
+        return (f"a concentration radius found with {_FINDING:.0%} of ε",)
+
+    def _found(self) -> tuple[Radius | None, dict[str, Any]]:
+        """What finds a radius that is not stated, and the rest of the promise."""
+        if self.radius is not None:
+            return None, {}
+        finder = Radius.calibrate(
+            epsilon=_FINDING * self.epsilon,
+            n_users=self.n,
+            smallest=self.bound * _SMALLEST,
+            largest=self.bound,
+            relation=self.relation,
+        )
+        return finder, {"beside": finder.event}
+
+    @property
+    def _promise(self) -> dict[str, Any]:
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "n_users": self.n,
+            "relation": self.relation,
+        }
