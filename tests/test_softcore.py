@@ -249,8 +249,9 @@ def test_pairs_at_the_distance_itself_are_told_from_those_one_step_beyond(offset
 def test_a_float_product_would_err(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the integers guard against: without a second look at open pairs counts are wrong.
     rng = np.random.default_rng(7)
-    base = rng.normal(size=(1, 30)) * 1e7
-    vectors = np.vstack([np.zeros((60, 30)), base + rng.normal(scale=0.25, size=(40, 30))])
+    # Pairs that are far from all others, so that no centre is near to many.
+    places = np.repeat(rng.normal(size=(60, 30)) * 1e7, 2, axis=0)
+    vectors = np.vstack([np.zeros((60, 30)), places + rng.normal(scale=0.25, size=(120, 30))])
     right = by_hand(vectors, 2.0**-16, [4**17])
     assert np.array_equal(close(vectors, 2.0**-16, [4**17]), right)
     monkeypatch.setattr(neighbours._Rows, "_open", lambda *_: iter(()))

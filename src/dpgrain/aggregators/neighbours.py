@@ -28,8 +28,8 @@ _EXACT = 2.0**50
 _FAR = 1 << 26
 # Rows of a tile, and entries that pairs left open hold at a time.
 _TILE, _ENTRIES = 2048, 1 << 21
-# Rows that the centre is chosen among.
-_SAMPLE = 64
+# Rows that the centre is chosen among; one in so many, at least, has to be near it.
+_SAMPLE, _FEW = 64, 8
 
 
 def on_grid(vectors: FloatArray, step: float) -> IntArray:
@@ -70,18 +70,20 @@ def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
     >>> close(np.array([[0.0], [1.0], [3.0], [1e300]]), 0.5, [4, 16]).tolist()
     [[2, 2, 1, 1], [2, 3, 2, 1]]
     """
-    n = len(vectors)
-    counts = np.zeros((len(squared), n), dtype=np.int64)
-    if n == 0:
-        return counts
-    rows = _Rows(vectors, step)
-    edges = [*range(0, n, _TILE), n]
-    for here in pairwise(edges):
-        left = rows.left(*here)
-        for there in pairwise(edge for edge in edges if edge >= here[0]):
-            apart = rows.apart(left, here, there, squared)
-            for row, limit in zip(counts, squared, strict=True):
-                _count(apart <= limit + 0.5, row, rows.order, here, there)
+    counts = np.zeros((len(squared), len(vectors)), dtype=np.int64)
+    left = np.arange(len(vectors))
+    while left.size:
+        rows = _Rows(vectors, step, left)
+        # Where few are near the centre, most are alone, and rounding leaves few pairs open.
+        done = rows.exact if rows.exact * _FEW >= left.size else left.size
+        edges = [*range(0, done, _TILE), *range(done, left.size, _TILE), left.size]
+        for here in pairwise(edge for edge in edges if edge <= done):
+            factor = rows.left(*here)
+            for there in pairwise(edge for edge in edges if edge >= here[0]):
+                apart = rows.apart(factor, here, there, squared)
+                for row, limit in zip(counts, squared, strict=True):
+                    _count(apart <= limit + 0.5, row, rows.order, here, there)
+        left = rows.order[done:]
     return counts
 
 
@@ -99,24 +101,23 @@ def _count(
 
 
 class _Rows:
-    """Vectors on a grid, about a centre, of which tiles of distances can be asked for.
+    """Some vectors on a grid, about a centre, of which tiles of distances can be asked for.
 
     The centre decides how many pairs a product answers, never what the answer is.
     """
 
-    def __init__(self, vectors: FloatArray, step: float) -> None:
-        self._vectors, self._step = vectors, step
-        n, self._d = vectors.shape
-        sample = on_grid(vectors[:: -(-n // _SAMPLE)], step)
+    def __init__(self, vectors: FloatArray, step: float, which: NDArray[np.intp]) -> None:
+        self._vectors, self._step, self.order = vectors, step, which
+        self._d = vectors.shape[1]
+        sample = self._steps(which[:: -(-which.size // _SAMPLE)])
         middle = np.median(sample.astype(np.float64), axis=0)
         self._centre = sample[np.abs(sample - middle).max(axis=1, initial=0.0).argmin()]
-        self.order = np.arange(n)
-        squares = np.concatenate(
-            [_squares(self._from_centre(*edge)) for edge in pairwise([*range(0, n, _TILE), n])]
-        )
+        tiles = pairwise([*range(0, which.size, _TILE), which.size])
+        squares = np.concatenate([_squares(self._from_centre(*tile)) for tile in tiles])
         # Rows for which products are exact come first.
-        self.order = np.argsort(squares > _EXACT, kind="stable")
-        self._squares = squares[self.order]
+        sorted_ = np.argsort(squares > _EXACT, kind="stable")
+        self.order, self._squares = which[sorted_], squares[sorted_]
+        self.exact = int((squares <= _EXACT).sum())
 
     def _steps(self, which: NDArray[np.intp]) -> IntArray:
         return on_grid(self._vectors[which], self._step)
