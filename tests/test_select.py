@@ -112,6 +112,11 @@ def test_a_coin_that_floating_point_cannot_tell_is_decided_by_more_bits() -> Non
         assert found == chosen
 
 
+def test_the_coin_of_the_largest_always_falls() -> None:
+    # A word that rounds to 1 in floating point.
+    assert permute_and_flip(np.array([5]), 1.0, source=Scripted([2**64 - 1, 0])) == 0
+
+
 def test_numbers_below_are_uniform() -> None:
     source = SeededSource(3)
     seen = Counter(below(5, source) for _ in range(20_000))

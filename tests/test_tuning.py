@@ -7,8 +7,10 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
 
 import dpgrain.learn.tuning as tuning
 from dpgrain.accounting import Compose, Gaussian, Parallel
@@ -190,6 +192,19 @@ def test_runs_differ_in_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     again = LinearRegression(rounds=2, random_state=5)
     fit_tuned(again, X, X @ TRUTH, users=USERS, grid={"clip": [1.0]}, runs=30.0)
     assert (again.coef_ == model.coef_).all()
+
+
+def test_frames_and_sparse_rows() -> None:
+    names = ["a", "b", "c", "d"]
+    frame = pd.DataFrame(X, columns=names)
+    made = [
+        fit_tuned(LogisticRegression(rounds=3, random_state=1), rows, Y, users=USERS, grid=GRID)
+        for rows in (frame, sparse.csr_array(X), X)
+    ]
+    assert made[0].feature_names_in_.tolist() == names
+    assert (made[0].predict(frame) == made[2].predict(X)).all()
+    assert made[1].tuned_ == made[2].tuned_
+    assert np.allclose(made[1].coef_, made[2].coef_)
 
 
 def test_a_secret_source_is_private() -> None:

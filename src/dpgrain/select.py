@@ -191,7 +191,7 @@ def select(
 
 def _range(lower: Any, bound: float) -> tuple[float, float]:
     """The range of a loss, checked."""
-    if isinstance(lower, bool) or not isinstance(lower, Real) or not -1e100 <= lower <= 1e100:
+    if isinstance(lower, bool) or not isinstance(lower, Real) or not abs(float(lower)) <= 1e100:
         raise ParameterError(f"lower must be a number between -1e100 and 1e100, not {lower!r}.")
     if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
         raise ParameterError(f"bound must lie between 1e-100 and 1e100, not {bound!r}.")

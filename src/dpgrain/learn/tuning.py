@@ -215,7 +215,8 @@ def _candidate(model: Fitted, setting: Setting) -> Fitted:
     copy = clone(model).set_params(**setting)
     if hasattr(copy, "tune"):
         copy.tune = None
-    for name in ("classes_", "n_features_in_", "feature_names_in_"):
+    # Not the names of features: copies are given arrays.
+    for name in ("classes_", "n_features_in_"):
         if hasattr(model, name):
             setattr(copy, name, getattr(model, name))
     copy._check()
