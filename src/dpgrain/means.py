@@ -25,11 +25,12 @@ from dpgrain.aggregators.recentred import RecentredRounds
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.learn.labels import numbers
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.units import RELATIONS, Relation, User
-from dpgrain.wording import rounded_up
+from dpgrain.wording import counted, rounded_up
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Method: TypeAlias = Literal["clip", "recentred", "softcore", "winsorized"]
@@ -55,8 +56,10 @@ class MeanOfUsers:
     """The mean over users of one vector each, as it is published.
 
     Args:
-        value: (d,) the mean; not a number where users did not agree (``method="softcore"``).
-        std_error: the standard deviation of the noise of each coordinate.
+        value: (d,) the mean; not a number where users did not agree, as "softcore" and a search for a
+            radius may find.
+        std_error: the standard deviation of the noise of each coordinate; not a number without a mean.
+            What clipping takes is not in it.
         guarantee: what is promised.
         method: which private mean it is.
         reason: why, in one sentence, from public numbers.
@@ -71,20 +74,20 @@ class MeanOfUsers:
     radius: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The release as plain JSON values."""
+        """The release as plain JSON values; null for what is not a number."""
         agreed = bool(np.isfinite(self.value).all())
         return {
             "value": self.value.tolist() if agreed else None,
-            "std_error": self.std_error,
+            "std_error": self.std_error if agreed else None,
             "method": self.method,
             "reason": self.reason,
-            "radius": self.radius,
+            "radius": self.radius if math.isfinite(self.radius) else None,
             "guarantee": self.guarantee.to_dict(),
         }
 
     def to_json(self) -> str:
         """The release as JSON text."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
 def mean_of_users(
@@ -103,7 +106,7 @@ def mean_of_users(
     """Publish the mean of users' vectors, each the mean of a user's records.
 
     Args:
-        X: (m, d) records. What is not finite counts as 0.
+        X: (m, d) records. What is not a finite number counts as 0.
         users: (m,) whose each record is; None for one record per user. A record without user is left
             out.
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
@@ -136,7 +139,10 @@ def mean_of_users(
     records = _records(X)
     bound = _checked(bound, radius, method, relation)
     epsilon = _validate.positive(epsilon=epsilon)
-    delta = _validate.delta(allow_zero=False, delta=delta)
+    if _validate.delta(allow_zero=True, delta=delta) == 0:
+        raise ParameterError(
+            "delta must be above 0, such as 1e-6: means of users have normal noise."
+        )
     rows = arrange(len(records), users, None, User())
     n, enrolled = roster(n_users, rows.users)
     problem = _Problem(n, records.shape[1], epsilon, delta, relation, bound, radius)
@@ -147,7 +153,12 @@ def mean_of_users(
         relation,
         delta,
         plan.event,
-        (enrolled, f"records of norm at most {bound:g}, shortened to it", *plan.facts),
+        (
+            enrolled,
+            f"vectors of {counted(problem.d, 'number')}",
+            f"a bound of {bound:g}, which longer records are shortened to",
+            *plan.facts,
+        ),
         private=source.private,
         users=users,
         elements=None,
@@ -183,15 +194,26 @@ def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: floa
 
 
 def _records(X: ArrayLike) -> FloatArray:  # noqa: N803
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError:
+        raise ParameterError(
+            "X must be numbers of shape (m, d), not rows of several lengths."
+        ) from None
     if array.ndim == 1:
         array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiub":
+    if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiubOUS":
         raise ParameterError(
             f"X must be numbers of shape (m, d), not {array.shape} of {array.dtype}."
         )
-    array = array.astype(np.float64)
-    return np.where(np.isfinite(array), array, 0.0)
+    if array.dtype.kind in "OUS":
+        # One cell that is no number makes objects or text of everybody's: each is read by itself.
+        array = numbers(array.astype(object).ravel()).reshape(array.shape)
+    with np.errstate(all="ignore"):
+        # Row by row in memory: sums along a row must not depend on how many rows there are.
+        array = array.astype(np.float64, order="C")
+    array[~np.isfinite(array)] = 0.0
+    return array
 
 
 def _checked(bound: float, radius: float | None, method: str, relation: Relation) -> float:
@@ -246,7 +268,7 @@ class _Plan:
             for _ in range(mean.rounds):
                 value = run.estimate(vectors)
         except RunEnded:
-            value = nothing
+            return nothing, math.nan, mean.radius if isinstance(mean, SoftCore) else math.nan
         if isinstance(run, RecentredRounds):
             last = run.radii[-1]
             return value, run.mean.multiplier(run.mean.rounds - 1) * last / run.mean.n_users, last
@@ -271,8 +293,9 @@ class _Problem:
             return self._made(method)
         # Without a radius only those that find the place by themselves are compared.
         possible: tuple[Method, ...] = ("clip", "recentred") if self.radius is None else METHODS
-        plans: list[_Plan] = []
-        for each in possible:
+        # Clipping is possible with any number of users.
+        plans = [self._made(possible[0])]
+        for each in possible[1:]:
             try:
                 plans.append(self._made(each))
             except ParameterError:
@@ -325,7 +348,11 @@ class _Problem:
         # Of a radius that is not known the least there is any hope of.
         radius = self.radius or self.bound * _SMALLEST
         noise = mean.multiplier(len(shares) - 1) * math.sqrt(self.d) / self.n
-        return _Plan("recentred", mean, noise * radius * mean.stretch, mean.facts)
+        facts = (
+            f"{len(shares)} looks, each around what the one before has published, as far as a radius "
+            f"that is chosen inside the budget, at most {mean.radius:g}",
+        )
+        return _Plan("recentred", mean, noise * radius * mean.stretch, facts)
 
     def _shares(self) -> tuple[float, ...]:
         """The shares of the budget of a few looks, each twice the last, and of the mean itself."""
@@ -353,7 +380,11 @@ class _Problem:
         finder, options = self._found()
         radius = self.radius or self.bound
         mean = SoftCore.calibrate(**{**self._promise, **options}, rounds=1, radius=radius)
-        return _Plan("softcore", mean, mean.noise_sd * math.sqrt(self.d), self._facts(mean), finder)
+        facts = (
+            self._near(finder),
+            f"no mean unless about {int(mean.event.threshold):,} users are close to as many",
+        )
+        return _Plan("softcore", mean, mean.noise_sd * math.sqrt(self.d), facts, finder)
 
     def _winsorized(self) -> _Plan:
         finder, options = self._found()
@@ -366,14 +397,21 @@ class _Problem:
             bound=self.bound,
             dimension=self.d,
         )
-        return _Plan(
-            "winsorized", mean, mean.noise_sd * math.sqrt(self.d), self._facts(mean), finder
+        facts = (
+            self._near(finder),
+            f"vectors padded to {mean.size:,} coordinates, rotated by public random signs, and each "
+            "coordinate clipped to an interval that is chosen inside the budget",
         )
+        return _Plan("winsorized", mean, mean.noise_sd * math.sqrt(self.d), facts, finder)
 
-    def _facts(self, mean: SoftCore | Winsorized) -> tuple[str, ...]:
-        if self.radius is not None:
-            return mean.facts
-        return (f"a concentration radius found with {_FINDING:.0%} of ε",)
+    def _near(self, finder: Radius | None) -> str:
+        """Where the concentration radius comes from, in words."""
+        if finder is None:
+            return f"a concentration radius of {self.radius:g}, which only accuracy rests on"
+        return (
+            f"a concentration radius found with {_FINDING:.0%} of ε, from {finder.smallest:.3g} to "
+            f"{finder.largest:g}"
+        )
 
     def _found(self) -> tuple[Radius | None, dict[str, Any]]:
         """What finds a radius that is not stated, and the rest of the promise."""

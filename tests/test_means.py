@@ -1,0 +1,533 @@
+"""`dg.mean_of_users`: its promise, its choices, what a user's vector rests on, and its audit."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import beta
+
+import dpgrain as dg
+from dpgrain.aggregators import Recentred, Vectors
+from dpgrain.aggregators import recentred as recentred_module
+from dpgrain.aggregators.grid import exactly_noised
+from dpgrain.errors import ParameterError
+from dpgrain.means import METHODS, MeanOfUsers, Method, _Plan, _Problem, mean_of_users, user_means
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.units import RELATIONS, Relation
+
+Array = NDArray[np.float64]
+# Each statistical assertion fails by chance with probability below this.
+CHANCE = 1e-7
+N, D, EACH = 1200, 4, 3
+PLACE = 3.0
+# Users' vectors lie about so far from their mean.
+RADIUS = 0.3
+
+
+def rows(seed: int = 0) -> tuple[Array, NDArray[np.intp]]:
+    """Users close to a point that is far from 0, each with a few records."""
+    users = np.repeat(np.arange(N), EACH)
+    rng = np.random.default_rng(seed)
+    away = rng.normal(size=(N, D))
+    away *= RADIUS * rng.uniform(0.8, 1, size=(N, 1)) / np.linalg.norm(away, axis=1, keepdims=True)
+    return (PLACE + away)[users], users
+
+
+def mean(records: Any = None, users: Any = None, **options: Any) -> MeanOfUsers:
+    """The mean of the rows above, if no others are given."""
+    if records is None:
+        records, users = rows()
+    values = {"bound": 10.0, "epsilon": 4.0, "delta": 1e-6, "random_state": 1}
+    return mean_of_users(records, users=users, **{**values, **options})
+
+
+# -- the promise, and how good the means are --
+
+
+@pytest.mark.parametrize("radius", [None, RADIUS], ids=["found", "stated"])
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("method", METHODS)
+def test_means_keep_their_promise_and_are_close(
+    method: Method, relation: Relation, radius: float | None
+) -> None:
+    found = mean(method=method, relation=relation, radius=radius)
+    assert found.method == method
+    assert found.reason == "as asked for"
+    promise = found.guarantee
+    assert (promise.level, promise.relation, promise.delta) == ("user", relation, 1e-6)
+    # All of what was asked for is used, and no more.
+    assert 3.99 < promise.epsilon() <= 4.0
+    truth = rows()[0].mean(axis=0)
+    error = float(np.linalg.norm(found.value - truth))
+    # The noise has chi-square laws: four degrees of freedom pass 9.5 sds² … 44 with chance 1e-8.
+    assert error < 6.7 * found.std_error + 0.02 * RADIUS * (method != "clip")
+    clip = mean(method="clip", relation=relation)
+    if method == "clip":
+        assert found.radius == 10.0
+    else:
+        assert found.std_error < clip.std_error / 2
+        assert 0.3 * RADIUS < found.radius < 3 * RADIUS
+    if method != "recentred" and radius is not None:
+        assert found.radius == (10.0 if method == "clip" else radius)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_noise_has_the_sd_that_is_said(method: Method) -> None:
+    # All users are at one place, where nothing is clipped.
+    d = 400
+    found = mean(np.full((1500, d), 0.1), method=method, radius=0.01, epsilon=8.0)
+    sd = float(np.sqrt(np.mean((found.value - 0.1) ** 2)))
+    assert sd == pytest.approx(found.std_error, rel=5.3 / math.sqrt(2 * d))
+
+
+def test_a_removed_user_and_records_are_asked_about() -> None:
+    promise = mean(method="recentred").guarantee
+    assert promise.epsilon(relation="replace") > promise.epsilon()
+    assert promise.epsilon(unit=dg.Record()) == promise.epsilon(relation="replace")
+    assert promise.epsilon(units=2) > 1.5 * promise.epsilon()
+
+
+# -- "auto" --
+
+
+@pytest.mark.parametrize("radius", [None, 0.01, 1.0])
+@pytest.mark.parametrize(("n", "d"), [(30, 1), (200, 50), (3000, 20)])
+def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) -> None:
+    rng = np.random.default_rng(3)
+    datasets = [np.zeros((n, d)), rng.normal(size=(n, d)) * 1e6, np.full((n, d), np.nan)]
+    datasets.append(np.zeros((0, d)))
+    found = [mean(X, n_users=n, radius=radius, epsilon=1.0) for X in datasets]
+    assert len({(each.method, each.reason, str(each.guarantee)) for each in found[:3]}) == 1
+    assert {(each.method, each.reason) for each in found} == {(found[0].method, found[0].reason)}
+    plans = {}
+    for method in METHODS:
+        try:
+            plans[method] = _Problem(n, d, 1.0, 1e-6, "zero_out", 10.0, radius).plan(method)
+        except ParameterError:
+            continue
+    if radius is None:
+        assert found[0].method == ("recentred" if "recentred" in plans else "clip")
+    else:
+        assert found[0].method == min(plans, key=lambda method: plans[method].expected)
+        assert all(method in found[0].reason for method in plans)
+
+
+def test_auto_has_reasons_to_choose_each_of_two() -> None:
+    few = mean(np.ones((30, 8)), epsilon=1.0)
+    many = mean(np.ones((3000, 8)), epsilon=1.0)
+    assert (few.method, many.method) == ("clip", "recentred")
+    assert few.reason.startswith("30 users are too few to look for their centre in 8 dimensions")
+    assert many.reason.startswith("3,000 users can look for their centre in 8 dimensions")
+    # With a radius that is known, few users in many dimensions agree.
+    known = mean(np.ones((400, 200)), epsilon=1.0, radius=0.001)
+    assert known.method == "softcore"
+    assert "the least error to expect with this radius: clip " in known.reason
+    assert "recentred" not in known.reason
+
+
+def test_the_error_to_expect_is_the_one_that_is_met() -> None:
+    for method in ("clip", "softcore", "winsorized"):
+        plan = _Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS).plan(method)
+        assert plan.expected == pytest.approx(mean(method=method, radius=RADIUS).std_error * 2)
+    plan = _Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS).plan("recentred")
+    ratio = plan.expected / (2 * mean(method="recentred", radius=RADIUS).std_error)
+    assert 0.5 < ratio < 3
+
+
+# -- what a user's vector rests on --
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("d", [1, 2, 9, 200])
+def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> None:
+    rng = np.random.default_rng(4)
+    mine = np.asarray(
+        rng.normal(size=(301, d)) * 10.0 ** rng.integers(-9, 9, size=(301, 1)), order=order
+    )
+    alone = vector_of(mine, np.zeros(301, dtype=int), 0)
+    for others in (0, 1, 7, 5000):
+        theirs = rng.normal(size=(others, d)) * 1e12
+        who = rng.integers(1, max(others // 3, 1) + 1, size=others)
+        # Mine stay in their order, wherever the others stand between them.
+        places = np.sort(rng.permutation(301 + others)[:301])
+        records, users = np.empty((301 + others, d), order=order), np.zeros(301 + others, dtype=int)
+        rest = np.setdiff1d(np.arange(301 + others), places)
+        records[places], records[rest], users[rest] = mine, theirs, who
+        assert np.array_equal(vector_of(records, users, 0), alone)
+    one = vector_of(np.asarray(mine[:1], order=order), np.zeros(1, dtype=int), 0)
+    assert np.array_equal(vector_of(np.asarray(mine[:2], order=order), np.arange(2), 0), one)
+
+
+def vector_of(records: Array, users: NDArray[Any], user: int) -> Array:
+    from dpgrain.means import _records
+
+    _, codes = np.unique(users, return_inverse=True)
+    found: Array = user_means(_records(records), codes, int(codes.max()) + 1, 1e6)[user]
+    return found
+
+
+def test_long_records_are_shortened_and_users_weigh_the_same() -> None:
+    records = np.array([[3e8, 4e8], [0.0, 0.0], [1.0, 1.0], [1.0, 3.0]])
+    found = user_means(records, np.array([0, 1, 2, 2]), 3, 5.0)
+    assert found.tolist() == [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
+    assert user_means(np.zeros((0, 2)), np.zeros(0, dtype=int), 0, 1.0).shape == (0, 2)
+
+
+# -- rules for bad rows --
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_not_finite_counts_as_zero(method: Method) -> None:
+    records, users = rows()
+    poisoned, zeroed = records.copy(), records.copy()
+    zeroed[[0, 7, 8]] = zeroed[20, 1] = 0.0
+    poisoned[[0, 7, 8]] = [[np.nan], [np.inf], [-np.inf]]
+    poisoned[20, 1] = np.nan
+    options: dict[str, Any] = {"method": method, "radius": RADIUS}
+    found, same = (mean(each, users, **options).value for each in (poisoned, zeroed))
+    assert np.array_equal(found, same)
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("cell", [None, "lots", pd.NA, [1.0], "1e400", 10**400])
+def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
+    records, users = rows()
+    zeroed, odd = records.copy(), records.astype(object)
+    zeroed[5, 2], odd[5, 2] = 0.0, None
+    odd[5, 2] = cell
+    expected = mean(zeroed, users).value
+    assert np.array_equal(mean(odd, users).value, expected)
+    assert np.array_equal(mean(pd.DataFrame(odd), users).value, expected)
+    if not isinstance(cell, list):
+        assert np.array_equal(mean(odd.tolist(), users).value, expected)
+
+
+def test_rows_without_a_user_are_left_out() -> None:
+    records, users = rows()
+    more = np.vstack([records, np.full((50, D), 1e9)])
+    ids = [*users.tolist(), *[None, float("nan")] * 25]
+    assert np.array_equal(mean(more, ids).value, mean(records, users).value)
+    nobody = mean(np.ones((4, D)), [None] * 4, n_users=500)
+    assert np.array_equal(nobody.value, mean(np.zeros((0, D)), [], n_users=500).value)
+
+
+def test_one_user_with_many_records_is_one_user() -> None:
+    records, users = rows()
+    many = np.vstack([records, np.full((100_000, D), PLACE)])
+    found = mean(many, np.concatenate([users, np.full(100_000, N)])).value
+    once = mean(np.vstack([records, np.full((1, D), PLACE)]), np.append(users, N)).value
+    assert np.allclose(found, once, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("radius", [None, 1.0])
+def test_a_table_without_rows_is_a_neighbour_like_any_other(
+    method: Method, radius: float | None
+) -> None:
+    found = mean(np.zeros((0, 2)), [], n_users=500, method=method, radius=radius)
+    assert found.value.shape == (2,)
+    assert math.isfinite(found.guarantee.epsilon())
+    assert np.isnan(found.value).all() == (
+        method == "softcore" or found.std_error != found.std_error
+    )
+
+
+def test_users_without_rows_count_by_the_rule() -> None:
+    records, users = rows()
+    half, options = records.mean(axis=0) / 2, {"n_users": 2 * N, "epsilon": 20.0}
+    # Clipping counts them as 0, recentring as its centre: as if they were like the others.
+    assert np.allclose(mean(records, users, method="clip", **options).value, half, atol=0.1)
+    found = mean(records, users, method="recentred", **options).value
+    assert np.allclose(found, records.mean(axis=0), atol=0.1)
+    assert "a roster of 2,400 users;" in str(mean(records, users, n_users=2 * N).guarantee)
+
+
+def test_a_roster_that_is_too_short() -> None:
+    # Sums divided by a number that is too small; whoever compares users needs a true one.
+    assert mean(method="clip", n_users=N // 2).value[0] > 1.5 * PLACE
+    assert np.isfinite(mean(method="recentred", n_users=N // 2).value).all()
+    for radius in (None, RADIUS):
+        with pytest.raises(ParameterError, match=f"n_users = {N // 2} is less than the number"):
+            mean(method="softcore", n_users=N // 2, radius=radius)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("bound", [1e-90, 1e90])
+@pytest.mark.parametrize("radius", [None, 2.0**-20, 1.0])
+def test_extreme_bounds(method: Method, bound: float, radius: float | None) -> None:
+    stated = None if radius is None else radius * bound
+    X = np.full((N, 1), bound / 2)
+    with np.errstate(all="raise", under="ignore"):
+        found = mean(X, bound=bound, method=method, radius=stated)
+    assert np.abs(found.value / bound - 0.5).max() < 0.05
+
+
+def test_numbers_of_any_kind() -> None:
+    whole = np.arange(600).reshape(300, 2) % 7
+    expected = mean(whole.astype(float)).value
+    for kind in (np.int8, np.uint64, np.float32, np.longdouble):
+        assert np.array_equal(mean(whole.astype(kind)).value, expected)
+    assert np.array_equal(mean(whole.tolist()).value, expected)
+    assert np.array_equal(mean(pd.DataFrame(whole).astype("Int64")).value, expected)
+    assert mean(whole[:, 0]).value.shape == (1,)
+
+
+# -- neighbours --
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_neighbour_moves_the_clipped_mean_farther(relation: Relation) -> None:
+    rng, largest, n, bound = np.random.default_rng(5), 0.0, 9, 2.0
+    most = (1 if relation == "zero_out" else 2) * bound / n
+    for trial in range(60):
+        scale = 10.0 ** rng.integers(-2, 12)
+        users = np.concatenate([np.arange(n), rng.integers(0, n, size=20)])
+        records = rng.normal(size=(len(users), 2)) * scale
+        if trial % 2:
+            records[users == 0] = [[scale, 0.0]]
+        options = {"n_users": n, "bound": bound, "method": "clip", "relation": relation}
+        found = mean(records, users, **options).value
+        if relation == "zero_out":
+            other = mean(records[users != 0], users[users != 0], **options).value
+        else:
+            changed = np.vstack([records[users != 0], -records[users == 0][:1]])
+            other = mean(changed, np.append(users[users != 0], 0), **options).value
+        largest = max(largest, float(np.linalg.norm(found - other)))
+    assert 0.9 * most < largest <= most * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
+    # With the same radii a look moves what follows no farther than it moved itself.
+    rng, ratios, n = np.random.default_rng(6), [], 60
+    plan = _Problem(n, 2, 4.0, 1e-6, relation, 10.0, None).plan("recentred")
+    assert isinstance(plan.mean, Recentred)
+    for seed in range(150):
+        vectors = rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-2, 2)
+        vectors[0] = [10.0, 0.0]
+        other = vectors[1:]
+        if relation == "replace":
+            other = np.vstack([[[-10.0, 0.0]], other])
+        runs = [plan.mean.start(SeededSource(seed)) for _ in range(2)]
+        ends = [
+            [run.estimate(Vectors(x)) for _ in range(plan.mean.rounds)]
+            for run, x in zip(runs, (vectors, other), strict=True)
+        ]
+        moved, most = 0.0, 0.0
+        for look, pair in enumerate(zip(*ends, strict=True)):
+            if runs[0].radii[look] != runs[1].radii[look]:
+                break
+            step = (1 if relation == "zero_out" else 2) * runs[0].radii[look] / n
+            most, moved = most + step, float(np.linalg.norm(pair[0] - pair[1]))
+            ratios.append(moved / most)
+    assert len(ratios) > 150
+    assert 0.8 < max(ratios) <= 1 + 1e-6
+
+
+# -- the audit: one user at the bound, or nobody in their place --
+
+AUDITED = _Problem(60, 1, 8.0, 1e-6, "zero_out", 1.0, None).plan("recentred")
+# The others are on both sides of 0, so that a radius between them covers them all.
+OTHERS = np.linspace(0.08, 0.12, 30)
+PRESENT = Vectors(np.concatenate([-OTHERS[1:], OTHERS, [1.0]])[:, None])
+ABSENT = Vectors(np.concatenate([-OTHERS[1:], OTHERS])[:, None])
+
+
+def claimed_mu(plan: _Plan) -> float:
+    """The μ of the Gaussian mechanism that all that is published is no worse than."""
+    loss = plan.event.loss()
+    return min(each.mu for each in (loss, *loss.others) if each.pure == each.leak == 0)
+
+
+def audit(plan: _Plan, trials: int = 1500) -> float:
+    """A lower bound on μ of all that is published, by the last mean in units of its radius."""
+    source, scores = SystemSource(), []
+    for vectors in (PRESENT, ABSENT):
+        runs = [plan.run(vectors, source) for _ in range(trials)]
+        scores.append(np.array([value[0] / radius for value, _, radius in runs]))
+    some, none = scores
+    threshold = float(np.median(np.concatenate(scores)))
+    hits, false = int((some >= threshold).sum()), int((none >= threshold).sum())
+    low = beta.ppf(CHANCE / 2, hits, trials - hits + 1)
+    high = beta.ppf(1 - CHANCE / 2, false + 1, trials - false)
+    return float(ndtri(low) - ndtri(high))
+
+
+def test_audit_stays_below_the_claim() -> None:
+    assert 0.5 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
+
+
+@pytest.mark.parametrize("wider", [1.0, 2.0], ids=["half the noise", "twice the clip"])
+def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> None:
+    real = exactly_noised
+    monkeypatch.setattr(
+        recentred_module,
+        "exactly_noised",
+        lambda c, r, z, s, centre: real(c, wider * r, z / 2, s, centre=centre),
+    )
+    assert audit(AUDITED) > claimed_mu(AUDITED)
+
+
+# -- guarantees, budgets, files --
+
+
+def test_a_seed_is_marked() -> None:
+    seeded, secret = mean(), mean(random_state=None)
+    assert not seeded.guarantee.private
+    assert str(seeded.guarantee).startswith("NOT PRIVATE")
+    assert secret.guarantee.private
+    assert np.array_equal(mean().value, seeded.value)
+    assert not np.array_equal(mean(random_state=None).value, secret.value)
+
+
+SENTENCES = [
+    ("clip", None, []),
+    (
+        "recentred",
+        None,
+        ["looks, each around what the one before has published", "a radius that is chosen inside"],
+    ),
+    (
+        "softcore",
+        0.5,
+        ["a concentration radius of 0.5, which only accuracy", "no mean unless about"],
+    ),
+    ("softcore", None, ["a concentration radius found with 20% of ε, from 0.00061 to 10;"]),
+    ("winsorized", 0.5, ["rotated by public random signs", "chosen inside the budget"]),
+]
+
+
+@pytest.mark.parametrize(("method", "radius", "parts"), SENTENCES, ids=lambda v: str(v)[:12])
+def test_the_sentence(method: Method, radius: float | None, parts: list[str]) -> None:
+    text = str(mean(method=method, radius=radius).guarantee)
+    for part in (
+        "whether all records of any one user were removed (the user stays enrolled)",
+        "a roster of 1,200 users, as many as ids were passed; vectors of 4 numbers; a bound of 10, "
+        "which longer records are shortened to",
+        *parts,
+    ):
+        assert part in text
+    assert text.count("roster") == 1
+
+
+def test_means_of_the_same_users_compose() -> None:
+    records, users = rows()
+    one, two = (mean(X, users, method="clip").guarantee for X in (records, records[:, :1]))
+    both = one + two
+    assert one.epsilon() < both.epsilon(1e-6) < one.epsilon() + two.epsilon()
+    with pytest.raises(ParameterError, match="do not compose"):
+        _ = one + mean(records, users.copy(), method="clip").guarantee
+    named = pd.Series(users, name="person")
+    both = mean(records, named).guarantee + mean(records, pd.Series(users, name="person")).guarantee
+    assert "Users are told apart by 'person'" in str(both)
+
+
+def test_a_budget_is_charged_and_refuses() -> None:
+    records, users = rows()
+    with dg.budget(2.0, 1e-6) as budget:
+        first = mean(records, users, **budget.share(0.5))
+        assert budget.guarantee == first.guarantee
+        with pytest.raises(ParameterError, match="does not hold this release"):
+            mean(records, users, epsilon=2.0)
+        mean(records, users, method="clip", **budget.share(0.5))
+    assert budget.guarantee is not None
+    assert 1.9 < budget.guarantee.epsilon(1e-6) <= 2.0
+
+
+def test_json() -> None:
+    found = mean(method="winsorized")
+    told = json.loads(found.to_json())
+    assert told["value"] == found.value.tolist()
+    assert {name: told[name] for name in ("std_error", "method", "reason", "radius")} == {
+        "std_error": found.std_error,
+        "method": "winsorized",
+        "reason": "as asked for",
+        "radius": found.radius,
+    }
+    assert dg.Guarantee.from_dict(told["guarantee"]) == found.guarantee
+
+
+@pytest.mark.parametrize("radius", [None, 0.01])
+def test_users_who_do_not_agree(radius: float | None) -> None:
+    spread = np.random.default_rng(7).normal(size=(N, 50)) * 100
+    spread[::2] *= -1
+    found = mean(spread, method="softcore", radius=radius, bound=1e4)
+    if radius is None:
+        # A radius as large as that of the users is found, and they agree.
+        assert found.radius > 300
+        return
+    assert np.isnan(found.value).all()
+    assert math.isnan(found.std_error)
+    assert found.guarantee.epsilon() <= 4.0
+    told = json.loads(found.to_json())
+    assert (told["value"], told["std_error"], told["radius"]) == (None, None, radius)
+
+
+# -- what is wrong says so --
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"bound": 0.0}, "bound must be finite and above 0"),
+        ({"bound": 1e91}, "bound must lie between 1e-90 and 1e90, not 1e+91; rescale."),
+        (
+            {"radius": 11.0},
+            "radius must be at most the bound 10, and no less than a millionth of it",
+        ),
+        (
+            {"radius": 1e-9},
+            "radius must be at most the bound 10, and no less than a millionth of it",
+        ),
+        ({"radius": -1.0}, "radius must be finite and above 0"),
+        ({"epsilon": 0.0}, "epsilon must be finite and above 0"),
+        ({"delta": 0.0}, "delta must be above 0, such as 1e-6"),
+        ({"delta": 1.0}, "delta must lie in [0, 1)"),
+        ({"method": "median"}, "method must be one of 'auto', 'clip', 'recentred'"),
+        ({"relation": "swap"}, "relation must be one of 'zero_out', 'replace'"),
+        ({"n_users": 0}, "n_users must be a whole number of at least 1"),
+        ({"records": np.zeros((2, 2, 2))}, "X must be numbers of shape (m, d), not (2, 2, 2)"),
+        ({"records": np.zeros((3, 0))}, "X must be numbers of shape (m, d), not (3, 0)"),
+        ({"records": np.zeros((3, 1), dtype=complex)}, "X must be numbers of shape (m, d)"),
+        (
+            {"records": [[1.0], [1.0, 2.0]]},
+            "X must be numbers of shape (m, d), not rows of several",
+        ),
+        (
+            {"records": np.ones((3, 2)), "users": [1, 2]},
+            "users must have one label for each of the 3",
+        ),
+        (
+            {"records": np.ones((20, 100)), "method": "recentred", "epsilon": 1.0},
+            "n_users = 20 are too few for method='recentred' in 100 dimensions: about ",
+        ),
+        ({"records": np.ones((20, 9)), "method": "softcore"}, "n_users = 20 is too small"),
+        (
+            {"records": np.ones((20, 9)), "method": "winsorized", "radius": 1.0},
+            "n_users = 20 are too",
+        ),
+    ],
+    ids=lambda v: str(v)[:30],
+)
+def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=re.escape(message)) as caught:
+        mean(**wrong)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_number_that_suffices_does() -> None:
+    with pytest.raises(ParameterError) as caught:
+        mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
+    (enough,) = re.findall(r"about ([\d,]+) suffice", str(caught.value))
+    n = int(enough.replace(",", ""))
+    for users, fits in ((n, True), (n - 2, False)):
+        plans = _Problem(users, 100, 1.0, 1e-6, "zero_out", 10.0, None)
+        assert (plans.plan("auto").method == "recentred") == fits
