@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-import dpgrain.select as module
+import dpgrain.selection as module
 from dpgrain.accounting import Laplace, PureDP
 from dpgrain.accounting.select import SelectBest
 from dpgrain.budgets import budget
@@ -27,7 +27,7 @@ from dpgrain.noise import SeededSource, Source, discrete_laplace, gumbel_order
 from dpgrain.noise.exponential import below, permute_and_flip
 from dpgrain.noise.stopping import negative_binomial, poisson
 from dpgrain.repeated import best_of
-from dpgrain.select import Choice, Cover, ball_cover, select
+from dpgrain.selection import Choice, Cover, ball_cover, select
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]

@@ -433,14 +433,20 @@ def test_choices_know_who_changes() -> None:
     assert ExponentialMechanism(20.0, count=400).epsilon(1e-6) < 8 < 40
 
 
-@pytest.mark.parametrize("spread", [0.01, 0.3, 2.0])
+@pytest.mark.parametrize("spread", [0.01, 0.3, 2.0, 8.0])
 def test_choices_are_dominated_by_a_gaussian(spread: float) -> None:
-    # Both curves of randomised response with ε = spread, against the Gaussian part of the loss.
+    # All two-outcome tests whose log odds differ by the range, which are the worst choices.
     loss = ExponentialMechanism(2 / spread).loss()
     mu = max(other.mu for other in loss.others)
-    assert mu > 0
-    for epsilon in np.linspace(0, spread, 20, endpoint=False):
-        exact = -math.expm1(epsilon - spread) / (1 + math.exp(-spread))
-        assert exact <= gaussian_delta(float(epsilon), mu) * (1 + 1e-9)
-    # Attained where there is no ε: nothing smaller would do.
-    assert gaussian_delta(0.0, mu) == pytest.approx(math.tanh(spread / 2), rel=1e-6)
+    largest = 0.0
+    for up in np.linspace(0, spread, 60)[1:-1]:
+        q = -math.expm1(up - spread) / (math.exp(up) - math.exp(up - spread))
+        p = math.exp(up) * q
+        for epsilon in np.linspace(0, spread, 25, endpoint=False):
+            grown = math.exp(epsilon)
+            exact = max(p - grown * q, 0) + max(1 - p - grown * (1 - q), 0)
+            bound = gaussian_delta(float(epsilon), mu)
+            assert exact <= bound * (1 + 1e-9)
+            largest = max(largest, exact / bound)
+    # Nearly attained where the range is small: a tenth less would be found.
+    assert largest > (0.99 if spread < 1 else 0.5)

@@ -15,13 +15,13 @@ from dpgrain.errors import DataError, DeltaWarning, DpgrainError, ParameterError
 from dpgrain.units import Element, Record, User, d_element, d_user
 
 if TYPE_CHECKING:
-    from dpgrain import accounting, aggregators, learn, mechanisms, noise, optimize
+    from dpgrain import accounting, aggregators, learn, mechanisms, noise, optimize, recipes
     from dpgrain.budgets import Budget, budget
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
     from dpgrain.means import MeanOfUsers, mean_of_users
-    from dpgrain.select import Choice, ball_cover, best_of, select
+    from dpgrain.selection import Choice, ball_cover, best_of, select
     from dpgrain.statistics.bounds import AutoClip
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
@@ -42,7 +42,7 @@ _LAZY = {
     "AutoClip": "dpgrain.statistics.bounds",
     "AutoRange": "dpgrain.statistics.values",
     "Budget": "dpgrain.budgets",
-    "Choice": "dpgrain.select",
+    "Choice": "dpgrain.selection",
     "Elements": "dpgrain.data.elements",
     "Estimates": "dpgrain.statistics.release",
     "Guarantee": "dpgrain.guarantee",
@@ -52,8 +52,8 @@ _LAZY = {
     "Plan": "dpgrain.statistics.plan",
     "Release": "dpgrain.statistics.release",
     "UserTable": "dpgrain.data.table",
-    "ball_cover": "dpgrain.select",
-    "best_of": "dpgrain.select",
+    "ball_cover": "dpgrain.selection",
+    "best_of": "dpgrain.selection",
     "budget": "dpgrain.budgets",
     "count": "dpgrain.statistics.histogram",
     "elements_per_user": "dpgrain.statistics.holdings",
@@ -64,12 +64,12 @@ _LAZY = {
     "quantile": "dpgrain.statistics.quantiles",
     "quantiles": "dpgrain.statistics.quantiles",
     "read": "dpgrain.data.table",
-    "select": "dpgrain.select",
+    "select": "dpgrain.selection",
     "sum": "dpgrain.statistics.histogram",
     "top": "dpgrain.statistics.top",
     "variance": "dpgrain.statistics.moments",
 }
-_LAZY_MODULES = ("accounting", "aggregators", "learn", "mechanisms", "noise", "optimize")
+_LAZY_MODULES = ("accounting", "aggregators", "learn", "mechanisms", "noise", "optimize", "recipes")
 
 __all__ = [
     "AutoClip",
@@ -85,6 +85,7 @@ __all__ = [
     "Guarantee",
     "Histogram",
     "Holdings",
+    "MeanOfUsers",
     "ParameterError",
     "Plan",
     "Record",
@@ -113,6 +114,7 @@ __all__ = [
     "quantile",
     "quantiles",
     "read",
+    "recipes",
     "select",
     "sum",
     "top",

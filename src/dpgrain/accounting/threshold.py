@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from scipy.special import expit, ndtri
-
 from dpgrain import _validate
 from dpgrain.accounting.curves import Group
 from dpgrain.accounting.events import Asked, Event
@@ -18,6 +16,8 @@ from dpgrain.units import LEVELS, RELATIONS, Level, Relation
 TestNoise: TypeAlias = Literal["geometric", "laplace"]
 _NOISES: tuple[TestNoise, ...] = ("geometric", "laplace")
 
+# A choice of ε-bounded range is √(π/8)·ε-GDP.
+_CHOICE = math.sqrt(math.pi / 8) * (1 + 2.0**-36)
 # What the rounding of an exponential may amount to, relative.
 _ROUNDING = 2.0**-36
 
@@ -98,9 +98,8 @@ class ExponentialMechanism(Event):
         ParameterError: if a value is out of range.
 
     Formal guarantee: ε-DP of ε-bounded range with ε = 2Δ/scale, or Δ/scale for what moves one way;
-    ε²/8-zCDP, and μ-GDP with μ = −2Φ⁻¹(1/(1+e^ε)), about 5ε/4; k units move k times as far. Source:
-    McSherry & Talwar 2007; Dong, Durfee & Rogers 2020; Dong, Roth & Su 2022 (GDP of ε-DP);
-    docs/theory.md, "Choosing the best items".
+    ε²/8-zCDP and √(π/8)·ε-GDP; k units move k times as far. Source: McSherry & Talwar 2007; Dong,
+    Durfee & Rogers 2020; docs/theory.md, "A range for each coordinate".
 
     >>> ExponentialMechanism(4.0).epsilon(), ExponentialMechanism(4.0, one_way=True).epsilon()
     (0.5, 0.25)
@@ -123,10 +122,8 @@ class ExponentialMechanism(Event):
             return Loss(pure=math.inf)
         spread = sum(moves) / self.scale
         loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
-        # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it: the
-        # trade-off of ε-DP is made of two lines, and lies above a convex curve through their corner.
-        mu = -2 * float(ndtri(expit(-spread))) * (1 + _ROUNDING)
-        return loss.or_else(Loss(mu=math.sqrt(self.count) * mu)) if mu < math.inf else loss
+        # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
+        return loss.or_else(Loss(mu=math.sqrt(self.count) * _CHOICE * spread))
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,26 @@ class RecordBlocks:
         starts = np.searchsorted(of[order], np.arange(count + 1))
         return RecordBlocks(features[order], targets[order], starts)
 
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.starts) - 1
+
+    def taken(self, which: Drawn) -> RecordBlocks:
+        """Some of the blocks, in order.
+
+        Args:
+            which: the indices of the blocks that stay.
+
+        >>> blocks = RecordBlocks.arrange([[1.0], [2.0], [3.0]], [0.0, 0.0, 0.0], [0, 1, 1])
+        >>> blocks.taken(np.array([1])).X.ravel().tolist()
+        [2.0, 3.0]
+        """
+        sizes = np.diff(self.starts)[which]
+        rows = _rows(self.starts[which], sizes)
+        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return RecordBlocks(self.X[rows], self.y[rows], ends)
+
     def gradients(
         self, loss: _Loss, theta: FloatArray, *, longest: float = math.inf
     ) -> BlockVectors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -34,9 +34,10 @@ from dpgrain.learn.confidence import (
 from dpgrain.learn.labels import column
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import Rows, arrange, roster
-from dpgrain.learn.training import train
+from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
+from dpgrain.recipes import Recipe, Task
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -45,6 +46,13 @@ FloatArray: TypeAlias = NDArray[np.float64]
 _ROUNDS = 100
 # The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
 _TUNING = 0.1
+# One round in so many looks for the neighbourhood of the solution, where a clipping bound is found; …
+_WARM_UP = 5
+# There the bound is so many times below the median: noise is less, and users with few records, whose
+# gradients are long by chance, count no more than others. …
+_SHORTER = 2.0
+# … with a bound that leaves only the direction of users' gradients.
+_DIRECTIONS = 2.0**-12
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -57,16 +65,20 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
         epsilon: the promised ε.
         delta: the promised δ.
-        clip: the clipping bound ρ of a block's mean gradient, l2. 1 suits rows that are about 1 to 3
-            long; longer ones are clipped whatever ε is, and predictions are then biased: give a public
-            ``feature_bound`` (for records and small elements), or ``"auto"``, which chooses ρ inside
-            the budget, at a tenth of it. Targets of regressions should be about 1, too.
+        clip: the clipping bound ρ of a block's mean gradient, l2, or ``"auto"``, which chooses it
+            inside the budget, at a tenth of it: the median norm, for whole users near the solution,
+            where the gradients of users with many records lie close to 0. By default (None) ``"auto"``
+            for ``User()`` and 1 for others, which suits rows that are about 1 to 3 long; longer ones
+            are clipped whatever ε is, and predictions are then biased: give a public
+            ``feature_bound`` (for records and small elements), or ``"auto"``. Targets of regressions
+            should be about 1, too.
         rounds: how many noisy gradients; by default 100 passes.
         sampling_rate: the probability to be in a round's sample; by default 1 for up to 50,000 users.
         sampling: ``"pairs"``: each block is drawn on its own; ``"users"``: users are drawn with all
             their blocks, which costs more; ``"full"``: everybody is in every round.
-        algorithm: ``"auto"`` for coin betting, which needs no step size, or a solver of
-            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``.
+        algorithm: ``"auto"`` for coin betting, which needs no step size; a solver of
+            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
+            :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
         l2: the public strength λ of the ridge λ/2·‖coef‖².
         fit_intercept: whether there is an intercept.
         feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
@@ -79,6 +91,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         intervals: the share of the budget kept for :meth:`confidence_intervals`; 0 for none.
         exact: add blocks up as integers (slower); otherwise sums are made in floating point.
         random_state: a seed, for tests and research: it makes the fit not private.
+        tune: parameters to choose inside the promise, as a mapping of names to lists of values, or a
+            list of settings: the best of a random number of fits, each with a part of the budget.
         verbose: show progress from the start; otherwise it shows after two seconds, on a terminal.
 
     Attributes:
@@ -95,11 +109,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     relation: Relation = "zero_out"
     epsilon: float = 1.0
     delta: float = 1e-6
-    clip: float | Literal["auto"] = 1.0
+    clip: float | Literal["auto"] | None = None
     rounds: int | None = None
     sampling_rate: float | None = None
     sampling: Sampling = "pairs"
-    algorithm: Literal["auto"] | Solver[Any] = "auto"
+    algorithm: Literal["auto"] | Solver[Any] | Recipe = "auto"
     l2: float = 0.0
     fit_intercept: bool = True
     feature_bound: float | None = None
@@ -107,6 +121,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     elements_per_user: float | Literal["auto"] = 1.0
     intervals: float = 0.0
     exact: bool = False
+    tune: Any = None
     random_state: RandomState = None
     verbose: bool = False
 
@@ -131,6 +146,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             # What an earlier fit has left must not speak for this one.
             self.__dict__.pop(earlier, None)
         self._check()
+        if self.tune is not None:
+            from dpgrain.learn.tuning import fit_tuned
+
+            return fit_tuned(self, X, y, users=users, elements=elements)
         X = validate_data(  # noqa: N806
             self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False
         )
@@ -138,6 +157,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         loss = self._loss()
         rows = arrange(X.shape[0], users, elements, self._unit)
         n, enrolled = roster(self.n_users, rows.users)
+        if isinstance(self.algorithm, Recipe):
+            return self._follow(X, targets, loss, rows, n, (enrolled, *public), users)
         plan = self._plan(n)
         promise = self._promise(plan, (enrolled, *public), users, elements)
         warn_of_delta(self.delta, self._unit.level, n, 1)
@@ -238,7 +259,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
                 raise ParameterError(f"{name} must be a number or 'auto', not {value!r}.")
-            if value != "auto":
+            if value not in ("auto", None) or (name != "clip" and value is None):
                 _validate.positive(**{name: value})
         _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
         _validate.non_negative(l2=self.l2)
@@ -256,16 +277,46 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
             )
-        known = hasattr(self.algorithm, "step") and not isinstance(self.algorithm, type)
-        if self.algorithm != "auto" and not known:
+        if isinstance(self.algorithm, Recipe) and not isinstance(self.algorithm, type):
+            self._check_recipe()
+        known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
+        if self.algorithm != "auto" and (not known or isinstance(self.algorithm, type)):
             raise ParameterError(
-                f"algorithm must be 'auto' or a solver of dpgrain.optimize, not {self.algorithm!r}."
+                "algorithm must be 'auto', a solver of dpgrain.optimize or a recipe of "
+                f"dpgrain.recipes, not {self.algorithm!r}."
             )
         self._loss()
+
+    def _check_recipe(self) -> None:
+        """Refuse what a recipe does not know of."""
+        if self._unit != User():
+            raise ParameterError(
+                f"unit must be User() with a recipe, not {self.unit!r}: recipes are for whole users."
+            )
+        for name, default in (
+            ("clip", None),
+            ("rounds", None),
+            ("sampling_rate", None),
+            ("elements_per_user", 1.0),
+            ("intervals", 0.0),
+            ("exact", False),
+        ):
+            if getattr(self, name) != default:
+                raise ParameterError(
+                    f"{name} must be left out with a recipe, not {getattr(self, name)!r}: the recipe "
+                    "decides it."
+                )
 
     @property
     def _unit(self) -> Unit:
         return User() if self.unit is None else self.unit
+
+    @property
+    def _clip(self) -> float | Literal["auto"]:
+        """The clipping bound, or how it is found."""
+        if self.clip is not None:
+            return self.clip
+        return "auto" if self._unit == User() and self.algorithm == "auto" else 1.0
 
     def _plan(self, n: int) -> Plan:
         """The noise of every part, from public numbers."""
@@ -274,7 +325,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         level: Level = "element" if kept is not None else unit.level
         contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
         signed = Contribution(level, "shared", "signed", max_elements=kept)
-        tuned = "auto" in (self.clip, self.elements_per_user)
+        tuned = "auto" in (self._clip, self.elements_per_user)
         norms = self._part(contribution, _TUNING) if tuned else None
         evidence = self._part(signed, self.intervals) if self.intervals else None
         beside = [event for event in (norms, evidence) if event is not None]
@@ -322,7 +373,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return Gaussian(whole.parameter / math.sqrt(share), contribution)
 
     def _promise(self, plan: Plan, public: tuple[str, ...], users: Any, elements: Any) -> Guarantee:
-        clip = None if self.clip == "auto" else float(self.clip)
+        clip = None if self._clip == "auto" else float(self._clip)
         return promised(
             self._unit,
             self.relation,
@@ -358,24 +409,31 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         def at(theta: FloatArray) -> LinearGradients:
             return blocks.gradients(loss, theta)
 
-        mean = plan.mean
+        mean, solver = plan.mean, self._solver()
+        progress = True if self.verbose else None
+        ridge = self._ridge(loss.outputs)
+
+        def public(theta: FloatArray) -> FloatArray:
+            return ridge * theta
+
+        def steps(mean: ClippedMean, start: FloatArray) -> tuple[FloatArray, History]:
+            owners = rows.owners
+            return train(
+                at, mean, solver, start, source, public=public, owners=owners, progress=progress
+            )
+
+        if self._warms_up and mean.rounds > 1:
+            # Far from the solution norms say how far it is, not how much users differ.
+            first = max(1, mean.rounds // _WARM_UP)
+            start, _ = steps(replace(mean, rounds=first, clip=_DIRECTIONS), start)
+            mean = replace(mean, rounds=mean.rounds - first)
         if plan.norms is not None:
             mean = self._tuned(mean, release_norms(at(start), plan.norms, source))
-        elif self.clip != "auto" and self.elements_per_user != "auto":
-            mean = mean.scaled(clip=self.clip, blocks_per_user=self.elements_per_user)
+        elif self._clip != "auto" and self.elements_per_user != "auto":
+            mean = mean.scaled(clip=self._clip, blocks_per_user=self.elements_per_user)
         if plan.evidence is not None:
             records = _records(X, targets, rows.blocks, there, intercept=self.fit_intercept)
-        solver: Solver[Any] = CoinBetting() if self.algorithm == "auto" else self.algorithm
-        theta, self.history_ = train(
-            at,
-            mean,
-            solver,
-            start,
-            source,
-            ridge=self._ridge(loss.outputs),
-            owners=rows.owners,
-            progress=True if self.verbose else None,
-        )
+        theta, self.history_ = steps(mean, start)
         self.n_iter_, self._theta, self._sampled = mean.rounds, theta, mean.sampling_rate < 1
         self.evidence_: Evidence | None = None
         if plan.evidence is not None:
@@ -392,6 +450,68 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 source=source,
             )
         return theta
+
+    def _solver(self) -> Solver[Any]:
+        if self.algorithm == "auto" or isinstance(self.algorithm, Recipe):
+            return CoinBetting()
+        return self.algorithm
+
+    @property
+    def _warms_up(self) -> bool:
+        """Whether the first rounds only look for the neighbourhood of the solution."""
+        return self._clip == "auto" and self._unit == User() and self.algorithm == "auto"
+
+    def _follow(
+        self,
+        X: Any,  # noqa: N803
+        targets: FloatArray,
+        loss: MarginLoss,
+        rows: Rows,
+        n: int,
+        public: tuple[str, ...],
+        users: Any,
+    ) -> Self:
+        """Fit by a recipe."""
+        assert isinstance(self.algorithm, Recipe)  # noqa: S101 - for the type checker
+        width = X.shape[1] + self.fit_intercept
+        start = np.zeros(loss.outputs * width)
+        task = Task(n, tuple(start), self.epsilon, self.delta, self.relation)
+        program = self.algorithm.plan(task)
+        index = roster_index(program, users, rows)
+        source = source_of(self.random_state)
+        promise = promised(
+            User(),
+            self.relation,
+            self.delta,
+            program.event,
+            (*public, *program.facts, *self._stated()),
+            private=source.private,
+            users=users,
+            elements=None,
+        )
+        warn_of_delta(self.delta, "user", n, 1)
+        charge(promise)
+        if self.feature_bound is not None:
+            X = _bounded(X, self.feature_bound)  # noqa: N806
+        kept = rows.kept
+        records = _records(
+            X[kept], targets[kept], rows.blocks, len(rows.owners), intercept=self.fit_intercept
+        )
+        theta, self.history_ = follow(
+            program,
+            records,
+            index,
+            loss,
+            start,
+            source,
+            ridge=self._ridge(loss.outputs),
+            progress=True if self.verbose else None,
+        )
+        self.n_iter_, self._theta, self._sampled = len(self.history_.points), theta, False
+        self.evidence_ = None
+        self._keep(theta.reshape(loss.outputs, -1), loss)
+        self.guarantee_ = promise
+        return self
 
     def _ridge(self, outputs: int) -> FloatArray:
         """The strength of the ridge on each parameter: none on the intercept."""
@@ -414,9 +534,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The mean with what the budget's tenth has found."""
         held = max(norms.blocks / mean.n_users, 1 / mean.n_users)
         return mean.scaled(
-            clip=norms.middle if self.clip == "auto" else self.clip,
+            clip=self._share_of(norms) if self._clip == "auto" else self._clip,
             blocks_per_user=held if self.elements_per_user == "auto" else self.elements_per_user,
         )
+
+    def _share_of(self, norms: Norms) -> float:
+        """The clipping bound that norms suggest: their median, or less of it where they are small."""
+        return norms.middle / _SHORTER if self._warms_up else norms.middle
 
     def _keep(self, theta: FloatArray, loss: MarginLoss) -> None:
         """Set ``coef_`` and ``intercept_`` from (outputs, d + 1), on the scale of the features."""

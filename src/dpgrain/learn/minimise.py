@@ -16,10 +16,11 @@ from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import arrange, roster
-from dpgrain.learn.training import History, train
+from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
+from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -46,7 +47,7 @@ def minimise(
     y: ArrayLike,
     start: ArrayLike,
     *,
-    solver: Solver[Any],
+    solver: Solver[Any] | Recipe,
     model: Model | None = None,
     users: Any = None,
     elements: Any = None,
@@ -71,7 +72,8 @@ def minimise(
         X: (m, d) the records; what is not finite counts as 0.
         y: (m,) their targets, numbers; a record whose target is not finite is left out.
         start: (p,) where to begin, a public point.
-        solver: what steps against noisy gradients.
+        solver: what steps against noisy gradients; or, for ``User()``, a recipe of
+            :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
         model: a model of each block's loss, of which one step is taken before it is clipped
             (:class:`~dpgrain.optimize.models.Truncated`, for one); the solver must then be ``Sgd``,
             whose step sizes and domain it uses. None: mean gradients.
@@ -81,7 +83,7 @@ def minimise(
         relation: the neighbouring relation.
         epsilon: the promised ε.
         delta: the promised δ.
-        clip: the clipping bound of a block's step.
+        clip: the clipping bound of a block's step; not used by recipes, as what follows.
         rounds: how many noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
         sampling_rate: the probability to be in a round's sample.
@@ -111,8 +113,15 @@ def minimise(
         raise ParameterError(
             f"X and y must be (m, d) and (m,), not {features.shape} and {targets.shape}."
         )
-    if isinstance(solver, type) or not hasattr(solver, "step"):
-        raise ParameterError(f"solver must be a solver of dpgrain.optimize, not {solver!r}.")
+    known = isinstance(solver, Recipe) or hasattr(solver, "step")
+    if isinstance(solver, type) or not known:
+        raise ParameterError(
+            f"solver must be a solver of dpgrain.optimize, or a recipe, not {solver!r}."
+        )
+    if isinstance(solver, Recipe) and unit != User():
+        raise ParameterError(
+            f"unit must be User() with a recipe, not {unit!r}: recipes are for whole users."
+        )
     if isinstance(loss, type) or not hasattr(loss, "gradient"):
         raise ParameterError(f"loss must have value and gradient, per record, not be {loss!r}.")
     if model is not None and not isinstance(solver, Sgd):
@@ -133,28 +142,35 @@ def minimise(
         )
     rows = arrange(len(features), users, elements, unit)
     n, enrolled = roster(n_users, rows.users)
-    mean = ClippedMean.calibrate(
-        epsilon=epsilon,
-        delta=delta,
-        n_users=n,
-        rounds=rounds,
-        clip=clip,
-        unit=unit,
-        relation=relation,
-        sampling_rate=rate_of(sampling, sampling_rate, n),
-        sampling="users" if sampling == "users" else "pairs",
-        blocks_per_user=elements_per_user,
-        exact=exact,
-    )
     source = source_of(random_state)
-    facts = public_facts(mean, clip)
-    if exact:
-        facts += ("each record's gradient is computed apart from other records, to the last bit",)
+    if isinstance(solver, Recipe):
+        program = solver.plan(Task(n, tuple(begin), epsilon, delta, relation))
+        event, facts = program.event, program.facts
+        index = roster_index(program, users, rows)
+    else:
+        mean = ClippedMean.calibrate(
+            epsilon=epsilon,
+            delta=delta,
+            n_users=n,
+            rounds=rounds,
+            clip=clip,
+            unit=unit,
+            relation=relation,
+            sampling_rate=rate_of(sampling, sampling_rate, n),
+            sampling="users" if sampling == "users" else "pairs",
+            blocks_per_user=elements_per_user,
+            exact=exact,
+        )
+        event, facts = mean.event, public_facts(mean, clip)
+        if exact:
+            facts += (
+                "each record's gradient is computed apart from other records, to the last bit",
+            )
     promise = promised(
         unit,
         relation,
         delta,
-        mean.event,
+        event,
         (enrolled, *facts),
         private=source.private,
         users=users,
@@ -166,15 +182,17 @@ def minimise(
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)
     records = RecordBlocks.arrange(clean, targets[there], codes, blocks=len(rows.owners))
-    theta, history = train(
-        _Steps(records, loss, model, solver, math.inf if exact else clip),
-        mean,
-        solver,
-        begin,
-        source,
-        ridge=np.zeros_like(begin),
-        owners=rows.owners,
-    )
+    if isinstance(solver, Recipe):
+        theta, history = follow(program, records, index, loss, begin, source)
+    else:
+        theta, history = train(
+            _Steps(records, loss, model, solver, math.inf if exact else clip),
+            mean,
+            solver,
+            begin,
+            source,
+            owners=rows.owners,
+        )
     return Minimum(theta, promise, history)
 
 

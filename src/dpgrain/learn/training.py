@@ -9,10 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import ClippedMean, Contributions
+from dpgrain.aggregators import ClippedMean, Contributions, Winsorized
+from dpgrain.aggregators.records import LONGEST, RecordBlocks
+from dpgrain.errors import ParameterError
+from dpgrain.learn.rows import Rows
 from dpgrain.noise import Source
-from dpgrain.optimize import Solver, run
+from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
 from dpgrain.progress import Progress
+from dpgrain.recipes import Mean, Program, Smoothing
 
 FloatArray: TypeAlias = NDArray[np.float64]
 At: TypeAlias = Callable[[FloatArray], Contributions]
@@ -57,12 +61,12 @@ class History:
 
 def train(
     at: At,
-    mean: ClippedMean,
+    mean: Mean,
     solver: Solver[Any],
     start: FloatArray,
     source: Source,
     *,
-    ridge: FloatArray,
+    public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
     progress: bool | None = None,
 ) -> tuple[FloatArray, History]:
@@ -74,12 +78,13 @@ def train(
         solver: what steps against the noisy gradients.
         start: (p,) where it begins, a public point.
         source: where draws and noise come from.
-        ridge: (p,) the public strength of the ridge on each coordinate; it is added after the noise.
+        public: the gradient of what is added to the loss and rests on no data: a ridge, or a pull to
+            the last solution; it is added after the noise.
         owners: (blocks,) whose data each block is.
         progress: whether to show a bar; None decides.
 
     Returns:
-        the solver's solution, and the history.
+        the solver's solution, and the history: of the rounds before the mean ended the run, if it did.
     """
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
@@ -89,10 +94,120 @@ def train(
         def oracle(theta: FloatArray) -> FloatArray:
             nonlocal done
             bar.stage(f"Round {done + 1:,} of {mean.rounds:,}")
-            gradient = rounds.estimate(at(theta)) + ridge * theta
+            gradient = rounds.estimate(at(theta))
+            if public is not None:
+                gradient = gradient + public(theta)
             points[done], gradients[done] = theta, gradient
             done += 1
             return gradient
 
         theta = run(solver, oracle, start, mean.rounds)
-    return theta, History(points, gradients, mean.noise_sd, mean.clip)
+    return theta, History(points[:done], gradients[:done], mean.noise_sd, _reach(mean))
+
+
+def follow(
+    program: Program,
+    records: RecordBlocks,
+    roster: NDArray[Any],
+    loss: Loss,
+    start: FloatArray,
+    source: Source,
+    *,
+    ridge: FloatArray | float = 0.0,
+    progress: bool | None = None,
+) -> tuple[FloatArray, History]:
+    """Run a program of :mod:`dpgrain.recipes`, phase by phase.
+
+    Args:
+        program: the program.
+        records: a block for each user.
+        roster: (blocks,) the roster index of each.
+        loss: of a record.
+        start: (p,) where it begins, a public point.
+        source: where noise comes from.
+        ridge: (p,) the public strength of the ridge on each coordinate, or one for all.
+        progress: whether to show a bar; None decides.
+
+    Returns:
+        the solution, and the history of all phases, with the noise of the last.
+    """
+    solution, ends = start, []
+    for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
+        own = records
+        if len(program.stages) > 1:
+            own = records.taken(
+                np.flatnonzero((roster >= phase.users.start) & (roster < phase.users.stop))
+            )
+        smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * _reach(stage.mean)
+
+        def at(
+            theta: FloatArray, own: RecordBlocks = own, smooth: Loss = smooth, most: float = longest
+        ) -> Contributions:
+            return own.gradients(smooth, theta, longest=most)
+
+        def public(
+            theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
+        ) -> FloatArray:
+            return ridge * theta + pull * (theta - centre)
+
+        solution, history = train(
+            at, stage.mean, stage.solver, solution, source, public=public, progress=progress
+        )
+        ends.append(history)
+    points, gradients = (
+        np.concatenate([getattr(history, name) for history in ends])
+        for name in ("points", "gradients")
+    )
+    return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
+
+
+def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[Any]:
+    """(blocks,) the roster index of each user, by which phases are told apart.
+
+    Args:
+        program: what will run.
+        users: (m,) as passed; for several phases whole numbers from 0 to n−1, so that nobody's place
+            depends on who else has records.
+        rows: the blocks.
+
+    Raises:
+        ParameterError: if there are several phases and users are not given by whole numbers.
+    """
+    if len(program.stages) == 1:
+        return np.zeros(len(rows.owners), dtype=np.int64)
+    labels = np.asarray(users) if users is not None else np.arange(len(rows.kept))
+    if labels.dtype.kind not in "iu":
+        raise ParameterError(
+            "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
+            f"phases, not {labels.dtype}: phases must not depend on who has records."
+        )
+    index = np.full(len(rows.owners), -1, dtype=np.int64)
+    index[rows.blocks] = labels[rows.kept]
+    return index
+
+
+def _reach(mean: Mean) -> float:
+    """About how long vectors are that a mean tells apart."""
+    match mean:
+        case ClippedMean():
+            return mean.clip
+        case Winsorized():
+            return mean.bound
+        case _:
+            return mean.radius
+
+
+def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
+    """A loss as a recipe smooths it."""
+    if smoothing is None:
+        return loss
+    if isinstance(smoothing, RandomizedBall):
+        # Points that nobody knows: a user who is removed moves those of others.
+        seed = [int(word) for word in source.words(4)]
+        return Around(loss, smoothing, np.random.default_rng(seed))
+    if not isinstance(loss, Proximable):
+        raise ParameterError(
+            "loss must have a method proximal(theta, X, y, step) for smoothing='moreau', not be "
+            f"{loss!r}."
+        )
+    return Moreau(loss, smoothing)

@@ -29,6 +29,7 @@ from dpgrain.optimize.losses import (
 )
 from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
 from dpgrain.optimize.smoothing import (
+    Around,
     Moreau,
     Proximable,
     RandomizedBall,
@@ -61,6 +62,7 @@ __all__ = [
     "Accelerated",
     "Adagrad",
     "Affine",
+    "Around",
     "Average",
     "Ball",
     "Box",

@@ -168,3 +168,34 @@ class RandomizedBall:
         lengths = self.radius * generator.random(count) ** (1 / dimension)
         found: NDArray[np.float64] = some * (lengths / np.sqrt(squares))[:, None]
         return found
+
+
+@dataclass(frozen=True)
+class Around:
+    """A loss whose gradients are those at random points around θ, each record at its own.
+
+    Args:
+        loss: of a record.
+        ball: where the points are drawn.
+        generator: for the points; whoever knows them learns nothing of the records.
+
+    Source: Asi & Liu, (3).
+
+    >>> from dpgrain.optimize import Absolute
+    >>> around = Around(Absolute(), RandomizedBall(1.0), np.random.default_rng(0))
+    >>> slopes = around.gradient(np.zeros(1), np.ones((4000, 1)), np.full(4000, 0.5))
+    >>> slopes.mean().round(1)
+    np.float64(-0.5)
+    """
+
+    loss: Loss
+    ball: RandomizedBall
+    generator: np.random.Generator
+
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The loss of each record, without looking around, (m,)."""
+        return self.loss.value(theta, X, y)
+
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+        """The gradient of each record's loss at a random point of its own, (m, p)."""
+        return self.ball.gradient(self.loss, theta, X, y, self.generator)

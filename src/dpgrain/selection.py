@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Laplace, PureDP, SelectBest, calibrate
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    ExponentialMechanism,
+    Laplace,
+    PureDP,
+    SelectBest,
+    calibrate,
+)
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
@@ -51,6 +59,10 @@ class Choice:
             records counts with the lower end.
         std_error: the standard error of the noise in ``loss``, of one evaluation; the smallest of
             several (``method="repeat"``) is also biased downwards.
+
+    >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100))
+    >>> found.index, found.value, found.guarantee.level
+    (1, 1.0, 'user')
     """
 
     index: int
@@ -322,7 +334,9 @@ def _once(
     left = epsilon if published is None else epsilon * (1 - _SCORE) * (1 - 1e-12)
     # Under `zero_out` the totals of all candidates move one way, by at most one bound.
     rate = left if relation == "zero_out" else left / 2
-    event = PureDP(rate, level=level)
+    event: Event = PureDP(rate, level=level)
+    if gumbel:
+        event = ExponentialMechanism(1 / rate, one_way=True, level=level)
     whole = event if published is None else event + published
     return _Once(whole, count, 1 / rate, gumbel, published)
 
