@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
 AnyNoise: TypeAlias = Literal["auto", "gaussian", "laplace"]
+MeanMethod: TypeAlias = Literal["auto", "clip", "recentred", "softcore", "winsorized"]
 
 app = typer.Typer(
     name="dpgrain",
@@ -377,6 +378,26 @@ def count(
     )
 
 
+def _publish_numbers(
+    name: str,
+    table: UserTable,
+    value: str,
+    by: list[str],
+    options: dict[str, Any],
+    domain: list[str] | None,
+    files: _Files,
+    inputs: list[str | Path | None],
+    shown: int,
+) -> None:
+    """Publish a statistic of one column of numbers."""
+    from dpgrain import statistics
+
+    grouped = {"by": by or None, "domain": _domain(domain, by, table)}
+    _publish(
+        getattr(statistics, name), table, (value,), {**grouped, **options}, files, inputs, shown
+    )
+
+
 def _of_numbers(name: str, example: str) -> None:
     """Add the command of a statistic of one column of numbers."""
 
@@ -405,25 +426,23 @@ def _of_numbers(name: str, example: str) -> None:
         save: _Save = None,
         memory: _Memory = "1GB",
     ) -> None:
-        from dpgrain import statistics
-
         table = _table(source, user, n_users, memory, delimiter, cells)
-        _publish(
-            getattr(statistics, name),
+        _publish_numbers(
+            name,
             table,
-            (value,),
+            value,
+            by or [],
             {
-                "by": by or None,
                 "unit": _unit(unit, element, max_elements, table.schema),
                 "epsilon": epsilon,
                 "delta": delta,
                 "relation": relation,
                 "clip": _clip(clip),
-                "domain": _domain(domain, by or [], table),
                 "noise": noise,
                 "max_items": max_items,
                 "bounds": bounds,
             },
+            domain,
             _Files(output, report, save),
             [source, element, *_paths(domain, cells)],
             top,
@@ -437,11 +456,114 @@ _of_numbers(
     "sum",
     "sales.parquet --user customer --value paid --bounds 0 500 --unit user --epsilon 1 --delta 1e-6",
 )
-_of_numbers(
-    "mean",
-    "scores.parquet --user student --value score --bounds 0 100 --by region --unit user --epsilon 1 "
-    "--delta 1e-6",
+
+
+@app.command(
+    epilog="Examples:  dpgrain mean scores.parquet --user student --value score --bounds 0 100 "
+    "--by region --unit user --epsilon 1 --delta 1e-6    "
+    "dpgrain mean days.parquet --user person --columns steps,sleep,pulse --bound 20000 --unit user "
+    "--epsilon 1 --delta 1e-6 --output mean.json"
 )
+def mean(
+    context: typer.Context,
+    source: _Source,
+    value: Annotated[
+        str | None, typer.Option(help="Column of numbers; or --columns, for vectors.")
+    ] = None,
+    by: _By = None,
+    epsilon: _Epsilon = None,
+    delta: _Delta = 0.0,
+    user: _User = None,
+    unit: _Level = None,
+    element: _Element = None,
+    max_elements: _MaxElements = None,
+    relation: _Relation = "zero_out",
+    bounds: _Bounds = None,
+    clip: _Clip = "auto",
+    domain: _Domain = None,
+    noise: _AnyNoiseLaw = "auto",
+    max_items: _MaxItems = 1000,
+    n_users: _Users = None,
+    cells: _Cells = None,
+    delimiter: _Delimiter = ",",
+    top: _Shown = 20,
+    output: _Output = None,
+    report: _Report = None,
+    save: _Save = None,
+    memory: _Memory = "1GB",
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of numbers, as a,b,c; may repeat. With --bound and --unit user: the mean of "
+            "users' vectors, each the mean of the user's rows."
+        ),
+    ] = None,
+    bound: Annotated[
+        float | None,
+        typer.Option(
+            help="With --columns: public bound on the norm of a row; longer ones are cut."
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(
+            help="With --columns: about how far users' vectors lie from their mean, if that is known."
+        ),
+    ] = None,
+    method: Annotated[
+        MeanMethod,
+        typer.Option(help="With --columns: which private mean; auto by the public numbers."),
+    ] = "auto",
+) -> None:
+    """Publish the mean of a column of numbers, overall or by group; or of users' vectors."""
+    from dpgrain.cli_means import check_options, publish
+
+    check_options([name for name in context.params if _is_given(context, name)])
+    if value is None:
+        publish(
+            _table(source, user, n_users, memory, delimiter, cells),
+            columns or [],
+            unit=unit,
+            output=output,
+            top=top,
+            bound=bound,
+            radius=radius,
+            method=method,
+            epsilon=epsilon,
+            delta=delta,
+            relation=relation,
+            n_users=n_users,
+        )
+        return
+    table = _table(source, user, n_users, memory, delimiter, cells)
+    _publish_numbers(
+        "mean",
+        table,
+        value,
+        by or [],
+        {
+            "unit": _unit(unit, element, max_elements, table.schema),
+            "epsilon": epsilon,
+            "delta": delta,
+            "relation": relation,
+            "clip": _clip(clip),
+            "noise": noise,
+            "max_items": max_items,
+            "bounds": bounds,
+        },
+        domain,
+        _Files(output, report, save),
+        [source, element, *_paths(domain, cells)],
+        top,
+    )
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was stated, also with the value it has by default."""
+    stated = context.get_parameter_source(name)
+    return stated is not None and stated.name == "COMMANDLINE"
+
+
 _of_numbers(
     "variance",
     "scores.parquet --user student --value score --bounds 0 100 --unit user --epsilon 1 --delta 1e-6",

@@ -59,11 +59,15 @@ class MeanOfUsers:
         value: (d,) the mean; not a number where users did not agree, as "softcore" and a search for a
             radius may find.
         std_error: the standard deviation of the noise of each coordinate; not a number without a mean.
-            What clipping takes is not in it.
+            What clipping takes from users far from the others is not in it.
         guarantee: what is promised.
         method: which private mean it is.
         reason: why, in one sentence, from public numbers.
         radius: how far from the centre users count in full; as stated, as found, or the bound.
+
+    >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
+    >>> found.method, sorted(found.to_dict())[:3]
+    ('clip', ['guarantee', 'method', 'radius'])
     """
 
     value: FloatArray
@@ -125,6 +129,9 @@ def mean_of_users(
 
     Raises:
         ParameterError: if a value is out of range, or there are too few users for the method.
+
+    Recentring clips at about the median distance: where vectors lie on one side of most others, or most
+    are the same, the mean is drawn to most of them; ``"clip"`` to a true bound is without bias.
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m

@@ -1,0 +1,216 @@
+"""`dpgrain mean --columns`, the mean of users' vectors, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import dpgrain as dg
+from dpgrain.cli import app
+from dpgrain.errors import DpgrainError
+
+USERS, EACH = 2000, 3
+TRUTH = {"steps": 7.0, "sleep": 8.0, "pulse, at rest": 6.0}
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    generator = np.random.default_rng(0)
+    person = np.repeat(np.arange(USERS), EACH)
+    table = pa.table(
+        {"person": pa.array([f"p{i}" for i in person])}
+        | {name: mean + generator.normal(0, 3, len(person)) for name, mean in TRUTH.items()}
+        | {"city": pa.array(["x"] * len(person)), "on": person % 4 > 0}
+    )
+    folder = tmp_path_factory.mktemp("means")
+    pq.write_table(table, folder / "days.parquet")
+    pyarrow.csv.write_csv(table, folder / "days.csv")
+    return folder / "days.parquet"
+
+
+def dpgrain(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpgrain", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+    )
+
+
+def words(table: Path, **options: str | None) -> list[str]:
+    """The words of a mean that works; an option that is None is left out."""
+    base: dict[str, str | None] = {
+        "columns": "steps,sleep",
+        "bound": "100",
+        "user": "person",
+        "unit": "user",
+        "epsilon": "1",
+        "delta": "1e-6",
+    }
+    listed = ["mean", str(table)]
+    for name, value in (base | {key.replace("_", "-"): v for key, v in options.items()}).items():
+        listed += [f"--{name}", value] if value is not None else []
+    return listed
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / "mean.json"
+    more = ["--columns", "pulse, at rest", "--output", str(out)]
+    done = dpgrain(*words(days.with_suffix(ending)), *more)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    for part in (
+        "3 of 3 columns",
+        "± noise",
+        "Method: recentred, 2,000 users can look for their centre in 3 dimensions",
+        "User-level differential privacy",
+        "Users are told apart by 'person'",
+        "a bound of 100, which longer records are shortened to",
+        f"Written: {out}",
+    ):
+        assert part in done.stdout
+    told = json.loads(out.read_text(encoding="utf-8"))
+    assert told["columns"] == list(TRUTH)
+    assert np.allclose(told["value"], list(TRUTH.values()), atol=0.5)
+    assert told["std_error"] < 0.05
+    promise = dg.Guarantee.from_dict(told["guarantee"])
+    assert promise.private
+    assert 0.99 < promise.epsilon() <= 1.0
+    # As printed, with two digits of the noise.
+    for name, value in zip(TRUTH, told["value"], strict=True):
+        (row,) = re.findall(rf"{name} +│ +([\d.]+) │ +([\d.]+) ", done.stdout)
+        assert float(row[0]) == pytest.approx(value, abs=0.06 * told["std_error"])
+        assert float(row[1]) == pytest.approx(told["std_error"], rel=0.06)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_tables_of_means(days: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"mean{ending}"
+    options = {"columns": "sleep,on", "method": "clip", "top": "1", "output": str(out)}
+    done = CliRunner().invoke(app, words(days, **options))
+    assert done.exit_code == 0, done.output
+    assert "All of them: --output FILE, or a larger --top." in done.output
+    found = pd.read_csv(out) if ending == ".csv" else pd.read_parquet(out)
+    assert list(found.columns) == ["column", "mean", "std_error"]
+    assert found["column"].tolist() == ["sleep", "on"]
+    assert np.allclose(found["mean"], [8.0, 0.75], atol=10 * found["std_error"][0])
+
+
+@pytest.mark.parametrize("method", ["clip", "recentred", "softcore", "winsorized"])
+def test_methods_and_the_rest(days: Path, method: str) -> None:
+    options = {"method": method, "radius": "2", "relation": "replace", "n_users": "2100"}
+    done = CliRunner().invoke(app, words(days, epsilon="4", **options))
+    assert done.exit_code == 0, done.output
+    assert f"Method: {method}, as asked for." in done.output
+    assert "a roster of 2,100 users" in done.output
+    assert "were exchanged for others" in done.output
+    assert ("There is no mean" in done.output) == (method == "softcore")
+
+
+def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("person,x,y\n1,2,1\n1,lots,1e400\n2,,inf\n,1e9,5\n3,nan,\n")
+    out = tmp_path / "mean.json"
+    listed = words(rows, columns="x,y", n_users="3", bound="5", epsilon="1000", output=str(out))
+    done = CliRunner().invoke(app, [*listed, "--method", "clip"])
+    assert done.exit_code == 0, done.output
+    # Person 1 has (1, ½), the others 0.
+    told = json.loads(out.read_text(encoding="utf-8"))
+    assert np.allclose(told["value"], [1 / 3, 1 / 6], atol=6 * told["std_error"])
+    assert told["std_error"] < 0.2
+
+
+def test_an_empty_table_is_a_neighbour_like_any_other(days: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pq.read_table(days).slice(0, 0), empty)
+    done = CliRunner().invoke(app, words(empty, n_users="2000"))
+    assert done.exit_code == 0, done.output
+    assert "Method: recentred" in done.output
+
+
+WRONG = [
+    ({"columns": None, "bound": None}, 2, "Give --value, a column of numbers; or --columns and"),
+    ({"value": "steps"}, 2, "--value goes with"),
+    ({"bound": None}, 2, "Give --bound"),
+    ({"columns": None, "value": "steps"}, 2, "--bound goes with --columns, not with --value."),
+    (
+        {"columns": None, "bound": None, "value": "steps", "method": "auto"},
+        2,
+        "--method goes with --columns, not with --value.",
+    ),
+    ({"by": "city"}, 2, "--by goes with --value, not with --columns."),
+    ({"clip": "auto"}, 2, "--clip goes with --value, not with --columns."),
+    ({"max_items": "5"}, 2, "--max-items goes with --value"),
+    ({"report": "r.html"}, 2, "--report goes with --value"),
+    ({"unit": "record"}, 2, "--columns goes with --unit user"),
+    ({"unit": None}, 2, "--columns goes with --unit user"),
+    ({"user": None}, 2, "--unit user needs --user"),
+    ({"user": "nobody"}, 2, "user 'nobody' is not a column"),
+    ({"columns": "steps,person"}, 2, "--columns 'person' is the column of --user"),
+    ({"columns": "steps,steps"}, 2, "--columns 'steps' is given twice"),
+    ({"columns": "steps,nothing"}, 2, "--columns 'nothing' is not a column of the table"),
+    ({"columns": "steps,city"}, 2, "--columns 'city' has type VARCHAR; it must hold numbers."),
+    ({"epsilon": None}, 2, "Give --epsilon"),
+    ({"epsilon": "0"}, 2, "--epsilon must be finite and above 0"),
+    ({"delta": None}, 2, "Give --delta"),
+    ({"delta": "2"}, 2, "--delta must lie in [0, 1)"),
+    ({"bound": "-1"}, 2, "--bound must be finite and above 0"),
+    ({"radius": "200"}, 2, "--radius must be at most the bound 100"),
+    ({"n_users": "0"}, 2, "n_users must be a whole number"),
+    ({"n_users": "3", "method": "softcore"}, 2, "--n-users = 3 is too small"),
+    (
+        {"n_users": "9", "method": "recentred"},
+        2,
+        "--n-users = 9 are too few for --method recentred",
+    ),
+    ({"output": "mean.txt"}, 2, "--output must end in .json, .csv, .parquet"),
+    ({"output": "/no/such/folder/m.json"}, 1, "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "sentence"), WRONG, ids=lambda v: str(v)[:50])
+def test_errors_are_one_sentence(
+    days: Path, options: dict[str, str | None], code: int, sentence: str
+) -> None:
+    done = CliRunner().invoke(app, words(days, **options))
+    assert isinstance(done.exception, DpgrainError), done.output
+    assert isinstance(done.exception, ValueError) == (code == 2)
+    assert sentence in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not done.output
+
+
+def test_nothing_is_overwritten(days: Path, tmp_path: Path) -> None:
+    same = tmp_path / "days.parquet"
+    same.write_bytes(days.read_bytes())
+    done = dpgrain(*words(same, output=str(same)))
+    assert done.returncode == 2
+    assert "is already used in this command" in done.stderr
+    assert same.read_bytes() == days.read_bytes()
+
+
+def test_the_mean_of_one_column_is_as_before(days: Path) -> None:
+    listed = ["mean", str(days), "--value", "sleep", "--bounds", "0", "20", "--user", "person"]
+    done = CliRunner().invoke(app, [*listed, "--unit", "user", "--epsilon", "1", "--delta", "1e-6"])
+    assert done.exit_code == 0, done.output
+    assert "1 of 1 estimates" in done.output
+    assert "Method:" not in done.output
+
+
+def test_help_has_an_example_of_each() -> None:
+    text = " ".join(dpgrain("mean", "--help").stdout.split())
+    assert "dpgrain mean scores.parquet --user student --value score" in text
+    assert "dpgrain mean days.parquet --user person --columns steps,sleep,pulse" in text
