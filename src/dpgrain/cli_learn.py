@@ -73,8 +73,12 @@ def fit(
         Relation, typer.Option(help="Neighbours: unit removed or exchanged.")
     ] = "zero_out",
     clip: Annotated[
-        str, typer.Option(help="Clipping bound of a unit's mean gradient, a number or 'auto'.")
-    ] = "1.0",
+        str | None,
+        typer.Option(
+            help="Clipping bound of a unit's mean gradient, a number or 'auto'; by default 'auto' for "
+            "--unit user, otherwise 1."
+        ),
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Noisy gradients; by default 100 passes.", min=1)
     ] = None,
@@ -135,7 +139,7 @@ def fit(
         "relation": relation,
         "epsilon": epsilon,
         "delta": delta,
-        "clip": "auto" if clip == "auto" else _number("--clip", clip),
+        "clip": clip if clip in (None, "auto") else _number("--clip", clip),
         "rounds": rounds,
         "sampling_rate": sampling_rate,
         "feature_bound": feature_bound,
