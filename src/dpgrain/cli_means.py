@@ -28,6 +28,13 @@ SHARED = (
     "top",
     "output",
 )
+# From where `MeanOfUsers.radius` is measured.
+_CENTRE = {
+    "clip": "0",
+    "recentred": "the centre found before",
+    "softcore": "a common centre",
+    "winsorized": "a common centre",
+}
 _ENDINGS = (".json", ".csv", ".parquet")
 # Arguments of `mean_of_users` as its messages name them, which are options here.
 _ARGUMENT = re.compile(r"\b(bound|radius|epsilon|delta|n_users)(?= =| must)")
@@ -193,6 +200,11 @@ def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
         out.print(table)
         if len(names) > top:
             out.print("All of them: --output FILE, or a larger --top.", highlight=False)
+        out.print(
+            f"Users count in full up to {found.radius:.3g} from {_CENTRE[found.method]}; what is cut off "
+            "beyond is not in the noise.",
+            highlight=False,
+        )
     else:
         out.print(
             "There is no mean: too few users lie close together. State a larger --radius, or another "
