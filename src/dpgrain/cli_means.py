@@ -201,8 +201,8 @@ def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
         if len(names) > top:
             out.print("All of them: --output FILE, or a larger --top.", highlight=False)
         out.print(
-            f"Users count in full up to {found.radius:.3g} from {_CENTRE[found.method]}; what is cut off "
-            "beyond is not in the noise.",
+            f"Users count in full up to {found.radius:.3g} from {_CENTRE[found.method]}; what is cut "
+            "off beyond is not in the noise.",
             highlight=False,
         )
     else:
