@@ -758,8 +758,8 @@ class TestLimitsOfAFit:
         cells = [re.findall(r'<td class="number">([^<]*)', row) for row in part.split("<tr>")[2:]]
         assert [row[0] for row in cells] == ["1", "10", "100", "any number"]
         epsilon, history = model.guarantee_.epsilon(), model.history_
-        # Four coordinates, with the intercept, and four rounds.
-        noise = history.noise_sd * 2 / history.clip / 2
+        # Four coordinates, with the intercept, and the rounds with this clipping bound.
+        noise = history.noise_sd * 2 / history.clip / math.sqrt(model.n_iter_)
         for records, row in zip((1, 10, 100), cells, strict=False):
             floor = least_error_of_records(
                 epsilon, 1e-6, 40, records=records, dimension=4, relation="replace"

@@ -13,10 +13,23 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Gaussian, Parallel, calibrate
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    ExponentialMechanism,
+    Gaussian,
+    Parallel,
+    calibrate,
+)
 from dpgrain.aggregators import ClippedMean, Recentred, SoftCore, Winsorized
+from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.noise import RandomState, gumbel_order, source_of
 from dpgrain.optimize import (
     Ball,
     CoinBetting,
@@ -32,7 +45,8 @@ from dpgrain.optimize import (
     Solver,
     Uniform,
 )
-from dpgrain.units import Relation, User
+from dpgrain.units import RELATIONS, Relation, User
+from dpgrain.wording import counted
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
@@ -44,7 +58,7 @@ _USERS = Contribution(block="user", layout="shared", coordinates="signed")
 _FAILURE = 0.01
 # Rounds at most, unless more are asked for.
 _MOST = 1000
-# Rounds of coin betting: with more the noise of each only grows, and with far fewer it is not there yet.
+# Rounds of coin betting: with more the noise of each only grows, with far fewer it is not there yet.
 _LEAST_ROUNDS, _ROUNDS = 50, 100
 
 
@@ -59,6 +73,7 @@ class Task:
         delta: the promised δ.
         relation: the neighbouring relation.
         beside: what else is published under the same promise.
+        lot: a public random number, for recipes that return a random iterate; None to draw it.
     """
 
     n_users: int
@@ -67,6 +82,7 @@ class Task:
     delta: float
     relation: Relation = "zero_out"
     beside: Event | None = None
+    lot: int | None = None
 
     @property
     def dimension(self) -> int:
@@ -101,9 +117,9 @@ class Known:
         smoothness: H: the largest curvature; infinite where there are kinks.
         strength: μ: the least curvature; 0 where none is known.
         records: m, a typical number of records of a user.
-        radius: τ, how far from their common mean users' mean gradients lie; None for
+        radius: τ, how far from a common point users' mean gradients lie; None for
             (G/√m)·(1 + √(2·ln(nT/0.01))), which holds for m independent records of every user in T
-            rounds but for a probability of 1%.
+            rounds but for a probability of 1%, and for at most G, which holds around 0 for all data.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -133,12 +149,25 @@ class Known:
                 f"{self.smoothness!r}: no loss has a least curvature above its largest."
             )
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What of it steps are made of, in words."""
+        curved = (
+            "" if math.isinf(self.smoothness) else f", curvatures of at most {self.smoothness:g}"
+        )
+        least = f", and of at least {self.strength:g}" if self.strength else ""
+        return (
+            f"a solution within {self.distance:g} of the start, gradients of norm at most "
+            f"{self.lipschitz:g}{curved}{least}, and {counted(self.records, 'record')} of a typical "
+            "user, which only accuracy rests on",
+        )
+
     def radius_for(self, n_users: int, rounds: int) -> float:
-        """The radius for so many users and rounds; no larger than 2G, which holds for all data."""
+        """The radius for so many users and rounds; no larger than G, which holds for all data."""
         if self.radius is not None:
             return self.radius
         spread = 1 + math.sqrt(2 * math.log(n_users * rounds / _FAILURE))
-        return min(self.lipschitz / math.sqrt(self.records) * spread, 2 * self.lipschitz)
+        return min(self.lipschitz / math.sqrt(self.records) * spread, self.lipschitz)
 
 
 @dataclass(frozen=True)
@@ -164,6 +193,7 @@ class Program:
     Args:
         stages: one for each phase.
         localisation: who is in which phase; with one phase everybody.
+        known: what it was made of.
 
     Formal guarantee: :attr:`event`. Phases have disjoint users, told apart by roster index alone, and
     compose in parallel.
@@ -171,6 +201,7 @@ class Program:
 
     stages: tuple[Stage, ...]
     localisation: Localisation
+    known: Known | None = None
 
     @property
     def event(self) -> Event:
@@ -182,11 +213,14 @@ class Program:
     def facts(self) -> tuple[str, ...]:
         """What it takes as public, in words."""
         phases = self.localisation.phases()
-        if len(phases) == 1:
-            return _facts(self.stages[0].mean)
-        sizes = ", ".join(f"{len(phase.users):,}" for phase in phases)
-        facts = tuple(fact for stage in self.stages for fact in _facts(stage.mean))
-        return (f"phases of {sizes} users, told apart by their numbers", *dict.fromkeys(facts))
+        facts = [fact for stage in self.stages for fact in _facts(stage.mean)]
+        if len(phases) > 1:
+            sizes = ", ".join(f"{len(phase.users):,}" for phase in phases)
+            facts.insert(0, f"phases of {sizes} users, told apart by their numbers")
+        if self.known is not None:
+            facts += self.known.facts
+        facts.append("gradients are computed in floating point, whose rounding is left out")
+        return tuple(dict.fromkeys(facts))
 
     @property
     def rounds(self) -> int:
@@ -242,7 +276,7 @@ class WinsorizedErm:
     def plan(self, task: Task) -> Program:
         """One phase with all users."""
         mean = _winsorized(self.known, task, task.n_users, self._rounds(task), self.rounds is None)
-        return Program((Stage(mean, self._solver(task, mean)),), Restarts(task.n_users, 1))
+        return _alone(Stage(mean, self._solver(task, mean)), task, self.known)
 
     def _rounds(self, task: Task) -> int:
         if self.rounds is not None:
@@ -261,7 +295,8 @@ class WinsorizedErm:
         size = min(1 / known.smoothness, known.distance / (noise * math.sqrt(mean.rounds)))
         if self.kind == "convex":
             return Sgd(Constant(size), domain, Uniform())
-        chosen = self.iterate or 1 + secrets.randbelow(mean.rounds)
+        lot = secrets.randbits(64) if task.lot is None else task.lot
+        chosen = self.iterate or 1 + lot % mean.rounds
         return Sgd(Constant(size), domain, RandomIterate(min(chosen, mean.rounds)))
 
 
@@ -320,7 +355,7 @@ class PhasedErmSco:
             mean = _winsorized(known, task, len(phase.users), rounds, True)
             steps = DecreasingRestart(smooth, strength, mean.rounds)
             stages.append(Stage(mean, Sgd(steps, domain, steps)))
-        return Program(tuple(stages), phases)
+        return Program(tuple(stages), phases, known)
 
 
 @dataclass(frozen=True)
@@ -354,7 +389,7 @@ class UserLevelSgd:
 
     def plan(self, task: Task) -> Program:
         """One phase with all users."""
-        return Program((self.stage(task, task.n_users),), Restarts(task.n_users, 1))
+        return _alone(self.stage(task, task.n_users), task, self.known)
 
     def stage(self, task: Task, n_users: int) -> Stage:
         """The same for some of the users."""
@@ -433,7 +468,7 @@ class UserLevelSgdStronglyConvex:
             replace(stage, solver=replace(stage.solver, domain=wide))  # type: ignore[type-var]
             for stage in stages
         )
-        return Program(free, phases)
+        return Program(free, phases, known)
 
 
 @dataclass(frozen=True)
@@ -481,15 +516,143 @@ class Concentrated:
             **task.promise(), rounds=rounds, clip=self.share * radius, unit=User(), exact=True
         )
         solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
-        return Program((Stage(mean, solver),), Restarts(task.n_users, 1))
+        return _alone(Stage(mean, solver), task, known)
 
 
+@dataclass(frozen=True)
+class TypicalRecords:
+    """About how many records a user has.
+
+    Args:
+        records: about the median over users with records.
+        guarantee: what is promised; it composes with a fit's on the same users: ``a + b``.
+    """
+
+    records: int
+    guarantee: Guarantee
+
+
+def typical_records(
+    users: Any,
+    *,
+    epsilon: float,
+    n_users: int | None = None,
+    relation: Relation = "zero_out",
+    random_state: RandomState = None,
+    largest: int = 2**20,
+) -> TypicalRecords:
+    """Publish about the median number of records of a user, for ``Known(records=…)``.
+
+    Each user's number is rounded to the nearest of the whole numbers next to 1, 2^(1/4), 2^(1/2), …;
+    the exponential mechanism chooses one of them. Of n users with records at most the share 1/2 +
+    ln(80/p)/(nε) lie below it, and above it, but for a probability of p (under ``replace`` twice as
+    much beyond the half).
+
+    Args:
+        users: (m,) whose each record is; a record without user is left out.
+        epsilon: the promised ε; there is no δ.
+        n_users: the public size of the roster; by default the number of ids passed.
+        relation: the neighbouring relation.
+        random_state: a seed, which makes the release not private.
+        largest: the largest number that it may be.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: ε-DP for users. Of the numbers of users below and above a candidate the larger
+    one is to be small; a removed user lowers it by 0 or 1 for each candidate, an exchanged one changes
+    it by at most 1. Source: McSherry & Talwar 2007; docs/theory.md, "User-level recipes".
+
+    >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5)
+    >>> found.records, found.guarantee.epsilon()
+    (16, 0.5)
+    """
+    from dpgrain.learn.labels import column
+    from dpgrain.learn.promise import promised
+    from dpgrain.learn.rows import arrange, roster
+
+    epsilon = _validate.positive(epsilon=epsilon)
+    if not 2.0**-20 <= epsilon <= 2.0**10:
+        raise ParameterError(
+            f"epsilon must lie between 2^-20 and 2^10, not {epsilon!r}: beyond that nothing is left, "
+            "or nothing is private."
+        )
+    _validate.one_of(RELATIONS, relation=relation)
+    if _validate.integer(minimum=1, largest=largest) > 2**40:
+        raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
+    rows = arrange(len(column(users)), users, None, User())
+    _, enrolled = roster(n_users, rows.users)
+    event = _choice(epsilon, relation)
+    source = source_of(random_state)
+    candidates = _grid(largest)
+    promise = promised(
+        User(),
+        relation,
+        0.0,
+        event,
+        (enrolled, f"a number of records of at most {largest:,}"),
+        private=source.private,
+        users=users,
+        elements=None,
+    )
+    charge(promise)
+    scores = middle_scores(np.bincount(rows.blocks, minlength=len(rows.owners)), candidates)
+    best = int(gumbel_order(scores, event.scale, 1, source=source)[0])
+    return TypicalRecords(int(candidates[best]), promise)
+
+
+def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How near to the middle each candidate is: minus the users on its larger side.
+
+    Args:
+        held: (users,) how many records each has; who has none is not there.
+        candidates: (c,) rising numbers of records.
+
+    >>> middle_scores(np.array([1, 4, 5]), np.array([1, 2, 4])).tolist()
+    [-2, -2, -1]
+    """
+    edges = np.sqrt(candidates[:-1] * candidates[1:].astype(np.float64))
+    counts = np.bincount(np.searchsorted(edges, held[held > 0]), minlength=len(candidates))
+    below = np.cumsum(counts) - counts
+    scores: NDArray[np.int64] = -np.maximum(below, counts.sum() - counts - below).astype(np.int64)
+    return scores
+
+
+def _grid(largest: int) -> NDArray[np.int64]:
+    """Whole numbers a quarter of an octave apart, from 1."""
+    steps = 2.0 ** (np.arange(4 * largest.bit_length() + 1) / 4)
+    numbers = np.unique(np.round(steps).astype(np.int64))
+    return numbers[numbers <= largest]
+
+
+def _choice(epsilon: float, relation: Relation) -> ExponentialMechanism:
+    """The choice with the least noise that keeps the promise."""
+    # A removed user moves all scores the same way; an exchanged one is removed and added.
+    event = ExponentialMechanism((1 if relation == "zero_out" else 2) / epsilon, one_way=True)
+    while event.epsilon(0.0, relation=relation) > epsilon:
+        event = replace(event, scale=math.nextafter(event.scale, math.inf))
+    return event
+
+
+#: The recipes of this library, by name.
+RECIPES = (
+    "Concentrated",
+    "PhasedErmSco",
+    "UserLevelSgd",
+    "UserLevelSgdStronglyConvex",
+    "WinsorizedErm",
+)
 # Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
 winsorized_erm = WinsorizedErm
 phased_erm_sco = PhasedErmSco
 user_level_sgd = UserLevelSgd
 user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
 concentrated = Concentrated
+
+
+def _alone(stage: Stage, task: Task, known: Known) -> Program:
+    """One phase with everybody."""
+    return Program((stage,), Restarts(task.n_users, 1), known)
 
 
 def _facts(mean: Mean) -> tuple[str, ...]:

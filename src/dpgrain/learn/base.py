@@ -293,15 +293,16 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"unit must be User() with a recipe, not {self.unit!r}: recipes are for whole users."
             )
-        for name, default in (
-            ("clip", None),
-            ("rounds", None),
-            ("sampling_rate", None),
-            ("elements_per_user", 1.0),
-            ("intervals", 0.0),
-            ("exact", False),
+        for name, allowed in (
+            ("clip", (None,)),
+            ("rounds", (None,)),
+            ("sampling_rate", (None,)),
+            ("sampling", ("pairs", "full")),
+            ("elements_per_user", (1.0,)),
+            ("intervals", (0.0,)),
+            ("exact", (False,)),
         ):
-            if getattr(self, name) != default:
+            if getattr(self, name) not in allowed:
                 raise ParameterError(
                     f"{name} must be left out with a recipe, not {getattr(self, name)!r}: the recipe "
                     "decides it."
@@ -353,6 +354,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             facts.append(f"a division by {self.elements_per_user:g} elements per user")
         if self.l2:
             facts.append(f"a ridge of {self.l2:g}")
+        if self._warms_up:
+            facts.append(
+                "the first fifth of the rounds takes the directions of gradients alone; then the "
+                "clipping bound is chosen inside the budget"
+            )
         if self.intervals:
             facts.append(f"{self.intervals:.0%} of the budget kept for intervals")
             if self.exact:
@@ -475,10 +481,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         assert isinstance(self.algorithm, Recipe)  # noqa: S101 - for the type checker
         width = X.shape[1] + self.fit_intercept
         start = np.zeros(loss.outputs * width)
-        task = Task(n, tuple(start), self.epsilon, self.delta, self.relation)
-        program = self.algorithm.plan(task)
-        index = roster_index(program, users, rows)
         source = source_of(self.random_state)
+        lot = int(source.words(1)[0])
+        task = Task(n, tuple(start), self.epsilon, self.delta, self.relation, lot=lot)
+        program = self.algorithm.plan(task)
+        index = roster_index(program, users, rows, loss)
         promise = promised(
             User(),
             self.relation,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dpgrain import learn, optimize, units
+from dpgrain import learn, optimize, recipes, units
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.files import whole_file
 from dpgrain.guarantee import Guarantee
@@ -22,6 +22,8 @@ from dpgrain.learn.tables import Encoding
 from dpgrain.learn.training import History
 
 FORMAT, VERSION = "dpgrain model", 1
+# A seed is nobody's business; what was tuned is written as what was found.
+_NOT_WRITTEN = ("random_state", "tune")
 _ESTIMATORS = (
     "HuberRegressor",
     "LinearRegression",
@@ -33,6 +35,7 @@ _ESTIMATORS = (
 # What a parameter may be made of, besides plain values.
 _PARTS: list[Any] = [units.Record, units.Element, units.User]
 _PARTS += [getattr(optimize, name) for name in optimize.__all__]
+_PARTS += [getattr(recipes, name) for name in recipes.RECIPES] + [recipes.Known]
 _KINDS: dict[str, Any] = {
     str(part.__name__): part
     for part in _PARTS
@@ -111,9 +114,9 @@ def _described(model: LinearModel) -> dict[str, Any]:
 
     history, evidence = model.history_, getattr(model, "evidence_", None)
     encoding = getattr(model, "encoding_", None)
-    names = getattr(model, "feature_names_in_", None)
+    names, tuned = getattr(model, "feature_names_in_", None), getattr(model, "tuned_", None)
     parameters = {
-        name: None if name == "random_state" else _plain(value, name)
+        name: None if name in _NOT_WRITTEN else _plain(value, name)
         for name, value in model.get_params(deep=False).items()
     }
     found: dict[str, Any] = {
@@ -122,6 +125,7 @@ def _described(model: LinearModel) -> dict[str, Any]:
         "dpgrain": __version__,
         "estimator": type(model).__name__,
         "parameters": parameters,
+        "tuned": None if tuned is None else {name: _plain(tuned[name], name) for name in tuned},
         "features": None if names is None else [str(name) for name in names],
         "encoding": None if encoding is None else encoding.to_dict(),
         "target": getattr(model, "target_", None),
@@ -169,6 +173,8 @@ def _plain(value: Any, name: str) -> Any:
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"kind": "float", "x": str(value)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -180,8 +186,8 @@ def _plain(value: Any, name: str) -> Any:
             **{field: _plain(getattr(value, field), name) for field in fields},
         }
     raise ParameterError(
-        f"{name} has the value {value!r}, which a model file cannot hold; only numbers, text, units "
-        "and the solvers of dpgrain.optimize can be written."
+        f"{name} has the value {value!r}, which a model file cannot hold; only numbers, text, units, "
+        "the solvers of dpgrain.optimize and the recipes of dpgrain.recipes can be written."
     )
 
 
@@ -195,6 +201,8 @@ def _made(value: Any) -> Any:
     fields = {
         name: np.array(part) if isinstance(part, list) else part for name, part in fields.items()
     }
+    if value["kind"] == "float":
+        return float(fields["x"])
     return _KINDS[value["kind"]](**fields)
 
 
@@ -247,6 +255,8 @@ def _restored(values: dict[str, Any]) -> LinearModel:
             raise ValueError("encoding")
     if values["target"] is not None:
         model.target_ = str(values["target"])
+    if values.get("tuned") is not None:
+        model.tuned_ = {name: _made(value) for name, value in values["tuned"].items()}
     known = values["evidence"]
     model.evidence_ = known and Evidence(
         _array(known["curvature"], (width, width)),

@@ -144,9 +144,11 @@ def minimise(
     n, enrolled = roster(n_users, rows.users)
     source = source_of(random_state)
     if isinstance(solver, Recipe):
-        program = solver.plan(Task(n, tuple(begin), epsilon, delta, relation))
+        program = solver.plan(
+            Task(n, tuple(begin), epsilon, delta, relation, lot=int(source.words(1)[0]))
+        )
         event, facts = program.event, program.facts
-        index = roster_index(program, users, rows)
+        index = roster_index(program, users, rows, loss)
     else:
         mean = ClippedMean.calibrate(
             epsilon=epsilon,

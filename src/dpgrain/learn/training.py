@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import ClippedMean, Contributions, Winsorized
+from dpgrain.aggregators import ClippedMean, Contributions, SoftCore, Winsorized
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.errors import ParameterError
+from dpgrain.learn.labels import codes, column
 from dpgrain.learn.rows import Rows
 from dpgrain.noise import Source
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
@@ -133,11 +135,11 @@ def follow(
     """
     solution, ends = start, []
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
-        own = records
+        # Who has no record that counts is not there, whatever else was passed.
+        there = np.diff(records.starts) > 0
         if len(program.stages) > 1:
-            own = records.taken(
-                np.flatnonzero((roster >= phase.users.start) & (roster < phase.users.stop))
-            )
+            there &= (roster >= phase.users.start) & (roster < phase.users.stop)
+        own = records.taken(np.flatnonzero(there))
         smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * _reach(stage.mean)
 
         def at(
@@ -161,29 +163,58 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
 
 
-def roster_index(program: Program, users: Any, rows: Rows) -> NDArray[Any]:
-    """(blocks,) the roster index of each user, by which phases are told apart.
+def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
+    """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
 
     Args:
-        program: what will run.
+        program: what will run; whether it can is checked, before anything is charged.
         users: (m,) as passed; for several phases whole numbers from 0 to n−1, so that nobody's place
-            depends on who else has records.
+            depends on who else has records. Whoever has another label is in no phase.
         rows: the blocks.
+        loss: of a record.
 
     Raises:
-        ParameterError: if there are several phases and users are not given by whole numbers.
+        ParameterError: if there are several phases and users are left out or text, if more users are
+            there than the roster has and the mean compares users, or the loss cannot be smoothed as
+            the program says.
     """
+    for stage in program.stages:
+        if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
+            raise ParameterError(
+                f"loss must have a method proximal(theta, X, y, step) for smoothing='moreau', not be "
+                f"{loss!r}."
+            )
     if len(program.stages) == 1:
+        mean = program.stages[0].mean
+        if isinstance(mean, SoftCore) and rows.users > mean.n_users:
+            raise ParameterError(
+                f"n_users = {mean.n_users} is less than the {rows.users} ids that were passed: state "
+                "the size of the roster."
+            )
         return np.zeros(len(rows.owners), dtype=np.int64)
-    labels = np.asarray(users) if users is not None else np.arange(len(rows.kept))
-    if labels.dtype.kind not in "iu":
+    labels = None if users is None else column(users)
+    if labels is None or getattr(labels.dtype, "kind", "O") not in "iufO" or _is_text(labels):
         raise ParameterError(
             "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
-            f"phases, not {labels.dtype}: phases must not depend on who has records."
+            f"phases, not {'left out' if labels is None else labels.dtype}: phases must not depend on "
+            "who has records."
         )
-    index = np.full(len(rows.owners), -1, dtype=np.int64)
-    index[rows.blocks] = labels[rows.kept]
-    return index
+    keys = codes(users)[1]
+    return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
+
+
+def _is_text(labels: Any) -> bool:
+    return isinstance(
+        labels.dtype, pd.StringDtype | pd.ArrowDtype
+    ) and pd.api.types.is_string_dtype(labels.dtype)
+
+
+def _place(kind: str, value: str) -> int:
+    """The place in a roster that the key of a label is; −1 if it is none."""
+    if kind != "number" or not value.endswith("/1"):
+        return -1
+    number = int(value[:-2], 16)
+    return number if 0 <= number < 2**62 else -1
 
 
 def _reach(mean: Mean) -> float:
@@ -202,12 +233,9 @@ def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
     if smoothing is None:
         return loss
     if isinstance(smoothing, RandomizedBall):
-        # Points that nobody knows: a user who is removed moves those of others.
+        # Points that nobody knows: they are independent, and as likely without a user as with them,
+        # though the generator then draws them for others.
         seed = [int(word) for word in source.words(4)]
         return Around(loss, smoothing, np.random.default_rng(seed))
-    if not isinstance(loss, Proximable):
-        raise ParameterError(
-            "loss must have a method proximal(theta, X, y, step) for smoothing='moreau', not be "
-            f"{loss!r}."
-        )
+    assert isinstance(loss, Proximable)  # noqa: S101 - checked before anything was charged
     return Moreau(loss, smoothing)

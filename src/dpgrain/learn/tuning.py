@@ -30,6 +30,7 @@ from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
+from dpgrain.recipes import Recipe
 from dpgrain.repeated import best_of
 from dpgrain.units import Level, User
 
@@ -220,6 +221,11 @@ def _candidate(model: Fitted, setting: Setting) -> Fitted:
         if hasattr(model, name):
             setattr(copy, name, getattr(model, name))
     copy._check()
+    if isinstance(copy.algorithm, Recipe):
+        raise ParameterError(
+            f"algorithm must be 'auto' or a solver with tune, not {copy.algorithm!r}: recipes are not "
+            "tuned."
+        )
     found: Fitted = copy
     return found
 
