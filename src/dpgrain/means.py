@@ -43,12 +43,14 @@ _WIDER = 2.0**0.5
 # Recentring goes on only where the noise of a look around is at most this share of its radius, …
 _NEARER = 0.25
 # … looks take at most these shares of the budget, the first one and all together, …
-_LOOK, _LOOKS = 0.005, 0.16
+_LOOK, _LOOKS = 0.0025, 0.16
 # … and there are at most so many.
 _MOST_LOOKS = 4
-# The median of distances is stretched by so many of their standard deviations, for normal vectors:
-# the more, the less noise there is, which clipping is weighed against.
-_STRETCH, _LEAST_STRETCH, _MOST_STRETCH = 0.006, 0.5, 4.0
+# The last look leaves so many users outside as its noise is of its radius, times this: what is cut off
+# of them is then about as much; and never fewer than so many choices' noise, which tells who is there.
+_OUTSIDE, _LEAST_OUTSIDE = 40.0, 8.0
+# Where it takes more of them than this to tell, the result is a middle of most users, not a mean.
+_MOST_OUTSIDE = 0.1
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,7 @@ class _Plan:
         facts: what it takes as public, in words.
         finder: what finds a radius first.
         reason: why this one.
+        tells: whether enough users are there for a mean, rather than a middle of most of them.
     """
 
     method: Method
@@ -255,6 +258,7 @@ class _Plan:
     facts: tuple[str, ...] = ()
     finder: Radius | None = None
     reason: str = "as asked for"
+    tells: bool = True
 
     @property
     def event(self) -> Event:
@@ -276,10 +280,12 @@ class _Plan:
                 value = run.estimate(vectors)
         except RunEnded:
             return nothing, math.nan, mean.radius if isinstance(mean, SoftCore) else math.nan
-        if isinstance(run, RecentredRounds):
+        if isinstance(mean, Recentred) and isinstance(run, RecentredRounds):
             last = run.radii[-1]
-            return value, run.mean.multiplier(run.mean.rounds - 1) * last / run.mean.n_users, last
-        return value, mean.noise_sd, mean.clip if isinstance(mean, ClippedMean) else mean.radius
+            return value, mean.multiplier(mean.rounds - 1) * last / mean.n_users, last
+        far = mean.clip if isinstance(mean, ClippedMean) else mean.radius
+        assert isinstance(far, float)  # noqa: S101 - for the type checker
+        return value, mean.noise_sd, far
 
 
 @dataclass(frozen=True)
@@ -304,10 +310,12 @@ class _Problem:
         plans = [self._made(possible[0])]
         for each in possible[1:]:
             try:
-                plans.append(self._made(each))
+                plan = self._made(each)
             except ParameterError:
                 # Too few users for it.
                 continue
+            if plan.tells:
+                plans.append(plan)
         best = min(plans, key=lambda plan: plan.expected)
         if self.radius is not None:
             errors = (f"{plan.method} {rounded_up(plan.expected, 3)}" for plan in plans)
@@ -342,24 +350,36 @@ class _Problem:
         return _Plan("clip", mean, mean.noise_sd * math.sqrt(self.d))
 
     def _recentred(self) -> _Plan:
-        shares, deviations = self._shares(), _STRETCH / self._blurred()
-        deviations = min(max(deviations, _LEAST_STRETCH), _MOST_STRETCH)
-        mean = Recentred.calibrate(
-            **self._promise,
-            rounds=len(shares),
-            radius=2 * self.bound,
-            shares=shares,
-            choose=True,
-            stretch=1 + deviations / math.sqrt(2 * self.d),
-        )
-        # Of a radius that is not known the least there is any hope of.
-        radius = self.radius or self.bound * _SMALLEST
-        noise = mean.multiplier(len(shares) - 1) * math.sqrt(self.d) / self.n
+        shares = self._shares()
+        options: dict[str, Any] = {**self._promise, "rounds": len(shares), "shares": shares}
+        if self.radius is not None:
+            radii = self._nearer(shares, self.radius)
+            mean = Recentred.calibrate(**options, radius=radii)
+            facts = (
+                f"{len(shares)} looks, each around what the one before has published, as far as "
+                + ", ".join(f"{radius:.3g}" for radius in radii),
+            )
+            return _Plan("recentred", mean, mean.noise_sd * math.sqrt(self.d), facts)
+        mean = Recentred.calibrate(**options, radius=2 * self.bound, choose=True)
+        least = _LEAST_OUTSIDE * mean.choice_scale / self.n
+        outside = min(max(_OUTSIDE * self._blurred(), least), 0.5)
+        mean = replace(mean, beyond=outside)
         facts = (
             f"{len(shares)} looks, each around what the one before has published, as far as a radius "
-            f"that is chosen inside the budget, at most {mean.radius:g}",
+            f"that is chosen inside the budget, at most {2 * self.bound:g}, and leaves about "
+            f"{outside:.0%} of the users outside in the end",
         )
-        return _Plan("recentred", mean, noise * radius * mean.stretch, facts)
+        # Of a radius that is not known the least there is any hope of.
+        expected = mean.noise_sd * math.sqrt(self.d) * _SMALLEST
+        return _Plan("recentred", mean, expected, facts, tells=least <= _MOST_OUTSIDE)
+
+    def _nearer(self, shares: tuple[float, ...], radius: float) -> tuple[float, ...]:
+        """As far as looks go: the radius that is stated, and twice the error of the look before."""
+        blurred, radii = self._blurred(), [self.bound]
+        for share in shares[:-1]:
+            error = blurred / math.sqrt(share) * radii[-1]
+            radii.append(min(math.hypot(radius, 2 * error), self.bound + radius))
+        return tuple(radii)
 
     def _shares(self) -> tuple[float, ...]:
         """The shares of the budget of a few looks, each twice the last, and of the mean itself."""

@@ -20,10 +20,11 @@ from dpgrain.units import Level, Relation
 _USERS = Contribution(block="user", layout="shared", coordinates="signed")
 # Radii are chosen from so many to an octave, over so many octaves below the largest.
 _PER_OCTAVE, _OCTAVES = 32, 16
+# A user counts in parts, so many to one: half of it is in at the first radius that holds it, and half
+# of the rest with every second one more. Where all are as far away, any share can be outside.
+_PARTS, _REACH = 1024, 22
 # The share of the budget (of μ², of zCDP) that choices of radii take at most.
 _CHOICES = 0.03
-# Noise of this share of the users leaves the odds of a radius far from the median at e^-20.
-_PRECISE = 1 / 40
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,16 @@ class Recentred:
 
     Args:
         radius: r, the clipping bound of a distance to the centre, l2; the largest one where radii are
-            chosen.
+            chosen; or (T,) one for each round.
         noise_multiplier: noise sd of a round's sum ÷ radius; of rounds with an equal share.
         n_users: n, the public size of the roster.
         rounds: T, how many means are published.
         shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
         weight: how far the centre moves towards the published mean, in [0, 1]: 1 all the way, 0 not at
             all. Rounds whose noise is larger than the radius need a small one.
-        choice_scale: the scale of the noise with which each round first chooses a radius: the median
-            distance of users to the centre, ``stretch`` times; 0 for a fixed radius.
-        stretch: how much larger than the median a chosen radius is.
+        choice_scale: the scale of the noise, in users, with which each round first chooses a radius:
+            about the median distance of users to the centre; 0 for a fixed radius.
+        beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
         centre: the public centre of the first round, one number for all coordinates or (d,).
 
     Raises:
@@ -52,9 +53,9 @@ class Recentred:
 
     Formal guarantee: :attr:`event`. A removed user takes a vector of norm at most r from the sum, and
     an exchanged one moves it by at most 2r, for any data, any n and any centre that is public. Sums are
-    made of integers. The numbers of users on either side of a radius change by at most one; of their
-    larger one the smallest is looked for, which falls for all radii if a user is removed. Source:
-    docs/theory.md, "Means of users"; with one round the clipped mean.
+    made of integers. The numbers of users on either side of a radius change by at most one, and fall
+    for all radii if a user is removed; their larger excess is made least. Source: docs/theory.md,
+    "Means of users"; with one round the clipped mean.
 
     >>> from dpgrain.aggregators import Vectors
     >>> from dpgrain.noise import SystemSource
@@ -64,22 +65,23 @@ class Recentred:
     [(3,), (3,)]
     """
 
-    radius: float
+    radius: float | tuple[float, ...]
     noise_multiplier: float
     n_users: int
     rounds: int = 1
     shares: tuple[float, ...] | None = None
     weight: float = 1.0
     choice_scale: float = 0.0
-    stretch: float = 1.1
+    beyond: float = 0.5
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
         _validate.plain(self)
-        if not 1e-100 <= _validate.positive(radius=self.radius) <= 1e100:
-            raise ParameterError(
-                f"radius must lie between 1e-100 and 1e100, not {self.radius!r}; rescale."
-            )
+        for radius in self._radii:
+            if not 1e-100 <= _validate.positive(radius=radius) <= 1e100:
+                raise ParameterError(
+                    f"radius must lie between 1e-100 and 1e100, not {radius!r}; rescale."
+                )
         if not 2.0**-10 <= _validate.positive(noise_multiplier=self.noise_multiplier) <= 2.0**30:
             raise ParameterError(
                 "noise_multiplier must lie between 2^-10 and 2^30, not "
@@ -89,9 +91,15 @@ class Recentred:
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.probability(weight=self.weight)
         _validate.non_negative(choice_scale=self.choice_scale)
-        _validate.positive(stretch=self.stretch)
+        if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
+            raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
         if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
             raise ParameterError(f"centre must be finite, not {self.centre!r}.")
+        if len(self._radii) not in (1, self.rounds) or (len(self._radii) > 1 and self.choice_scale):
+            raise ParameterError(
+                f"radius must be one number, or one for each of {self.rounds} rounds that choose none, "
+                f"not {self.radius!r}."
+            )
         if self.shares is None:
             return
         for share in self.shares:
@@ -109,12 +117,12 @@ class Recentred:
         delta: float,
         n_users: int,
         rounds: int,
-        radius: float,
+        radius: float | tuple[float, ...],
         relation: Relation = "zero_out",
         shares: tuple[float, ...] | None = None,
         weight: float = 1.0,
         choose: bool = False,
-        stretch: float = 1.1,
+        beyond: float = 0.5,
         beside: Event | None = None,
     ) -> Recentred:
         """The recentred mean with the least noise that keeps a promise over all rounds.
@@ -128,8 +136,8 @@ class Recentred:
             relation: the neighbouring relation.
             shares: as above.
             weight: as above.
-            choose: whether each round chooses its radius, for at most 3% of the budget in all.
-            stretch: as above.
+            choose: whether each round chooses its radius, for 3% of the budget in all.
+            beyond: as above.
             beside: what else is published under the same promise.
 
         Raises:
@@ -150,19 +158,23 @@ class Recentred:
             whole = calibrate(
                 lambda noise: make(Gaussian(noise, _USERS)), epsilon, delta, relation=relation
             )
-            choice = max(
-                _least_scale(_mu(whole.parameter, relation), rounds, relation), n_users * _PRECISE
-            )
+            choice = _choice_scale(_mu(whole.parameter, relation), rounds, relation)
 
         def mean(noise: float) -> Recentred:
-            return Recentred(
-                radius, noise, n_users, rounds, shares, weight, choice, stretch=stretch
-            )
+            return Recentred(radius, noise, n_users, rounds, shares, weight, choice, beyond=beyond)
 
         found = calibrate(
             lambda noise: make(mean(noise).event), epsilon, delta, relation=relation, low=2.0**-10
         )
         return mean(found.parameter)
+
+    @property
+    def _radii(self) -> tuple[float, ...]:
+        return self.radius if isinstance(self.radius, tuple) else (self.radius,)
+
+    def radius_of(self, done: int) -> float:
+        """The radius, or the largest one, of the round after so many."""
+        return self._radii[done if len(self._radii) > 1 else 0]
 
     @property
     def level(self) -> Level:
@@ -180,16 +192,18 @@ class Recentred:
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean, in an equal round."""
-        return self.noise_multiplier * self.radius / self.n_users
+        """The standard deviation of the noise of each coordinate of the last mean, at most."""
+        last = self.rounds - 1
+        return self.multiplier(last) * self.radius_of(last) / self.n_users
 
     @property
     def facts(self) -> tuple[str, ...]:
         """What it takes as public, in words."""
         how = "at most" if self.choice_scale else "of"
+        last = self.radius_of(self.rounds - 1)
         return (
             f"{self.rounds:,} rounds with all users",
-            f"a clipping radius {how} {self.radius:g} around what the round before has published",
+            f"a clipping radius {how} {last:g} around what the round before has published",
         )
 
     def multiplier(self, done: int) -> float:
@@ -198,10 +212,10 @@ class Recentred:
             return self.noise_multiplier
         return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
 
-    def radii(self) -> FloatArray:
+    def choices(self) -> FloatArray:
         """The radii that rounds choose from, rising to the largest."""
         steps = np.arange(-_PER_OCTAVE * _OCTAVES, 1)
-        found: FloatArray = self.radius * 2.0 ** (steps / _PER_OCTAVE)
+        found: FloatArray = self.radius_of(0) * 2.0 ** (steps / _PER_OCTAVE)
         return found
 
     def start(
@@ -217,7 +231,7 @@ def _mu(noise_multiplier: float, relation: Relation) -> float:
     return Gaussian(noise_multiplier, _USERS).loss(relation=relation).mu
 
 
-def _least_scale(mu: float, rounds: int, relation: Relation) -> float:
+def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:
     """The scale with which so many choices take their share of a budget of μ²/2-zCDP."""
     # Each costs ε²/8, with twice the ε where users are exchanged.
     moved = 1 if relation == "zero_out" else 2
@@ -245,7 +259,10 @@ class RecentredRounds(CountedRounds):
         if centre is None:
             first = np.asarray(mean.centre, dtype=np.float64)
             centre = np.broadcast_to(first, (contributions.dimension,))
-        radius = self._chosen(contributions, centre) if mean.choice_scale else mean.radius
+        radius = mean.radius_of(len(self.radii))
+        if mean.choice_scale:
+            last = len(self.radii) + 1 == mean.rounds
+            radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
         self.radii.append(radius)
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
@@ -254,17 +271,48 @@ class RecentredRounds(CountedRounds):
         self._centre = centre + mean.weight * (found - centre)
         return found
 
-    def _chosen(self, contributions: Contributions, centre: FloatArray) -> float:
-        """About the median distance to the centre, a little more."""
-        mean, radii = self.mean, self.mean.radii()
+    def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
+        """The radius that leaves about so many users outside."""
+        mean, radii = self.mean, self.mean.choices()
         first = np.zeros(len(radii) + 1, dtype=np.int64)
         for vectors in tiles(contributions):
             with np.errstate(all="ignore"):
                 # A distance that overflows is beyond all radii, without a word.
                 distances = np.linalg.norm(finite(vectors - centre), axis=1)
             first += np.bincount(np.searchsorted(radii, distances), minlength=len(first))
-        inside = np.cumsum(first)[:-1]
-        # Of the numbers inside and outside the larger one; the median makes it least.
-        scores = -np.maximum(inside, contributions.blocks - inside)
-        best = int(gumbel_order(scores, mean.choice_scale, 1, source=self.source)[0])
-        return float(min(radii[best] * mean.stretch, mean.radius))
+        scores = scores_of(first, mean.n_users, beyond)
+        scale = _PARTS * mean.choice_scale
+        return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
+
+
+def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
+    """The scores of radii, in parts of a user: there are 1024 to one.
+
+    Args:
+        first: (radii + 1,) how many users each radius is the first to hold, and at the end how many
+            none holds.
+        n_users: the size of the roster.
+        beyond: the share of it that is to be outside.
+
+    Returns:
+        (radii,): a user who is removed raises each by 0 to 1024.
+
+    >>> far = np.zeros(61, dtype=np.int64)
+    >>> far[30] = 1000
+    >>> [int(scores_of(far, 1000, beyond).argmax()) for beyond in (0.5, 0.1, 0.01)]
+    [30, 35, 41]
+    """
+    radii = len(first) - 1
+    steps = np.arange(-_REACH, _REACH + 1)
+    # How much of a user is inside at so many radii behind the first that holds it.
+    share = np.where(steps < 0, 2.0 ** (steps / 2 - 1), 1 - 2.0 ** (-steps / 2 - 1))
+    parts = np.floor(_PARTS * share).astype(np.int64)
+    parts[-1] = _PARTS
+    grown = np.convolve(first, np.diff(parts, prepend=0))
+    inside = np.cumsum(grown)[_REACH : _REACH + radii]
+    roster = _PARTS * n_users
+    left = math.floor(beyond * roster)
+    scores: NDArray[np.int64] = -np.maximum(
+        _PARTS * int(first.sum()) - inside - left, inside - (roster - left)
+    )
+    return scores

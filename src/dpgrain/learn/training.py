@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import ClippedMean, Contributions, SoftCore, Winsorized
+from dpgrain.aggregators import ClippedMean, Contributions, Recentred, SoftCore, Winsorized
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.errors import ParameterError
 from dpgrain.learn.labels import codes, column
@@ -224,6 +224,8 @@ def _reach(mean: Mean) -> float:
             return mean.clip
         case Winsorized():
             return mean.bound
+        case Recentred():
+            return mean.radius_of(0)
         case _:
             return mean.radius
 
