@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -186,8 +187,9 @@ def select(
     blocks = BlockLosses(rows, lower, bound)
 
     def losses(index: int) -> NDArray[np.int64]:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
             # A warning would tell of somebody's record.
+            warnings.simplefilter("ignore")
             found = np.asarray(loss(candidates[index], *records))
         if found.shape != (m,):
             raise ParameterError(

@@ -77,7 +77,9 @@ def exactly_noised(
     d, step = contributions.dimension, 2.0 ** math.floor(math.log2(clip / _EXACT_STEPS))
     total = np.zeros(d, dtype=np.int64)
     for vectors in tiles(contributions, drawn):
-        away = vectors if centre is None else finite(vectors - centre)
+        with np.errstate(over="ignore"):
+            # What overflows is somebody's value: no warning may tell of it.
+            away = vectors if centre is None else finite(vectors - centre)
         total += on_grid(clipped(away, clip), clip, step).sum(axis=0)
     scale = raised(raised(noise_multiplier * (clip / step)))
     noisy = total + rounded_gaussian(scale, d, source=source)

@@ -197,9 +197,12 @@ class BlockVectors:
         starts = self.records.starts
         sizes = np.diff(starts)[which]
         most = max(1, _ENTRIES // max(self.dimension, 1))
-        # Tiles with a bounded number of rows and blocks; a block that is larger is alone.
+        # Tiles with a bounded number of rows and blocks; a block that is larger is alone: how it is
+        # formed must not be how others are.
         tile = (np.cumsum(sizes) + np.arange(len(which))) // most
-        for some in np.split(np.arange(len(which)), np.flatnonzero(np.diff(tile)) + 1):
+        large = sizes > most
+        cut = (np.diff(tile) > 0) | large[1:] | large[:-1]
+        for some in np.split(np.arange(len(which)), np.flatnonzero(cut) + 1):
             if len(some) == 0:
                 continue
             rows = _rows(starts[which[some]], sizes[some])

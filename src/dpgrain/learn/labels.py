@@ -170,13 +170,13 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
     >>> numbers(np.array([1, "2", None, "abc"], dtype=object)).tolist()
     [1.0, 2.0, nan, nan]
     """
-    if values.dtype != object:
+    if values.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
             return values.astype(np.float64)
-    out = np.full(len(values), np.nan)
+    out, values = np.full(len(values), np.nan), values.astype(object)
     for place, value in enumerate(values):
         try:
             out[place] = float(value)
-        except (TypeError, ValueError, OverflowError):
+        except Exception:
             continue
     return out

@@ -75,7 +75,12 @@ class MarginLoss(ABC):
 
     def margins(self, theta: FloatArray, X: Array) -> FloatArray:  # noqa: N803
         """The margins of records: (m,), or (m, C)."""
-        z: FloatArray = X @ theta.reshape(self.outputs, -1).T
+        weights = theta.reshape(self.outputs, -1)
+        # Row by row: a matrix product adds in an order that depends on how many rows there are, so
+        # that one person's records would move the margins of others.
+        z: FloatArray = (
+            np.einsum("ij,kj->ik", X, weights) if isinstance(X, np.ndarray) else X @ weights.T
+        )
         return z[:, 0] if self.outputs == 1 else z
 
     def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803

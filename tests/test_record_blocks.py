@@ -1,0 +1,80 @@
+"""Blocks of records of any loss: nobody's vector depends on who else is there, to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpgrain.aggregators import records as module
+from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.optimize import Absolute, Huber, Logistic, MarginLoss, Softmax, Squared
+
+Array = NDArray[np.float64]
+LOSSES: dict[str, MarginLoss] = {
+    "logistic": Logistic(),
+    "squared": Squared(),
+    "absolute": Absolute(),
+    "huber": Huber(),
+    "softmax": Softmax(3),
+}
+
+
+def vectors(loss: MarginLoss, X: Array, y: Array, codes: NDArray[np.int_], theta: Array) -> Array:
+    blocks = RecordBlocks.arrange(X, y, codes)
+    return blocks.gradients(loss, theta, longest=1e6).vectors()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("width", [1, 3, 50, 201])
+def test_a_user_who_leaves_changes_nobody(name: str, width: int) -> None:
+    # Margins cancel, so that the last digit of a sum is all that is left of them.
+    loss, rng = LOSSES[name], np.random.default_rng(width)
+    sizes = rng.integers(1, 6, 40)
+    codes = np.repeat(np.arange(40), sizes)
+    X = rng.normal(size=(len(codes), width)) * 1e9
+    X -= X.mean(axis=1, keepdims=True)
+    y = rng.integers(0, 2, len(codes)).astype(float)
+    theta = np.ones(width * loss.outputs) + 1e-3 * rng.normal(size=width * loss.outputs)
+    whole = vectors(loss, X, y, codes, theta)
+    for user in range(40):
+        there = codes != user
+        others = np.searchsorted(np.delete(np.arange(40), user), codes[there])
+        left = vectors(loss, X[there], y[there], others, theta)
+        assert np.array_equal(left, np.delete(whole, user, axis=0))
+
+
+class ByProduct(Squared):
+    """A loss whose margins are made by a matrix product, as anybody's own may be."""
+
+    def margins(self, theta: Any, X: Any) -> Any:
+        return X @ theta
+
+
+def test_a_user_with_many_records_changes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    # More than fit a tile: they are added in slices, which is another order than that of others.
+    monkeypatch.setattr(module, "_ENTRIES", 1 << 12)
+    rng, width = np.random.default_rng(1), 20
+    sizes = np.concatenate([rng.integers(1, 4, 30), [1000], rng.integers(1, 4, 30)])
+    codes = np.repeat(np.arange(61), sizes)
+    X = rng.normal(size=(len(codes), width)) * 1e9
+    y, theta = np.zeros(len(codes)), np.full(width, 0.1)
+    whole = vectors(ByProduct(), X, y, codes, theta)
+    there = codes != 30
+    others = codes[there] - (codes[there] > 30)
+    left = vectors(ByProduct(), X[there], y[there], others, theta)
+    # Few others, whose last rows may be added in another order, and not all that follow.
+    changed = (left != np.delete(whole, 30, axis=0)).any(axis=1)
+    assert changed.sum() <= 6
+
+
+def test_blocks_are_taken_in_order() -> None:
+    X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+    blocks = RecordBlocks.arrange(X, y, [2, 0, 1, 1, 2, 3])
+    some = blocks.taken(np.array([1, 3]))
+    assert some.blocks == 2
+    assert some.y.tolist() == [2.0, 3.0, 5.0]
+    assert some.starts.tolist() == [0, 2, 3]
+    assert blocks.taken(np.array([], dtype=int)).blocks == 0
