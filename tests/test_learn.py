@@ -110,6 +110,29 @@ def test_parts_share_one_promise() -> None:
     assert 1.05 < noise[0] / noise[1] < 1.4
 
 
+def test_whole_users_are_clipped_to_what_is_found_near_the_solution() -> None:
+    model = LogisticRegression(rounds=50).fit(X, BINARY, users=USERS)
+    rounds, norms = model.guarantee_.event.parts
+    # All rounds are accounted for, those that look for the neighbourhood too, with the same noise.
+    assert rounds.rounds == 50  # type: ignore[attr-defined]
+    assert model.n_iter_ == len(model.history_.points) == 40
+    assert model.history_.points[0].any()
+    assert norms.level == "user"
+    history = model.history_
+    assert history.noise_sd == pytest.approx(rounds.noise_multiplier * history.clip / 600)  # type: ignore[attr-defined]
+    assert history.clip * 2 in 2.0 ** np.arange(-12, 12.5, 0.5)
+    assert "the first fifth of the rounds takes the directions" in str(model.guarantee_)
+    for options in ({"clip": 1.0}, {"intervals": 0.2}, {"algorithm": Sgd(Constant(1.0))}):
+        plain = LogisticRegression(rounds=50, **options).fit(X, BINARY, users=USERS)  # type: ignore[arg-type]
+        assert (plain.n_iter_, plain.history_.clip) == (50, 1.0)
+        assert not plain.history_.points[0].any()
+        assert "a clipping bound of 1" in str(plain.guarantee_)
+    # What intervals cover is less than half clipped.
+    wide = LogisticRegression(rounds=50, clip="auto", intervals=0.2).fit(X, BINARY, users=USERS)
+    assert wide.n_iter_ == 40
+    assert wide.history_.clip in 2.0 ** np.arange(-12, 12.5, 0.5)
+
+
 @pytest.mark.parametrize("sampling", ["pairs", "users", "full"])
 def test_how_blocks_are_drawn(sampling: Any) -> None:
     rate = None if sampling == "full" else 0.3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 import dpgrain as dg
-from dpgrain import learn
+from dpgrain import learn, recipes
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.learn.files import load, save
 from dpgrain.learn.tables import Category, Encoding, Number
@@ -166,3 +167,53 @@ def test_encodings_refuse_what_they_cannot_be() -> None:
     ):
         with pytest.raises(ParameterError, match=sentence):
             Encoding(columns)
+
+
+KNOWN = recipes.Known(distance=2.0, records=10)
+BY_RECIPE: dict[str, Any] = {
+    "concentrated": recipes.Concentrated(KNOWN, solver=Sgd(Power(0.5, 0.6), Ball(3.0))),
+    "winsorized": recipes.WinsorizedErm(recipes.Known(smoothness=1.0), rounds=3),
+    "phased": recipes.PhasedErmSco(recipes.Known(smoothness=1.0), count=2),
+    "sgd": recipes.UserLevelSgd(KNOWN, rounds=3, smoothing="none"),
+    "strong": recipes.UserLevelSgdStronglyConvex(
+        recipes.Known(strength=0.5, radius=0.7), rounds=3, count=1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_RECIPE)
+def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
+    model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0)
+    model.fit(ROWS, ROWS.a, users=np.arange(400))
+    again = load(save(model, tmp_path / "model.json"))
+    # Also what is infinite, such as the curvature where there are kinks.
+    assert again.get_params() == model.get_params()
+    assert (again.predict(ROWS) == model.predict(ROWS)).all()
+    assert again.guarantee_ == model.guarantee_
+    assert "ε" in model.report(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Own:
+    """A recipe of one's own."""
+
+    def plan(self, task: recipes.Task) -> recipes.Program:
+        return recipes.Concentrated(KNOWN).plan(task)
+
+
+def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
+    model = learn.LinearRegression(algorithm=Own()).fit(ROWS, ROWS.a)
+    with pytest.raises(ParameterError, match="algorithm has the value .* cannot hold"):
+        save(model, tmp_path / "model.json")
+
+
+def test_a_tuned_model_is_written_as_what_was_found(tmp_path: Path) -> None:
+    model = learn.LogisticRegression(tune={"l2": [0.0, 0.1], "clip": [None, 0.5]}, rounds=5)
+    model.fit(ROWS, LABELS["numbers"])
+    again = load(save(model, tmp_path / "model.json"))
+    assert again.tuned_ == model.tuned_
+    assert (again.l2, again.clip, again.tune) == (model.l2, model.clip, None)
+    assert (again.predict(ROWS) == model.predict(ROWS)).all()
+    assert again.guarantee_ == model.guarantee_
+    assert "settings of l2, clip" in str(again.guarantee_)
+    assert "ε" in model.report(tmp_path / "page.html").read_text(encoding="utf-8")

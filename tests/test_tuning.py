@@ -22,6 +22,7 @@ from dpgrain.learn.rows import arrange
 from dpgrain.learn.scores import BlockLosses
 from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
+from dpgrain.recipes import Concentrated
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]
@@ -253,3 +254,39 @@ def test_wrong_grids_are_refused_before_anything_is_published(grid: Any, sentenc
 def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ParameterError, match=sentence):
         fit_tuned(LogisticRegression(), X, Y, users=USERS, grid=GRID, **change)
+
+
+def test_a_fit_tunes_where_it_is_asked_to() -> None:
+    model = LogisticRegression(random_state=3, rounds=10, tune={"l2": [0.0, 0.01]})
+    with budget(1.0, 1e-6) as spent:
+        model.fit(X, Y, users=USERS)
+    assert spent.guarantee is not None
+    assert spent.guarantee.event == model.guarantee_.event
+    assert isinstance(model.guarantee_.event, SelectBest)
+    assert 0.99 < model.guarantee_.epsilon() <= 1.0
+    assert model.l2 == model.tuned_["l2"]
+    assert model.clip is None
+    # Whole users: the clipping bound of each run is found inside it.
+    fit = model.guarantee_.event.events[0]
+    assert len(fit.parts) == 2
+    assert model.n_iter_ == 8
+    plain = LogisticRegression(random_state=3, rounds=10)
+    by_hand = fit_tuned(plain, X, Y, users=USERS, grid={"l2": [0.0, 0.01]})
+    assert np.array_equal(by_hand.coef_, model.coef_)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"algorithm": Concentrated(), "tune": {"l2": [0.0, 0.01]}},
+        {"tune": {"algorithm": ["auto", Concentrated()]}},
+    ],
+    ids=["all", "one"],
+)
+def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
+    with (
+        budget(1.0, 1e-6) as spent,
+        pytest.raises(ParameterError, match="algorithm must be 'auto' or a solver with tune"),
+    ):
+        LogisticRegression(**options).fit(X, Y, users=USERS)
+    assert spent.guarantee is None

@@ -68,8 +68,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         clip: the clipping bound ρ of a block's mean gradient, l2, or ``"auto"``, which chooses it
             inside the budget, at a tenth of it: the median norm, for whole users near the solution,
             where the gradients of users with many records lie close to 0. By default (None) ``"auto"``
-            for ``User()`` and 1 for others, which suits rows that are about 1 to 3 long; longer ones
-            are clipped whatever ε is, and predictions are then biased: give a public
+            for ``User()`` without intervals, and otherwise 1, which suits rows that are about 1 to 3
+            long; longer ones are clipped whatever ε is, and predictions are then biased: give a public
             ``feature_bound`` (for records and small elements), or ``"auto"``. Targets of regressions
             should be about 1, too.
         rounds: how many noisy gradients; by default 100 passes.
@@ -317,7 +317,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The clipping bound, or how it is found."""
         if self.clip is not None:
             return self.clip
-        return "auto" if self._unit == User() and self.algorithm == "auto" else 1.0
+        # Intervals are to cover what all gradients say, not what is left of them when most are clipped.
+        chosen = self._unit == User() and self.algorithm == "auto" and not self.intervals
+        return "auto" if chosen else 1.0
 
     def _plan(self, n: int) -> Plan:
         """The noise of every part, from public numbers."""
@@ -547,7 +549,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _share_of(self, norms: Norms) -> float:
         """The clipping bound that norms suggest: their median, or less of it where they are small."""
-        return norms.middle / _SHORTER if self._warms_up else norms.middle
+        return norms.middle / _SHORTER if self._warms_up and not self.intervals else norms.middle
 
     def _keep(self, theta: FloatArray, loss: MarginLoss) -> None:
         """Set ``coef_`` and ``intercept_`` from (outputs, d + 1), on the scale of the features."""

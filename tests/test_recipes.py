@@ -1,0 +1,775 @@
+"""The papers' algorithms: what every recipe keeps to, and what each of them is made of."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+import dpgrain as dg
+from dpgrain import learn, recipes
+from dpgrain.accounting import Parallel
+from dpgrain.aggregators import ClippedMean, SoftCore, Winsorized
+from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.errors import ParameterError
+from dpgrain.learn import Minimum, minimise
+from dpgrain.learn.rows import arrange
+from dpgrain.learn.training import _smoothed, roster_index
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.optimize import (
+    Absolute,
+    AcSa,
+    Ball,
+    Constant,
+    Logistic,
+    RandomIterate,
+    RandomizedBall,
+    Sgd,
+    Squared,
+)
+from dpgrain.recipes import (
+    Concentrated,
+    Known,
+    PhasedErmSco,
+    Program,
+    Recipe,
+    Task,
+    UserLevelSgd,
+    UserLevelSgdStronglyConvex,
+    WinsorizedErm,
+)
+from dpgrain.units import Element, Record, Relation, User
+
+Array = NDArray[Any]
+KNOWN = Known(distance=2.0, smoothness=1.0, strength=0.2, records=10)
+RECIPES: dict[str, Recipe] = {
+    "winsorized": WinsorizedErm(KNOWN, rounds=12),
+    "winsorized strong": WinsorizedErm(KNOWN, kind="strongly_convex", rounds=20),
+    "winsorized any": WinsorizedErm(KNOWN, kind="nonconvex", rounds=12),
+    "phased": PhasedErmSco(KNOWN, count=2),
+    "sgd": UserLevelSgd(KNOWN, rounds=12),
+    "sgd moreau": UserLevelSgd(KNOWN, rounds=12, smoothing="moreau"),
+    "sgd strong": UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2),
+    "concentrated": Concentrated(KNOWN),
+    "concentrated steps": Concentrated(KNOWN, solver=Sgd(Constant(0.1), Ball(2.0))),
+}
+PHASED = ("phased", "sgd strong")
+# One of each kind, where others would tell nothing more.
+ONE_EACH = ("winsorized", *PHASED, "sgd", "concentrated")
+TASK = Task(400, (0.0, 0.0), 8.0, 1e-6)
+TRUTH = np.array([0.8, -0.4])
+
+
+def people(n: int, per_user: int = 10, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Rows of norm at most 1, labels of a logistic model, and users."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.uniform(-1, 1, n * per_user), np.ones(n * per_user)]) / math.sqrt(2)
+    y = (rng.random(len(X)) < 1 / (1 + np.exp(-(X @ TRUTH)))).astype(float)
+    return X, y, np.repeat(np.arange(n), per_user)
+
+
+X, Y, USERS = people(400)
+
+
+def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
+    asked: dict[str, Any] = {"users": USERS, "epsilon": 8.0, "random_state": 0, **options}
+    return minimise(loss or Logistic(), X, Y, [0.0, 0.0], solver=recipe, **asked)
+
+
+# -- the contract --
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
+    recipe = RECIPES[name]
+    program = recipe.plan(replace(TASK, relation=relation, lot=1))
+    assert isinstance(recipe, Recipe)
+    assert 0.9 * 8.0 < program.event.epsilon(1e-6, relation=relation) <= 8.0
+    assert program.event.level == "user"
+    # Each phase by itself is within the promise, too, and has the rounds that it was accounted for.
+    for stage in program.stages:
+        assert stage.mean.event.epsilon(1e-6, relation=relation) <= 8.0
+    assert program.rounds == sum(stage.mean.rounds for stage in program.stages)
+    assert isinstance(program.event, Parallel) == (name in PHASED)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_phases_part_the_roster(name: str) -> None:
+    program = RECIPES[name].plan(TASK)
+    phases = program.localisation.phases()
+    assert list(itertools.chain(*(phase.users for phase in phases))) == list(range(400))
+    assert len(phases) == len(program.stages) == 1 + (name in PHASED)
+    for phase, stage in zip(phases, program.stages, strict=True):
+        assert stage.mean.n_users == len(phase.users)
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_with_something_beside_it_there_is_less_left(name: str) -> None:
+    beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
+    program = RECIPES[name].plan(replace(TASK, beside=beside))
+    alone = RECIPES[name].plan(TASK)
+    for stage, free in zip(program.stages, alone.stages, strict=True):
+        assert (stage.mean.event + beside).epsilon(1e-6) <= 8.0
+        # Where users do not suffice for as many rounds, there are fewer.
+        assert stage.mean.rounds <= free.mean.rounds
+        more = stage.mean.noise_multiplier > free.mean.noise_multiplier
+        assert more or stage.mean.rounds < free.mean.rounds
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("loss", [Logistic(), Absolute(), Squared()], ids=repr)
+def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
+    found = run(RECIPES[name], loss)
+    assert found.theta.shape == (2,)
+    assert np.isfinite(found.theta).all()
+    program = RECIPES[name].plan(TASK)
+    assert len(found.history.points) == program.rounds
+    assert found.history.noise_sd == program.stages[-1].mean.noise_sd
+    assert found.guarantee.epsilon() <= 8.0
+    assert found.guarantee.event == program.event
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_the_data_do_not_enter_the_program(name: str) -> None:
+    first = run(RECIPES[name])
+    rows = X * 1e6
+    other = minimise(
+        Logistic(), rows, 1 - Y, [0.0, 0.0], solver=RECIPES[name], users=USERS[::-1], epsilon=8.0
+    )
+    assert first.guarantee.event == other.guarantee.event
+    assert first.guarantee.public == other.guarantee.public
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_a_seed_gives_the_same_again(name: str) -> None:
+    one, two, other = run(RECIPES[name]), run(RECIPES[name]), run(RECIPES[name], random_state=1)
+    assert np.array_equal(one.theta, two.theta)
+    assert not np.array_equal(one.theta, other.theta)
+    assert not one.guarantee.private
+    assert run(RECIPES[name], random_state=None).guarantee.private
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
+    with dg.budget(8.0, 1e-6) as budget:
+        found = run(RECIPES[name])
+        assert budget.guarantee is not None
+        assert budget.guarantee.event == found.guarantee.event
+        with pytest.raises(ParameterError, match="does not hold this release"):
+            run(RECIPES[name])
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_whole_users_only(name: str) -> None:
+    for unit in (Record(), User(max_elements=2), Element()):
+        with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
+            run(RECIPES[name], unit=unit)
+        with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
+            learn.LinearRegression(unit=unit, algorithm=RECIPES[name]).fit(X, Y, users=USERS)
+
+
+MODELS: list[tuple[learn.LinearModel, Array]] = [
+    (learn.LinearRegression(), Y - 0.3),
+    (learn.HuberRegressor(), Y),
+    (learn.QuantileRegressor(), Y + X[:, 0]),
+    (learn.PoissonRegressor(), np.round(2 * Y)),
+    (learn.LogisticRegression(classes=[0, 1]), Y),
+    (learn.LogisticRegression(), Y + (X[:, 0] > 0)),
+    (learn.LinearSVC(classes=[0, 1]), Y),
+]
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+@pytest.mark.parametrize(("model", "y"), MODELS, ids=lambda value: type(value).__name__)
+def test_every_estimator_runs_by_every_recipe(
+    name: str, model: learn.LinearModel, y: Array
+) -> None:
+    model.set_params(algorithm=RECIPES[name], epsilon=8.0, random_state=0, l2=0.01)
+    model.fit(X, y, users=USERS)
+    assert np.isfinite(model.predict(X)).all()
+    assert model.n_iter_ == len(model.history_.points) > 0
+    assert model.guarantee_.epsilon() <= 8.0
+    sentence = str(model.guarantee_)
+    parameters = len(np.ravel(model.coef_)) + len(np.ravel(model.intercept_))
+    program = RECIPES[name].plan(replace(TASK, start=(0.0,) * parameters))
+    assert model.guarantee_.event == program.event
+    for fact in (
+        "a roster of 400 users",
+        "a solution within 2 of the start",
+        "gradients of norm at most 1",
+        "10 records of a typical user",
+        "a ridge of 0.01",
+        "floating point",
+        *(f"{stage.mean.rounds:,} rounds" for stage in program.stages if _says_rounds(stage.mean)),
+    ):
+        assert fact in sentence, fact
+    assert ("told apart by their numbers" in sentence) == (name in PHASED)
+    with pytest.raises(ParameterError, match="intervals must be above 0"):
+        model.confidence_intervals()
+
+
+def _says_rounds(mean: Any) -> bool:
+    return not isinstance(mean, Winsorized)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("clip", 1.0),
+        ("clip", "auto"),
+        ("rounds", 7),
+        ("sampling_rate", 0.5),
+        ("sampling", "users"),
+        ("elements_per_user", 2.0),
+        ("intervals", 0.2),
+        ("exact", True),
+    ],
+)
+def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
+    model = learn.LinearRegression(algorithm=Concentrated(KNOWN), **{option: value})
+    with pytest.raises(ParameterError, match=f"{option} must be left out with a recipe"):
+        model.fit(X, Y, users=USERS)
+    learn.LinearRegression(algorithm=Concentrated(KNOWN), sampling="full").fit(X, Y, users=USERS)
+
+
+def excess(theta: Array, rows: Array) -> float:
+    """The expected log-loss above that of the truth."""
+    p, z = 1 / (1 + np.exp(-(rows @ TRUTH))), rows @ theta
+    true = rows @ TRUTH
+    return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        WinsorizedErm(KNOWN, rounds=25),
+        WinsorizedErm(KNOWN, kind="strongly_convex", rounds=25),
+        PhasedErmSco(KNOWN, count=2),
+        UserLevelSgd(replace(KNOWN, distance=8.0), rounds=25),
+        UserLevelSgdStronglyConvex(KNOWN, rounds=25, count=2),
+        Concentrated(KNOWN),
+    ],
+    ids=lambda recipe: f"{type(recipe).__name__}-{getattr(recipe, 'kind', '')}",
+)
+def test_more_users_help(recipe: Recipe) -> None:
+    found = []
+    for n in (300, 1500):
+        errors = []
+        for seed in range(3):
+            rows, y, users = people(n, 5, seed=seed)
+            theta = minimise(
+                Logistic(),
+                rows,
+                y,
+                [0.0, 0.0],
+                solver=recipe,
+                users=users,
+                epsilon=3.0,
+                random_state=seed,
+            ).theta
+            errors.append(excess(theta, rows))
+        found.append(float(np.mean(errors)))
+    assert found[1] < 0.9 * found[0]
+
+
+# -- who is in which phase --
+
+
+@dataclass
+class Seen:
+    """A loss whose records tell who is asked; targets are users' numbers."""
+
+    calls: list[set[float]] = field(default_factory=list)
+
+    def value(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.zeros(len(X))
+
+    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
+        self.calls.append(set(y.tolist()))
+        return np.zeros((len(X), len(theta)))
+
+
+def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
+    """Who was asked in each phase."""
+    seen, program = Seen(), RECIPES["phased"].plan(TASK)
+    numbers = np.asarray(who, dtype=float)
+    minimise(
+        seen,
+        np.zeros((len(numbers), 2)),
+        numbers,
+        [0.0, 0.0],
+        solver=RECIPES["phased"],
+        users=users,
+        epsilon=8.0,
+        n_users=n_users,
+    )
+    first = program.stages[0].mean.rounds
+    # The very first call sees whether loss and start fit.
+    calls = seen.calls[1:]
+    assert len(calls) == program.rounds
+    assert all(call == calls[0] for call in calls[:first])
+    assert all(call == calls[first] for call in calls[first:])
+    return [calls[0], calls[first]]
+
+
+def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
+    phases = [set(phase.users) for phase in RECIPES["phased"].plan(TASK).localisation.phases()]
+    everybody = np.arange(400)
+    assert asked(everybody, everybody) == phases
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        some = rng.permutation(400)[:300]
+        assert asked(some, some) == [phase & set(some.tolist()) for phase in phases]
+    # Whatever the column is made of.
+    for users in (everybody.astype(float), everybody.astype("u8"), everybody.tolist()):
+        assert asked(users, everybody) == phases
+    nullable = pd.Series([None, *range(1, 400)], dtype="Int64")
+    assert asked(nullable, everybody) == [phase - {0} for phase in phases]
+    frame = pd.DataFrame({"who": [*range(399), np.nan]})
+    assert asked(frame["who"], everybody) == [phase - {399} for phase in phases]
+
+
+def test_odd_ids_are_in_no_phase_and_change_nobody() -> None:
+    phases = [set(phase.users) for phase in RECIPES["phased"].plan(TASK).localisation.phases()]
+    others = [phase - {0} for phase in phases]
+    for odd in ("ann", None, -1, 400, 2**70, 0.5, float("nan"), (0,), b"x", 1 + 1j):
+        users: list[Any] = [odd, *range(1, 400)]
+        assert asked(users, np.arange(400)) == others, odd
+    # What is the same number is the same person, and in the same phase.
+    for same in ("0", 0.0, False, np.int8(0)):
+        assert asked([same, *range(1, 400)], np.arange(400)) == phases, same
+    assert asked([*range(400), *range(400, 900)], np.arange(900)) == phases
+
+
+def test_phases_need_numbers() -> None:
+    names = np.array([f"u{i}" for i in USERS])
+    for name in PHASED:
+        for users in (names, pd.Series(names, dtype="string"), None, USERS > 3):
+            with pytest.raises(ParameterError, match="users must be whole numbers"):
+                run(RECIPES[name], users=users, n_users=400)
+        with pytest.raises(ParameterError, match="users must be whole numbers"):
+            learn.LinearRegression(algorithm=RECIPES[name], epsilon=8.0).fit(X, Y, users=names)
+    assert run(RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
+
+
+def test_a_roster_that_is_too_small_is_refused_before_anything_is_charged() -> None:
+    with dg.budget(8.0, 1e-6) as budget:
+        for name in ("sgd", "sgd moreau"):
+            with pytest.raises(ParameterError, match="n_users = 399 is less than the 400 ids"):
+                run(RECIPES[name], n_users=399)
+            with pytest.raises(ParameterError, match="n_users = 399 is less than the 400 ids"):
+                learn.LinearRegression(algorithm=RECIPES[name], n_users=399, epsilon=8.0).fit(
+                    X, Y, users=USERS
+                )
+        assert budget.guarantee is None
+    # Others divide by what was stated, whoever is there; and phases have no room for others.
+    for name in ("winsorized", "concentrated", *PHASED):
+        assert run(RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
+
+
+def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
+    gone = Y.copy()
+    gone[USERS == 3] = np.nan
+    left = USERS != 3
+    for name in ONE_EACH:
+        options: dict[str, Any] = {"epsilon": 8.0, "random_state": 0, "n_users": 400}
+        pair = [
+            minimise(Logistic(), rows, y, [0.0, 0.0], solver=RECIPES[name], users=users, **options)
+            for rows, y, users in ((X, gone, USERS), (X[left], Y[left], USERS[left]))
+        ]
+        assert np.array_equal(pair[0].theta, pair[1].theta), name
+
+
+def test_a_user_enters_through_one_vector_alone() -> None:
+    theta = np.array([0.3, -0.2])
+    records = RecordBlocks.arrange(X, Y, USERS)
+    without = RecordBlocks.arrange(X[USERS != 7], Y[USERS != 7], USERS[USERS != 7], blocks=400)
+    one, two = (blocks.gradients(Logistic(), theta).vectors() for blocks in (records, without))
+    assert np.array_equal(np.delete(one, 7, axis=0), np.delete(two, 7, axis=0))
+    assert not two[7].any()
+    others = np.delete(np.arange(400), 7)
+    assert np.array_equal(records.taken(others).X, without.taken(others).X)
+    assert records.taken(np.arange(0)).blocks == 0
+    assert records.taken(np.array([5, 2])).y.tolist() == [*Y[USERS == 5], *Y[USERS == 2]]
+
+
+# -- random smoothing --
+
+
+def test_random_points_come_from_the_secret_source() -> None:
+    ball, theta = RandomizedBall(1.0), np.zeros(2)
+    rows, y = np.ones((50, 2)), np.linspace(-1, 1, 50)
+
+    def slopes(source: Any) -> Array:
+        return _smoothed(Absolute(), ball, source).gradient(theta, rows, y)
+
+    assert not np.array_equal(slopes(SystemSource()), slopes(SystemSource()))
+    assert np.array_equal(slopes(SeededSource(3)), slopes(SeededSource(3)))
+    assert not np.array_equal(slopes(SeededSource(3)), slopes(SeededSource(4)))
+    assert _smoothed(Absolute(), None, SystemSource()) == Absolute()
+
+
+def test_points_of_others_are_as_likely_whoever_is_there() -> None:
+    theta, ball, source = np.zeros(1), RandomizedBall(1.0), SystemSource()
+    found = []
+    for there in (np.array([0, 1]), np.array([1])):
+        records = RecordBlocks.arrange([[1.0], [1.0]], [9.0, 0.2], [0, 1]).taken(there)
+        smooth = _smoothed(Squared(), ball, source)
+        found.append([records.gradients(smooth, theta).vectors()[-1, 0] for _ in range(2000)])
+    assert stats.ks_2samp(*found).pvalue > 1e-7
+    # The gradient at a point of [−1, 1], which is uniform there: u − 0.2.
+    assert stats.kstest(np.array(found[1]) + 0.2, stats.uniform(-1, 2).cdf).pvalue > 1e-7
+
+
+def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
+    with (
+        dg.budget(8.0, 1e-6) as budget,
+        pytest.raises(ParameterError, match="loss must have a method proximal"),
+    ):
+        run(RECIPES["sgd moreau"], Seen())
+    assert budget.guarantee is None
+
+
+# -- runs that end --
+
+
+@dataclass(frozen=True)
+class Split:
+    """Everybody agrees up to a point, and nobody beyond it."""
+
+    def value(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.zeros(len(X))
+
+    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
+        far = theta[0] < -0.5
+        return np.column_stack([50.0 * X[:, 1] if far else np.ones(len(X)), np.zeros(len(X))])
+
+
+def test_a_run_that_ends_leaves_what_it_had() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 2))
+    options: dict[str, Any] = {"users": np.arange(400), "epsilon": 8.0, "random_state": 0}
+    recipe = UserLevelSgd(Known(distance=4.0, records=100), rounds=20, smoothing="none")
+    found = minimise(Split(), rows, np.zeros(400), [0.0, 0.0], solver=recipe, **options)
+    rounds = len(found.history.points)
+    assert 1 < rounds < 20
+    assert found.history.gradients.shape == (rounds, 2)
+    # The mean of the iterates, of which the last is where nobody agreed any more.
+    assert -1.0 < found.theta[0] < 0.0
+    # The whole run was charged for.
+    assert found.guarantee.event == recipe.plan(TASK).event
+    start = np.array([-1.0, 0.5])
+    ended = minimise(Split(), rows, np.zeros(400), start, solver=recipe, **options)
+    assert len(ended.history.points) == 0
+    assert np.array_equal(ended.theta, start)
+
+
+def test_phases_go_on_after_one_that_ended() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 2))
+    # In the first phase, which has the smaller part, users disagree at once.
+    first = 400 - len(RECIPES["sgd strong"].plan(TASK).localisation.phases()[1].users)
+    rows[first:, 1] = 0.02
+    found = minimise(
+        Split(),
+        rows,
+        np.zeros(400),
+        [-1.0, 0.0],
+        solver=UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2),
+        users=np.arange(400),
+        epsilon=8.0,
+    )
+    assert len(found.history.points) == 6
+
+
+# -- the recipes themselves --
+
+
+class Sloping:
+    """A plane."""
+
+    def value(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.full(len(X), theta[0] / 2)
+
+    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.tile([0.5, 0.0], (len(X), 1))
+
+
+def test_the_pull_is_in_the_gradients() -> None:
+    recipe = PhasedErmSco(replace(KNOWN, radius=0.02), count=2)
+    found = run(recipe, Sloping())
+    program = recipe.plan(TASK)
+    first = program.stages[0].mean.rounds
+    phases = program.localisation.phases()
+    assert phases[1].strength == 4 * phases[0].strength > 0
+    points, gradients = found.history.points, found.history.gradients
+    for phase, stage, part in zip(
+        phases, program.stages, (slice(0, first), slice(first, None)), strict=True
+    ):
+        centre = points[part][0]
+        pull = phase.strength * (points[part] - centre)
+        left = (gradients[part] - [0.5, 0.0] - pull) / stage.mean.noise_sd
+        if phase.number == 1:
+            # The second one hardly moves.
+            assert np.linalg.norm(pull) > 30 * stage.mean.noise_sd
+        assert stats.kstest(left.ravel(), stats.norm.cdf).pvalue > 1e-7
+
+
+def test_users_lie_within_the_radius() -> None:
+    rng = np.random.default_rng(0)
+    n, rounds, m, bound = 100, 5, 64, 3.0
+    known = Known(lipschitz=bound, records=m)
+    radius = known.radius_for(n, rounds)
+    assert radius == pytest.approx(bound / 8 * (1 + math.sqrt(2 * math.log(n * rounds / 0.01))))
+    for dimension in (1, 2, 20):
+        largest = []
+        for _ in range(60):
+            drawn = rng.normal(size=(n * rounds, m, dimension))
+            drawn *= bound / np.linalg.norm(drawn, axis=2, keepdims=True)
+            largest.append(np.linalg.norm(drawn.mean(axis=1), axis=1).max())
+        assert np.quantile(largest, 0.99) < radius
+        assert min(largest) > radius / 10
+    # One record a user, or few: no farther than the bound from 0, whatever the data.
+    assert Known(lipschitz=bound).radius_for(n, rounds) == bound
+    assert Known(lipschitz=bound, radius=7.0).radius_for(n, rounds) == 7.0
+
+
+def test_user_level_sgd_is_the_theorem_s() -> None:
+    known, rounds, n = Known(distance=3.0, lipschitz=2.0, records=400), 64, 1000
+    task = Task(n, (0.0,) * 16, 4.0, 1e-6)
+    (stage,) = UserLevelSgd(known, rounds=rounds).plan(task).stages
+    mean, solver = stage.mean, stage.solver
+    assert isinstance(mean, SoftCore)
+    assert isinstance(solver, Sgd)
+    assert (mean.rounds, mean.radius) == (rounds, known.radius_for(n, rounds))
+    noise = mean.noise_multiplier * mean.radius * 4
+    size = 3.0 / 2.0 * min(2.0 / (noise * 8), 64**-0.75, math.sqrt(n * 400) / 64)
+    assert solver.schedule(1) == pytest.approx(size)
+    around = 16**0.25 * 3.0 / 8
+    assert isinstance(stage.smoothing, RandomizedBall)
+    assert stage.smoothing.radius == pytest.approx(around)
+    (moreau,) = UserLevelSgd(known, rounds=rounds, smoothing="moreau").plan(task).stages
+    assert moreau.smoothing == pytest.approx(2.0 * 4 / around)
+    # As many rounds as the theorem says, up to a thousand.
+    few = UserLevelSgd(Known(records=1)).plan(Task(30, (0.0,), 50.0, 1e-6)).rounds
+    assert few == 30**2 + 30
+    assert UserLevelSgd(known).plan(task).rounds == 1000
+
+
+def test_strongly_convex_phases_double_and_come_nearer() -> None:
+    known = Known(distance=3.0, strength=0.5, records=100)
+    program = UserLevelSgdStronglyConvex(known, rounds=20).plan(Task(2000, (0.0,), 4.0, 1e-6))
+    sizes = [len(phase.users) for phase in program.localisation.phases()]
+    assert len(sizes) == math.ceil(math.log(math.log(200_000))) == 3
+    # n/2^(k+1−i), and the largest has the rest.
+    assert sizes == [250, 500, 1250]
+    solvers: list[Any] = [stage.solver for stage in program.stages]
+    steps = [solver.schedule(1) for solver in solvers]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] < steps[0] / 2
+    assert all(solver.domain == Ball(3.0, (0.0,)) for solver in solvers)
+    # Where users are few, there are fewer phases.
+    assert (
+        len(UserLevelSgdStronglyConvex(known, rounds=20).plan(replace(TASK, n_users=60)).stages) < 3
+    )
+
+
+def test_winsorized_rounds_and_iterates() -> None:
+    task = Task(20_000, (0.0, 0.0), 4.0, 1e-6)
+    known = Known(smoothness=2.0, records=100)
+    program = WinsorizedErm(known).plan(task)
+    noise = known.radius_for(20_000, 1) * task.noise()
+    assert program.rounds == min(math.ceil(2.0 * 10.0 / noise), 1000)
+    any_loss = WinsorizedErm(known, kind="nonconvex", rounds=10)
+
+    def iterate(recipe: WinsorizedErm, lot: int | None) -> Any:
+        solver: Any = recipe.plan(replace(task, lot=lot)).stages[0].solver
+        return solver.average
+
+    assert [iterate(any_loss, lot) for lot in range(10)] == [RandomIterate(k) for k in range(1, 11)]
+    assert iterate(replace(any_loss, iterate=4), 7) == RandomIterate(4)
+    # Without a lot it is drawn.
+    assert len({iterate(any_loss, None) for _ in range(40)}) > 1
+
+
+def test_too_few_users_say_so() -> None:
+    few = Task(8, (0.0,) * 50, 0.1, 1e-6)
+    for recipe in (WinsorizedErm(), PhasedErmSco(), UserLevelSgd(), UserLevelSgdStronglyConvex()):
+        with pytest.raises(ParameterError, match=r"n_users|too few"):
+            recipe.plan(few)
+    assert Concentrated().plan(few).event.epsilon(1e-6) <= 0.1
+
+
+def test_concentrated_is_a_mean_of_short_vectors() -> None:
+    task = Task(1000, (0.0,) * 4, 1.0, 1e-6)
+    (stage,) = Concentrated(Known(records=100, lipschitz=2.0), share=0.5).plan(task).stages
+    mean = stage.mean
+    assert isinstance(mean, ClippedMean)
+    assert mean.clip == pytest.approx(0.1)
+    assert mean.exact
+    assert mean.sampling_rate == 1.0
+    assert Concentrated(Known(smoothness=1e-9), rounds=None).plan(task).rounds == 50
+    assert Concentrated(Known(), rounds=7).plan(task).rounds == 7
+    accelerated = AcSa(2.0, 100)
+    assert Concentrated(solver=accelerated).plan(task).stages[0].solver == accelerated
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"distance": 0.0}, "distance must be"),
+        ({"lipschitz": -1.0}, "lipschitz must be"),
+        ({"smoothness": 0.0}, "smoothness must be"),
+        ({"smoothness": math.nan}, "smoothness must be"),
+        ({"strength": -0.1}, "strength must be"),
+        ({"strength": 2.0, "smoothness": 1.0}, "strength must be at most smoothness"),
+        ({"records": 0}, "records must be"),
+        ({"records": 1.5}, "records must be"),
+        ({"radius": 0.0}, "radius must be"),
+    ],
+)
+def test_wrong_knowledge_says_so(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Known(**wrong)
+
+
+def test_wrong_recipes_say_so() -> None:
+    odd: Any = "odd"
+    for made, message in (
+        (lambda: WinsorizedErm(Known()), "smoothness must be finite for WinsorizedErm"),
+        (lambda: PhasedErmSco(Known()), "smoothness must be finite for PhasedErmSco"),
+        (lambda: WinsorizedErm(Known(smoothness=1.0), kind=odd), "kind must be one of"),
+        (lambda: WinsorizedErm(kind="strongly_convex"), "strength must be above 0"),
+        (lambda: UserLevelSgd(smoothing=odd), "smoothing must be one of"),
+        (lambda: UserLevelSgd(rounds=0), "rounds must be a whole number"),
+        (lambda: UserLevelSgdStronglyConvex(Known()), "strength must be above 0"),
+        (lambda: Concentrated(share=0.0), "share must be"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            made()
+    with pytest.raises(ParameterError, match="solver must be a solver of"):
+        run(WinsorizedErm)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="algorithm must be 'auto', a solver"):
+        learn.LinearRegression(algorithm=WinsorizedErm).fit(X, Y)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Own:
+    """A recipe of one's own: another one's program, with fewer rounds."""
+
+    def plan(self, task: Task) -> Program:
+        return Concentrated(KNOWN, rounds=3).plan(task)
+
+
+def test_a_recipe_of_one_s_own() -> None:
+    assert len(run(Own()).history.points) == 3
+    model = learn.LinearRegression(algorithm=Own()).fit(X, Y, users=USERS)
+    assert model.n_iter_ == 3
+
+
+def test_an_index_without_phases_is_not_asked_for() -> None:
+    rows = arrange(3, ["a", "b", "a"], None, User())
+    found = roster_index(RECIPES["sgd"].plan(TASK), ["a", "b", "a"], rows, Logistic())
+    assert found.tolist() == [0, 0]
+
+
+# -- a typical number of records --
+
+
+def test_scores_move_one_way_and_by_one() -> None:
+    rng = np.random.default_rng(0)
+    candidates, moved = recipes._grid(500), set()
+    for _ in range(300):
+        held = rng.integers(0, 2 ** rng.integers(1, 10), rng.integers(1, 40))
+        someone = int(rng.integers(len(held)))
+        scores = recipes.middle_scores(held, candidates)
+        without = recipes.middle_scores(np.delete(held, someone), candidates)
+        moved |= set((without - scores).tolist())
+        # Who has no records is not there.
+        assert np.array_equal(recipes.middle_scores(np.append(held, 0), candidates), scores)
+        other = held.copy()
+        other[someone] = rng.integers(0, 600)
+        assert np.abs(recipes.middle_scores(other, candidates) - scores).max() <= 1
+    assert moved == {0, 1}
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_the_choice_has_the_law_that_was_charged(relation: Relation) -> None:
+    users = np.repeat(np.arange(9), [1, 1, 2, 3, 3, 4, 8, 8, 30])
+    epsilon, generator = 0.7, np.random.default_rng(5)
+    drawn = [
+        recipes.typical_records(
+            users, epsilon=epsilon, relation=relation, largest=10, random_state=generator
+        ).records
+        for _ in range(4000)
+    ]
+    candidates = np.array([1, 2, 3, 4, 5, 6, 7, 8, 10])
+    scores = -np.array([7, 6, 4, 5, 6, 6, 6, 6, 8])
+    weights = np.exp(scores * epsilon / (1 if relation == "zero_out" else 2))
+    counts = (np.array(drawn)[:, None] == candidates).sum(axis=0)
+    assert counts.sum() == 4000
+    assert stats.chisquare(counts, 4000 * weights / weights.sum()).pvalue > 1e-7
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1 / 3, 1.0, 7.3])
+def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> None:
+    found = recipes.typical_records(USERS, epsilon=epsilon, relation=relation)
+    assert found.guarantee.epsilon() <= epsilon
+    assert found.guarantee.epsilon() == pytest.approx(epsilon)
+    assert found.guarantee.delta == 0
+    assert found.guarantee.private
+    assert "a roster of 400 users, as many as ids were passed" in str(found.guarantee)
+    assert 1 <= found.records <= 2**20
+
+
+def test_a_typical_number_is_the_median() -> None:
+    rng = np.random.default_rng(0)
+    held = np.maximum(rng.lognormal(3.0, 1.5, 3000).astype(int), 1)
+    users = rng.permutation(np.repeat(np.arange(3000), held))
+    for seed in range(20):
+        found = recipes.typical_records(users, epsilon=0.5, random_state=seed).records
+        assert (held < found * 2**0.125).mean() > 0.47
+        assert (held < found / 2**0.125).mean() < 0.53
+    assert recipes.typical_records(USERS, epsilon=5.0, largest=4).records == 4
+    assert recipes.typical_records([], epsilon=1.0, largest=1).records == 1
+
+
+def test_a_typical_number_and_a_fit_share_a_promise() -> None:
+    with dg.budget(2.0, 1e-6) as budget:
+        found = recipes.typical_records(USERS, epsilon=0.1, n_users=400)
+        known = Known(records=found.records, distance=2.0)
+        fit = learn.LogisticRegression(classes=[0, 1], algorithm=Concentrated(known), n_users=400)
+        fit.fit(X, Y, users=USERS)
+    both = found.guarantee + fit.guarantee_
+    assert 1.0 < both.epsilon() <= 1.1 + 1e-9
+    assert budget.guarantee is not None
+    assert budget.guarantee.epsilon() == both.epsilon()
+    with pytest.raises(ParameterError, match="do not compose"):
+        _ = recipes.typical_records(USERS // 2, epsilon=0.1).guarantee + fit.guarantee_
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"epsilon": 1e-9}, "epsilon must lie between"),
+        ({"epsilon": math.inf}, "epsilon must be"),
+        ({"largest": 0}, "largest must be"),
+        ({"largest": 2**41}, "largest must be at most"),
+        ({"n_users": 0}, "n_users must be"),
+        ({"relation": "add"}, "relation must be one of"),
+    ],
+)
+def test_wrong_numbers_say_so(wrong: dict[str, Any], message: str) -> None:
+    options: dict[str, Any] = {"epsilon": 1.0, **wrong}
+    with pytest.raises(ParameterError, match=message):
+        recipes.typical_records(USERS, **options)
