@@ -7,15 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
-from scipy.stats import beta
+from scipy.stats import beta, chisquare
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
 from dpgrain.accounting import Gaussian
 from dpgrain.aggregators import Aggregator, Vectors
 from dpgrain.aggregators import recentred as module
 from dpgrain.aggregators.grid import exactly_noised
-from dpgrain.aggregators.recentred import Recentred
+from dpgrain.aggregators.recentred import Recentred, scores_of
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Record, Relation, User
@@ -36,7 +37,7 @@ class Contract(AggregatorContract):
 
     def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
         assert isinstance(mean, Recentred)
-        return (1 if relation == "zero_out" else 2) * mean.radius / mean.n_users
+        return (1 if relation == "zero_out" else 2) * mean.radius_of(0) / mean.n_users
 
     def sd(self, mean: Aggregator) -> float:
         assert isinstance(mean, Recentred)
@@ -108,46 +109,79 @@ def test_unequal_shares_cost_what_equal_ones_do() -> None:
     assert (noise[2] - noise[1]).std() == pytest.approx(mean.multiplier(2), rel=0.03)
 
 
+def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
+    """How many users each radius is the first to hold, and at the end how many none holds."""
+    return np.bincount(np.searchsorted(radii, distances), minlength=len(radii) + 1)
+
+
 def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
-    # A few users: the law of the choice, against its formula.
-    vectors = np.array([[0.2], [0.5], [3.0]])
-    mean = Recentred(4.0, 1.0, 3, rounds=1, choice_scale=0.7, stretch=1.0)
-    radii, times = mean.radii(), 6000
-    source = SystemSource()
-    counts = np.zeros(len(radii))
+    # The centre stays at 0: a look at the median first, and then a last one, against their formulas.
+    distances = np.array([0.2, 0.3, 0.5, 0.8, 1.1, 1.2, 1.3, 3.0, 3.2, 50.0])
+    mean = Recentred(4.0, 1.0, 12, rounds=2, weight=0.0, choice_scale=0.7, beyond=0.2)
+    radii, times, source = mean.choices(), 3000, SystemSource()
+    chosen = np.zeros((2, len(radii)))
     for _ in range(times):
         run = mean.start(source)
-        run.estimate(Vectors(vectors))
-        counts[int(np.abs(radii - run.radii[0]).argmin())] += 1
-    inside = (np.abs(vectors) <= radii).sum(axis=0)
-    scores = -np.maximum(inside, 3 - inside) / 0.7
-    law = np.exp(scores - logsumexp(scores))
-    # Pooled between the users' distances, where the law is flat.
-    for part in (radii < 0.2, (radii >= 0.2) & (radii < 0.5), (radii >= 0.5) & (radii < 3)):
-        hits, share = counts[part].sum(), law[part].sum()
-        low = beta.ppf(CHANCE / 2, hits, times - hits + 1)
-        high = beta.ppf(1 - CHANCE / 2, hits + 1, times - hits)
-        assert low < share < high
+        for look in range(2):
+            run.estimate(Vectors(distances[:, None]))
+            chosen[look, np.flatnonzero(radii == run.radii[look])[0]] += 1
+    for counts, beyond in zip(chosen, (0.5, 0.2), strict=True):
+        scores = scores_of(first_of(distances, radii), 12, beyond) / (1024 * mean.choice_scale)
+        law = np.exp(scores - logsumexp(scores))
+        # Ten neighbourhoods of radii, each about as likely.
+        parts = np.minimum(np.cumsum(law) * 10, 9.5).astype(int)
+        met, expected = (np.bincount(parts, each, minlength=10) for each in (counts, law * times))
+        assert expected.min() > 100
+        assert chisquare(met, expected).pvalue > CHANCE / 2
 
 
+@pytest.mark.parametrize("beyond", [0.5, 0.2, 0.01])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_scores_of_radii_move_by_one(relation: Relation) -> None:
-    rng, seen = np.random.default_rng(2), set()
+def test_scores_of_radii_move_by_one(relation: Relation, beyond: float) -> None:
+    rng, least, most = np.random.default_rng(2), 0, 0
+    radii = Recentred(10.0, 1.0, 7, choice_scale=1.0).choices()
 
-    def scores(distances: Array) -> Array:
-        inside = (distances[:, None] <= grid).sum(axis=0)
-        found: Array = -np.maximum(inside, len(distances) - inside).astype(float)
-        return found
+    def scores(distances: Array) -> NDArray[np.int64]:
+        return scores_of(first_of(distances, radii), 7, beyond)
 
-    grid = np.geomspace(0.1, 10, 30)
-    for _ in range(300):
-        distances = rng.exponential(size=7) * 10.0 ** rng.integers(-1, 2)
+    for trial in range(300):
+        # Some at the same place, some beyond all radii, some nearer than the smallest.
+        distances = rng.exponential(size=7) * 10.0 ** rng.integers(-5, 3)
+        distances[: trial % 7] = distances[0]
+        distances *= rng.choice([0.0, 1.0, 1.0, 1e6], size=7)
         other = distances[1:]
         if relation == "replace":
-            other = np.append(other, rng.exponential() * 10.0 ** rng.integers(-1, 2))
-        seen |= set(scores(other) - scores(distances))
+            other = np.append(other, rng.exponential() * 10.0 ** rng.integers(-5, 3))
+        moved = scores(other) - scores(distances)
+        least, most = min(least, int(moved.min())), max(most, int(moved.max()))
     # A removed user moves scores one way, which halves the cost; an exchanged one either way.
-    assert seen == ({0.0, 1.0} if relation == "zero_out" else {-1.0, 0.0, 1.0})
+    assert (least, most) == ((0, 1024) if relation == "zero_out" else (-1024, 1024))
+
+
+@pytest.mark.parametrize("beyond", [0.5, 0.1, 0.02])
+def test_the_best_radius_leaves_so_many_outside(beyond: float) -> None:
+    radii = Recentred(100.0, 1.0, 5000, choice_scale=1.0).choices()
+    distances = np.random.default_rng(9).lognormal(sigma=2, size=5000)
+    best = radii[scores_of(first_of(distances, radii), 5000, beyond).argmax()]
+    assert 0.6 * beyond < np.mean(distances > best) < 1.1 * beyond
+
+
+def test_a_radius_for_each_round() -> None:
+    shares = (0.1, 0.3, 0.6)
+    mean = Recentred((9.0, 3.0, 0.5), 2.0, 4, 3, shares)
+    run, source = mean.start(SystemSource()), SystemSource()
+    far = Vectors(np.full((4, 1), 1e6))
+    quiet = Recentred((9.0, 3.0, 0.5), 2.0**-10, 4, 3).start(source)
+    assert [round(float(quiet.estimate(far)[0]), 1) for _ in range(3)] == [9.0, 12.0, 12.5]
+    ends = [run.estimate(Vectors(np.zeros((4, 40_000)))) for _ in range(3)]
+    assert run.radii == [9.0, 3.0, 0.5]
+    # With users within the radius only what is drawn last is left: others' clipped sums are not 0.
+    assert ends[0].std() == pytest.approx(mean.multiplier(0) * 9 / 4, rel=0.03)
+    assert mean.multiplier(2) == pytest.approx(2 / math.sqrt(3 * 0.6))
+    assert mean.noise_sd == pytest.approx(mean.multiplier(2) * 0.5 / 4)
+    # What it costs rests on no radius.
+    assert mean.event == Recentred(1.0, 2.0, 4, 3, shares).event
+    assert "of 0.5 around" in mean.facts[1]
 
 
 def test_zoom_finds_users_far_from_the_start() -> None:
@@ -206,7 +240,13 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"rounds": 0}, "rounds must be a whole number"),
         ({"weight": 1.5}, "weight must lie in"),
         ({"choice_scale": -1.0}, "choice_scale must be finite and at least 0"),
-        ({"stretch": 0.0}, "stretch must be finite and above 0"),
+        ({"beyond": 0.0}, "beyond must be finite and above 0"),
+        ({"beyond": 0.6}, r"beyond must be a share in \(0, 0.5\], not 0.6"),
+        ({"radius": (1.0, 1.0, 1.0)}, "radius must be one number, or one for each of 2 rounds"),
+        ({"radius": ()}, "radius must be one number, or one for each of 2 rounds"),
+        ({"radius": (1.0, 2.0), "choice_scale": 1.0}, "radius must be one number, or one for each"),
+        ({"radius": (1.0, math.nan)}, "radius must be finite and above 0"),
+        ({"radius": (1.0, 1e200)}, "radius must lie between"),
         ({"centre": math.inf}, "centre must be finite"),
         ({"shares": (0.5,)}, "shares must be 2, one for each round"),
         ({"shares": (0.5, 0.6)}, "shares must be 2, one for each round"),
