@@ -123,7 +123,7 @@ def test_whole_users_are_clipped_to_what_is_found_near_the_solution() -> None:
     assert history.clip * 2 in 2.0 ** np.arange(-12, 12.5, 0.5)
     assert "the first fifth of the rounds takes the directions" in str(model.guarantee_)
     for options in ({"clip": 1.0}, {"intervals": 0.2}, {"algorithm": Sgd(Constant(1.0))}):
-        plain = LogisticRegression(rounds=50, **options).fit(X, BINARY, users=USERS)  # type: ignore[arg-type]
+        plain = LogisticRegression(rounds=50, **options).fit(X, BINARY, users=USERS)
         assert (plain.n_iter_, plain.history_.clip) == (50, 1.0)
         assert not plain.history_.points[0].any()
         assert "a clipping bound of 1" in str(plain.guarantee_)

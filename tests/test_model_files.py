@@ -203,17 +203,17 @@ class Own:
 
 def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=Own()).fit(ROWS, ROWS.a)
-    with pytest.raises(ParameterError, match="algorithm has the value .* cannot hold"):
+    with pytest.raises(ParameterError, match="algorithm has the value Own"):
         save(model, tmp_path / "model.json")
 
 
 def test_a_tuned_model_is_written_as_what_was_found(tmp_path: Path) -> None:
-    model = learn.LogisticRegression(tune={"l2": [0.0, 0.1], "clip": [None, 0.5]}, rounds=5)
+    model = learn.LogisticRegression(tune={"l2": [0.0, 0.1]}, rounds=5)
     model.fit(ROWS, LABELS["numbers"])
     again = load(save(model, tmp_path / "model.json"))
     assert again.tuned_ == model.tuned_
-    assert (again.l2, again.clip, again.tune) == (model.l2, model.clip, None)
+    assert (again.l2, again.tune) == (model.tuned_["l2"], None)
     assert (again.predict(ROWS) == model.predict(ROWS)).all()
     assert again.guarantee_ == model.guarantee_
-    assert "settings of l2, clip" in str(again.guarantee_)
+    assert "settings of l2" in str(again.guarantee_)
     assert "ε" in model.report(tmp_path / "page.html").read_text(encoding="utf-8")

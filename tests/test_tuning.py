@@ -267,8 +267,8 @@ def test_a_fit_tunes_where_it_is_asked_to() -> None:
     assert model.l2 == model.tuned_["l2"]
     assert model.clip is None
     # Whole users: the clipping bound of each run is found inside it.
-    fit = model.guarantee_.event.events[0]
-    assert len(fit.parts) == 2
+    assert isinstance(model.guarantee_.event.events, tuple)
+    assert len(model.guarantee_.event.events[0].parts) == 2
     assert model.n_iter_ == 8
     plain = LogisticRegression(random_state=3, rounds=10)
     by_hand = fit_tuned(plain, X, Y, users=USERS, grid={"l2": [0.0, 0.01]})

@@ -183,12 +183,16 @@ def _plain(value: Any, name: str) -> Any:
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return {
             "kind": type(value).__name__,
-            **{field: _plain(getattr(value, field), name) for field in fields},
+            **{_written(field): _plain(getattr(value, field), name) for field in fields},
         }
     raise ParameterError(
         f"{name} has the value {value!r}, which a model file cannot hold; only numbers, text, units, "
         "the solvers of dpgrain.optimize and the recipes of dpgrain.recipes can be written."
     )
+
+
+def _written(field: str) -> str:
+    return "kind_" if field == "kind" else field
 
 
 def _made(value: Any) -> Any:
@@ -197,7 +201,8 @@ def _made(value: Any) -> Any:
         return [_made(part) for part in value]
     if not isinstance(value, dict):
         return value
-    fields = {name: _made(part) for name, part in value.items() if name != "kind"}
+    # A field that is called kind itself is written with a line after it.
+    fields = {name.removesuffix("_"): _made(part) for name, part in value.items() if name != "kind"}
     fields = {
         name: np.array(part) if isinstance(part, list) else part for name, part in fields.items()
     }

@@ -271,6 +271,9 @@ def _is_intercept(row: Coefficient) -> bool:
 
 def _ratio(history: History) -> str:
     """How long the gradients of the last tenth of the rounds are, in lengths of noise alone."""
+    if not len(history.norms):
+        # The run ended in its first round.
+        return ""
     last = history.norms[-max(1, len(history.norms) // 10) :]
     ratio = float(np.median(last)) / max(history.noise_norm, 1e-300)
     return f"{ratio:.3g}" if math.isfinite(ratio) else ""
@@ -290,7 +293,7 @@ def _lead(model: LinearModel) -> str:
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """What was asked, in words."""
     guarantee, auto = model.guarantee_, "chosen inside the budget"
-    clip = f"{model.history_.clip:.4g}" + (f", {auto}" if model.clip == "auto" else "")
+    clip = f"{model.history_.clip:.4g}" + (f", {auto}" if model._clip == "auto" else "")
     per_user = model.elements_per_user
     solver = "coin betting" if model.algorithm == "auto" else model.algorithm
     asked: list[tuple[str, object]] = [
