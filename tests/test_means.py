@@ -320,7 +320,7 @@ def test_a_roster_that_is_too_short() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bound", [1e-90, 1e90])
-@pytest.mark.parametrize("radius", [None, 2.0**-20, 1.0])
+@pytest.mark.parametrize("radius", [None, 2.0**-20])
 def test_extreme_bounds(method: Method, bound: float, radius: float | None) -> None:
     stated = None if radius is None else radius * bound
     X = np.full((N, 1), bound / 2)
@@ -435,6 +435,7 @@ def test_audit_stays_below_the_claim() -> None:
     assert 0.4 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wider", [1.0, 2.0], ids=["half the noise", "twice the clip"])
 def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> None:
     real = exactly_noised
