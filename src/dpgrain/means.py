@@ -126,7 +126,10 @@ def mean_of_users(
             err least, from n, d, ε, δ, the bound and the radius.
         relation: the neighbouring relation.
         n_users: the public size of the roster; by default the number of ids passed. Users without
-            records count as 0 (clip), as the centre (recentred, winsorized), or not at all.
+            records count as 0 (clip), as the centre (recentred, winsorized), or not at all. Where a
+            share of the roster is missing, each look of ``"recentred"`` leaves that share of the way
+            to go, which is not in the error: state the number who have records, if that is public, or
+            clip.
         random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
@@ -322,12 +325,12 @@ class _Problem:
             why = f"the least error to expect with this radius: {', '.join(errors)}"
         elif best.method == "clip":
             why = (
-                f"{self.n:,} users are too few to look for their centre in {self.d:,} dimensions; "
+                f"{self.n:,} users are too few to look for their centre in {self._space}; "
                 "state a radius if their vectors are known to lie close together"
             )
         else:
             why = (
-                f"{self.n:,} users can look for their centre in {self.d:,} dimensions, so that noise "
+                f"{self.n:,} users can look for their centre in {self._space}, so that noise "
                 "follows how close to it they lie, not the bound"
             )
         return replace(best, reason=why)
@@ -389,11 +392,15 @@ class _Problem:
         if looks < 1:
             enough = math.ceil(self.n * blurred / (_NEARER * math.sqrt(_LOOKS)))
             raise ParameterError(
-                f"n_users = {self.n:,} are too few for method='recentred' in {self.d:,} dimensions: "
+                f"n_users = {self.n:,} are too few for method='recentred' in {self._space}: "
                 f"about {enough:,} suffice; use method='clip', or 'softcore'."
             )
         spent = [first * 2**look for look in range(looks)]
         return (*spent, 1 - sum(spent))
+
+    @property
+    def _space(self) -> str:
+        return counted(self.d, "dimension")
 
     def _blurred(self) -> float:
         """The rms noise of a mean to which the whole budget goes, ÷ its radius."""

@@ -96,7 +96,7 @@ def tiles(contributions: Contributions, drawn: Drawn | None = None) -> Iterator[
 
 def finite(vectors: FloatArray) -> FloatArray:
     """Vectors with 0 for rows that are not finite."""
-    there: FloatArray = np.where(np.isfinite(vectors).all(axis=1)[:, None], vectors, 0.0)
+    there: FloatArray = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     return there
 
 
