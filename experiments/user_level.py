@@ -50,6 +50,7 @@ from instances import (
     RidgeProblem,
     direction,
     gaussian_users,
+    sphere,
 )
 from numpy.typing import NDArray
 from sklearn import linear_model
@@ -108,11 +109,15 @@ class Cell:
         """τ of theory: no user is farther from the mean but with a probability of 1%."""
         return bl.gaussian_radius(self.n, self.m, self.d, 0.01)
 
-    @property
-    def centre(self) -> FloatArray:
-        """(d,) the mean of the law."""
-        share, mean = self.heterogeneity, math.sqrt(self.d) * direction(self.d)
-        return mean if share == 0 else (1 - share) * mean
+    def centre(self, seed: int) -> FloatArray:
+        """(d,) the mean of the law of a seed's records."""
+        length, share = math.sqrt(self.d), self.heterogeneity
+        mean = length * direction(self.d)
+        if share == 0:
+            return mean
+        # The point is the first that is drawn.
+        (point,) = sphere(np.random.default_rng(seed), 1, self.d)
+        return np.asarray((1 - share) * mean + share * length * point)
 
     def draw(self, seed: int) -> FloatArray:
         """(n, d) users' means."""
@@ -170,21 +175,18 @@ def _ours(method: Any, *, known: bool = False) -> Release:
             epsilon=cell.epsilon,
             delta=DELTA,
             relation="replace",
-            random_state=seed,
+            random_state=_NOISE + seed,
         )
         return float(np.linalg.norm(found.value - vectors.mean(axis=0)))
 
     return distance
 
 
-def _baseline(
-    release: bl.Baseline, options: Callable[[FloatArray, Cell], dict[str, Any]]
-) -> Release:
+def _baseline(release: bl.Baseline, options: Callable[[Cell, int], dict[str, Any]]) -> Release:
     """A baseline that is run."""
 
     def distance(vectors: FloatArray, cell: Cell, seed: int) -> float:
-        generator = np.random.default_rng(seed)
-        given = options(vectors, cell)
+        generator, given = np.random.default_rng(_NOISE + seed), options(cell, seed)
         value = release(vectors, cell.epsilon, DELTA, "replace", generator, **given)
         return float(np.linalg.norm(value - vectors.mean(axis=0)))
 
@@ -236,11 +238,13 @@ MEANS: dict[str, Release] = {
     "winsorized": _ours("winsorized"),
     "clip to the bound": _ours("clip"),
     PLAIN: _baseline(bl.plainly_clipped, lambda _, __: {}),
-    CENTRE: _baseline(bl.clipped_around, lambda _, cell: {"centre": cell.centre}),
-    NEAR: _baseline(bl.clipped_around, lambda _, cell: {"centre": cell.centre, "least": 0.5}),
-    "per coordinate": _baseline(bl.per_coordinate, lambda _, cell: {"bound": cell.bound}),
+    CENTRE: _baseline(bl.clipped_around, lambda cell, seed: {"centre": cell.centre(seed)}),
+    NEAR: _baseline(
+        bl.clipped_around, lambda cell, seed: {"centre": cell.centre(seed), "least": 0.5}
+    ),
+    "per coordinate": _baseline(bl.per_coordinate, lambda cell, _: {"bound": cell.bound}),
     "group property": _baseline(
-        bl.by_group_property, lambda _, cell: {"records": cell.m, "bound": cell.bound}
+        bl.by_group_property, lambda cell, _: {"records": cell.m, "bound": cell.bound}
     ),
     PRINTED: _printed,
     "printed, Cor. 1": _printed_corollary,
@@ -269,7 +273,7 @@ def run_mean(sweep: str, cell: Cell, name: str, seeds: int) -> MeanRow:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", dg.DeltaWarning)
-                distances.append(MEANS[name](vectors, cell, _NOISE + seed))
+                distances.append(MEANS[name](vectors, cell, seed))
         except ParameterError as refusal:
             reason = str(refusal)
             break
@@ -877,7 +881,8 @@ def real_line(row: RealRow) -> str:
 # Figures ---------------------------------------------------------------------------------------
 
 _STYLES: dict[str, tuple[str, str]] = {
-    AUTO: ("tab:blue", "-"),
+    "recentred": ("tab:blue", "-"),
+    AUTO: ("navy", "-"),
     AUTO_KNOWN: ("tab:cyan", "-"),
     "softcore, τ": ("tab:green", "-"),
     "winsorized, τ": ("tab:olive", "-"),
@@ -906,6 +911,8 @@ def draw_means(rows: Sequence[MeanRow]) -> Figure:
         for name, (colour, style) in _STYLES.items():
             line = [r for r in rows if (r.sweep, r.method) == (sweep, name)]
             line = [row for row in line if not math.isnan(row.error)]
+            if not line:
+                continue
             at, errors = [getattr(row, sweep) for row in line], [row.error for row in line]
             marker = "" if style == ":" else "o"
             ax.plot(
@@ -920,8 +927,8 @@ def draw_means(rows: Sequence[MeanRow]) -> Figure:
 
 def _named(name: str) -> str:
     names = {
-        AUTO: "ours, nothing known",
-        AUTO_KNOWN: "ours, radius known",
+        AUTO: "auto, nothing known",
+        AUTO_KNOWN: "auto, radius known",
         PLAIN: "best plain clip",
     }
     return names.get(name, name)
@@ -939,6 +946,8 @@ def draw_convex(rows: Sequence[ConvexRow]) -> Figure:
     for ax, problem in zip(axes[0], names, strict=True):
         for i, name in enumerate(RECIPES):
             line = _by_m(rows, problem, name)
+            if not line:
+                continue
             at, excess = [row.m for row in line], [row.excess for row in line]
             width = 2.2 if name == CONCENTRATED else 1.2
             ax.plot(
@@ -970,11 +979,14 @@ def draw_choices(rows: Sequence[fc.Row]) -> Figure:
             for marker, size in zip(_MARKERS, sizes, strict=False):
                 line = [r for r in some if (r.method, (r.users, r.records)) == (name, size)]
                 label = f"{name}, n = {size[0]:,}, m = {size[1]:,}"
+                # Open ones of several sizes: many have no error at all.
                 ax.plot(
-                    [row.evaluations for row in line], [max(row.error, 1e-6) for row in line],
-                    color=colours(i), marker=marker, linestyle="", markersize=6, label=label,
+                    [row.evaluations for row in line], [row.error for row in line],
+                    color=colours(i), marker=marker, linestyle="", markersize=5 + 1.7 * i,
+                    markerfacecolor="none", label=label,
                 )  # fmt: skip
-        ax.set(xscale="log", yscale="log", title=problem, xlabel="evaluations of a hypothesis")
+        ax.set(xscale="log", title=problem, xlabel="evaluations of a hypothesis")
+        ax.set_yscale("symlog", linthresh=1e-4)
         ax.grid(visible=True, color="0.92", linewidth=0.8)
         ax.set_axisbelow(True)
     axes[0].set_ylabel("loss over the best hypothesis")
@@ -995,15 +1007,15 @@ def draw_real(rows: Sequence[RealRow]) -> Figure:
     for ax, table in zip(axes[0], names, strict=True):
         some = [row for row in rows if row.table == table and math.isfinite(row.epsilon)]
         for i, name in enumerate(REAL):
-            line = [row for row in some if row.method == name]
-            # What is far below nothing is shown as such.
-            kept = [max(row.kept, -0.5) if row.kept == row.kept else math.nan for row in line]
+            line = [row for row in some if row.method == name and not math.isnan(row.kept)]
+            if not line:
+                continue
+            # What is far below nothing is shown at the edge.
+            kept = [max(row.kept, -0.5) for row in line]
             spread = [0.0 if math.isnan(row.kept_se) else row.kept_se for row in line]
-            at = [row.epsilon for row in line]
-            ax.errorbar(
-                at, kept, spread, color=colours(i), marker=_MARKERS[i], markersize=5, capsize=2,
-                label=name,
-            )  # fmt: skip
+            at, colour = [row.epsilon for row in line], colours(i)
+            ax.plot(at, kept, color=colour, marker=_MARKERS[i], markersize=5, label=name)
+            ax.errorbar(at, kept, spread, fmt="none", color=colour, capsize=2)
         ax.axhline(1, color="grey", linestyle=":", linewidth=1.2, label="not private")
         ax.axhline(0, color="silver", linestyle="--", linewidth=1.2, label="likeliest class")
         ax.set(title=f"{table}, {some[0].users:,} users", xlabel="ε")

@@ -64,12 +64,13 @@ def test_the_error_is_the_distance_to_the_sample_mean() -> None:
     assert row.releases == 3
 
 
-def test_the_centre_of_a_mixture_is_where_its_law_says() -> None:
-    # Half of the records are one point, another one for each seed: on average the law's mean is left.
-    cell = ul.Cell(n=50, m=100, d=3, heterogeneity=0.5)
-    found = np.mean([cell.draw(seed).mean(axis=0) for seed in range(600)], axis=0)
-    # Points of the sphere of radius √3 have sd 1 in each coordinate, half of which is seen.
-    assert np.abs(found - cell.centre).max() < 5.4 * 0.51 / math.sqrt(600)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_the_centre_is_that_of_the_law(share: float) -> None:
+    cell = ul.Cell(n=20_000, m=100, d=3, heterogeneity=share)
+    for seed in (0, 1):
+        far = cell.draw(seed).mean(axis=0) - cell.centre(seed)
+        # Two million records whose coordinates have sd 1, or 2 where they are mixed.
+        assert np.abs(far).max() < 5.4 * 2 / math.sqrt(2e6)
 
 
 def test_a_long_run_counts_the_rounds_before_its_end() -> None:
