@@ -19,9 +19,9 @@ papers' relation) unless it says otherwise:
         [--quick] [--full]
 
 ``--full`` adds the slowest runs of part b: a thousand rounds of a mean that compares all pairs of users
-where they have many records, and ten thousand users. Tables are read from the folder of ``--data``, or the one that
-DPGRAIN_DATA names. Random numbers are seeded, so what is made here repeats and is, as a release, not
-private.
+where they have many records, and ten thousand users. Tables are read from the folder of ``--data``, or
+the one that DPGRAIN_DATA names. Random numbers are seeded, so what is made here repeats and is, as a
+release, not private.
 """
 
 from __future__ import annotations
