@@ -534,3 +534,17 @@ def test_pairs_as_labels_are_not_spoken_for_by_equal_ones() -> None:
 def test_exact_sums_name_what_is_left_in_floating_point() -> None:
     model = LogisticRegression(exact=True, intervals=0.2, rounds=1).fit(X, BINARY, users=USERS)
     assert "second moments are added in floating point" in str(model.guarantee_)
+
+
+def test_an_odd_cell_counts_as_nothing() -> None:
+    # It makes objects of all features: an error would tell of the row.
+    X, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
+    nulls = X.copy()
+    nulls[5, 1] = np.nan
+    expected = LogisticRegression(rounds=3, random_state=0).fit(nulls, y).coef_
+    for cell in ("secret", None, {"a": 1}, 1 + 2j, object()):
+        odd = X.astype(object)
+        odd[5, 1] = cell
+        for given in (odd, pd.DataFrame(odd), pd.DataFrame(odd).to_numpy()):
+            found = LogisticRegression(rounds=3, random_state=0).fit(given, y).coef_
+            assert np.array_equal(found, expected)

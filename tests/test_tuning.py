@@ -17,11 +17,12 @@ from dpgrain.accounting import Compose, Gaussian, Parallel
 from dpgrain.accounting.select import SelectBest
 from dpgrain.budgets import budget
 from dpgrain.errors import ParameterError
-from dpgrain.learn import HuberRegressor, LinearRegression, LogisticRegression
+from dpgrain.learn import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from dpgrain.learn.rows import arrange
 from dpgrain.learn.scores import BlockLosses
 from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
+from dpgrain.progress import Progress
 from dpgrain.recipes import Concentrated
 from dpgrain.units import Element, Record, Relation, Unit, User
 
@@ -290,3 +291,44 @@ def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
     ):
         LogisticRegression(**options).fit(X, Y, users=USERS)
     assert spent.guarantee is None
+
+
+def test_the_promise_names_what_each_setting_takes_as_public() -> None:
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    model = LogisticRegression(
+        epsilon=4.0, clip=2.0, feature_bound=3.0, l2=0.1, random_state=0, tune={"rounds": [3, 7]}
+    ).fit(X, y)
+    public = model.guarantee_.public
+    for fact in (
+        "a clipping bound of 2",
+        "a ridge of 0.1",
+        "rows of norm at most 3, shortened to it",
+    ):
+        assert fact in public
+    assert "in some settings 3 rounds, with all blocks" in public
+    assert "in some settings 7 rounds, with all blocks" in public
+
+
+def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpgrain.learn import training
+
+    shown: list[bool | None] = []
+
+    def bar(rounds: int, show: bool | None) -> Progress:
+        shown.append(show)
+        return Progress(rounds, False)
+
+    monkeypatch.setattr(training, "Progress", bar)
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    model = LogisticRegression(epsilon=4.0, rounds=3, random_state=0, verbose=True)
+    model.set_params(tune={"clip": [1.0, 2.0]}).fit(X, y)
+    # Not even a bar of each run, however long it takes.
+    assert shown
+    assert set(shown) == {False}
+    assert not hasattr(model, "_silent")
+
+
+def test_losses_without_curvature_have_no_intervals() -> None:
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    with pytest.raises(ParameterError, match="intervals"):
+        LinearSVC(epsilon=4.0, rounds=3, intervals=0.2, tune={"clip": [1.0, 2.0]}).fit(X, y)

@@ -159,6 +159,11 @@ def mean_of_users(
     n, enrolled = roster(n_users, rows.users)
     problem = _Problem(n, records.shape[1], epsilon, delta, relation, bound, radius)
     plan = problem.plan(method)
+    if rows.users > n and (isinstance(plan.mean, SoftCore) or plan.finder is not None):
+        raise ParameterError(
+            f"n_users = {n} is less than the {rows.users} ids that were passed, which method="
+            f"{plan.method!r} compares: state the size of the roster, or leave it out."
+        )
     source = source_of(random_state)
     promise = promised(
         User(),

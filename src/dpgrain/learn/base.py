@@ -31,7 +31,7 @@ from dpgrain.learn.confidence import (
     intervals,
     release_evidence,
 )
-from dpgrain.learn.labels import column
+from dpgrain.learn.labels import column, readable
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train
@@ -151,7 +151,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
             return fit_tuned(self, X, y, users=users, elements=elements)
         X = validate_data(  # noqa: N806
-            self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False
+            self,
+            readable(X),
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
         )
         targets, public = self._targets(_vector(y, X.shape[0]))
         loss = self._loss()
@@ -418,7 +422,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return blocks.gradients(loss, theta)
 
         mean, solver = plan.mean, self._solver()
-        progress = True if self.verbose else None
+        progress = self._bar
         ridge = self._ridge(loss.outputs)
 
         def public(theta: FloatArray) -> FloatArray:
@@ -458,6 +462,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 source=source,
             )
         return theta
+
+    @property
+    def _bar(self) -> bool | None:
+        """Whether rounds show a bar; None decides. A run among several shows none: they would count."""
+        return False if getattr(self, "_silent", False) else True if self.verbose else None
 
     def _solver(self) -> Solver[Any]:
         if self.algorithm == "auto" or isinstance(self.algorithm, Recipe):
@@ -514,7 +523,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             start,
             source,
             ridge=self._ridge(loss.outputs),
-            progress=True if self.verbose else None,
+            progress=self._bar,
         )
         self.n_iter_, self._theta, self._sampled = len(self.history_.points), theta, False
         self.evidence_ = None
@@ -568,7 +577,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(  # noqa: N806
             self,
-            X,
+            readable(X),
             accept_sparse="csr",
             reset=False,
             dtype=(np.float64, np.float32),
@@ -583,6 +592,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
+        # Each cell is read by itself; what is no number counts 0.
+        tags.input_tags.string = True
         tags.non_deterministic = self.random_state is None
         return tags
 

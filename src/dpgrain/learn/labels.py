@@ -180,3 +180,39 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
         except Exception:
             continue
     return out
+
+
+def readable(X: Any) -> Any:  # noqa: N803
+    """A table in which cells that are objects or text are read as numbers, each by itself.
+
+    Args:
+        X: (m, d): an array, lists of numbers, a data frame or a sparse matrix.
+
+    One odd cell makes objects of a whole table, and must be no error: NaN counts as 0.
+
+    >>> readable(np.array([[1, "2"], [None, {}]], dtype=object)).tolist()
+    [[1.0, 2.0], [nan, nan]]
+    """
+    if isinstance(X, pd.DataFrame):
+        odd = [i for i, kind in enumerate(X.dtypes) if not _is_numeric(kind)]
+        if not odd:
+            return X
+        return pd.DataFrame(
+            {
+                i: readable(X.iloc[:, i].to_numpy(dtype=object)) if i in odd else X.iloc[:, i]
+                for i in range(X.shape[1])
+            }
+        ).set_axis(X.columns, axis=1)
+    if not isinstance(X, np.ndarray):
+        if not isinstance(X, list | tuple):
+            return X
+        try:
+            X = np.asarray(X)  # noqa: N806
+        except ValueError:
+            # Rows of several lengths: what is wrong with them is said by who needs them.
+            return X
+    return numbers(X.ravel()).reshape(X.shape) if X.dtype.kind in "OUSc" else X
+
+
+def _is_numeric(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "fiub"

@@ -25,6 +25,8 @@ from dpgrain.accounting import (
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import warn_of_delta
+from dpgrain.learn.confidence import check_curvature
+from dpgrain.learn.labels import readable
 from dpgrain.learn.promise import promised, public_facts
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
@@ -151,12 +153,19 @@ def fit_tuned(
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
     X = validate_data(  # noqa: N806
-        model, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False
+        model,
+        readable(X),
+        accept_sparse="csr",
+        dtype=(np.float64, np.float32),
+        ensure_all_finite=False,
     )
     targets, public = model._targets(_vector(y, X.shape[0]))
     rows = arrange(X.shape[0], users, elements, model._unit)
     n, enrolled = roster(model.n_users, rows.users)
     candidates = [_candidate(model, setting) for setting in settings]
+    if model.intervals:
+        loss = model._loss()
+        check_curvature(loss, loss.outputs * (X.shape[1] + model.fit_intercept))
     noise = _calibrated(model, candidates, n, mean)
     promise = promised(
         model._unit,
@@ -166,7 +175,7 @@ def fit_tuned(
         (
             enrolled,
             *public,
-            *public_facts(candidates[0]._plan(n).mean, None),
+            *_facts_of_fits(candidates, n),
             *_facts(settings, noise.event, bound),
         ),
         private=source_of(model.random_state).private,
@@ -177,7 +186,11 @@ def fit_tuned(
     charge(promise)
     data = _Data(X, targets, rows, model._loss(), BlockLosses(rows, 0.0, bound), n)
     winner, setting = _best(model, settings, noise, data)
-    fitted = {name: value for name, value in vars(winner).items() if name not in model.get_params()}
+    fitted = {
+        name: value
+        for name, value in vars(winner).items()
+        if name not in (*model.get_params(), "_silent")
+    }
     model.set_params(**setting)
     for name, value in {**fitted, "tuned_": setting, "guarantee_": promise}.items():
         setattr(model, name, value)
@@ -216,6 +229,7 @@ def _candidate(model: Fitted, setting: Setting) -> Fitted:
     copy = clone(model).set_params(**setting)
     if hasattr(copy, "tune"):
         copy.tune = None
+    copy._silent = True
     # Not the names of features: copies are given arrays.
     for name in ("classes_", "n_features_in_"):
         if hasattr(model, name):
@@ -324,6 +338,17 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
     scale = raised(raised(event.noise_multiplier * STEPS))
     noise = int(rounded_gaussian(scale, 1, source=source)[0])
     return (total(data.blocks.of(losses)) + noise) / STEPS
+
+
+def _facts_of_fits(candidates: Sequence[LinearModel], n: int) -> tuple[str, ...]:
+    """What all fits take as public, and what depends on the setting."""
+    facts = []
+    for fit in candidates:
+        clip = None if fit._clip == "auto" else float(fit._clip)
+        facts.append((*public_facts(fit._plan(n).mean, clip), *fit._stated()))
+    shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
+    own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
+    return (*shared, *(f"in some settings {fact}" for fact in own))
 
 
 def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:
