@@ -244,7 +244,6 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"beyond": 0.6}, r"beyond must be a share in \(0, 0.5\], not 0.6"),
         ({"radius": (1.0, 1.0, 1.0)}, "radius must be one number, or one for each of 2 rounds"),
         ({"radius": ()}, "radius must be one number, or one for each of 2 rounds"),
-        ({"radius": (1.0, 2.0), "choice_scale": 1.0}, "radius must be one number, or one for each"),
         ({"radius": (1.0, math.nan)}, "radius must be finite and above 0"),
         ({"radius": (1.0, 1e200)}, "radius must lie between"),
         ({"centre": math.inf}, "centre must be finite"),

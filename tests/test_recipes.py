@@ -614,7 +614,6 @@ def test_concentrated_is_a_mean_of_short_vectors() -> None:
     mean = stage.mean
     assert isinstance(mean, ClippedMean)
     assert mean.clip == pytest.approx(0.1)
-    assert mean.exact
     assert mean.sampling_rate == 1.0
     assert Concentrated(Known(smoothness=1e-9), rounds=None).plan(task).rounds == 50
     assert Concentrated(Known(), rounds=7).plan(task).rounds == 7

@@ -118,8 +118,8 @@ def mean_of_users(
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
         epsilon: the promised ε.
         delta: the promised δ.
-        radius: the concentration radius τ: about how far from their common mean users' vectors lie,
-            known beforehand; None if it is not known. Only accuracy rests on it.
+        radius: the concentration radius τ: as far as this from their common mean users' vectors lie,
+            about, known beforehand; None if it is not known. Only accuracy rests on it.
         method: ``"clip"``: clip to the bound; ``"recentred"``: several looks, each around what the
             last one has found; ``"softcore"``: the mean of the users close to most others, for few
             users; ``"winsorized"``: an interval for every coordinate; ``"auto"``: what is expected to
@@ -360,34 +360,21 @@ class _Problem:
     def _recentred(self) -> _Plan:
         shares = self._shares()
         options: dict[str, Any] = {**self._promise, "rounds": len(shares), "shares": shares}
-        if self.radius is not None:
-            radii = self._nearer(shares, self.radius)
-            mean = Recentred.calibrate(**options, radius=radii)
-            facts = (
-                f"{len(shares)} looks, each around what the one before has published, as far as "
-                + ", ".join(f"{radius:.3g}" for radius in radii),
-            )
-            return _Plan("recentred", mean, mean.noise_sd * math.sqrt(self.d), facts)
-        mean = Recentred.calibrate(**options, radius=2 * self.bound, choose=True)
+        far = (2 * self.bound,) * (len(shares) - 1) + (self.radius or 2 * self.bound,)
+        mean = Recentred.calibrate(**options, radius=far, choose=True)
         least = _LEAST_OUTSIDE * mean.choice_scale / self.n
         outside = min(max(_OUTSIDE * self._blurred(), least), 0.5)
         mean = replace(mean, beyond=outside)
         facts = (
             f"{len(shares)} looks, each around what the one before has published, as far as a radius "
-            f"that is chosen inside the budget, at most {2 * self.bound:g}, and leaves about "
-            f"{outside:.0%} of the users outside in the end",
+            f"that is chosen inside the budget, at most {far[-1]:g} in the end, and leaves about "
+            f"{outside:.0%} of the users outside then",
         )
+        expected = mean.noise_sd * math.sqrt(self.d)
+        if self.radius is not None:
+            return _Plan("recentred", mean, expected, facts)
         # Of a radius that is not known the least there is any hope of.
-        expected = mean.noise_sd * math.sqrt(self.d) * _SMALLEST
-        return _Plan("recentred", mean, expected, facts, tells=least <= _MOST_OUTSIDE)
-
-    def _nearer(self, shares: tuple[float, ...], radius: float) -> tuple[float, ...]:
-        """As far as looks go: the radius that is stated, and twice the error of the look before."""
-        blurred, radii = self._blurred(), [self.bound]
-        for share in shares[:-1]:
-            error = blurred / math.sqrt(share) * radii[-1]
-            radii.append(min(math.hypot(radius, 2 * error), self.bound + radius))
-        return tuple(radii)
+        return _Plan("recentred", mean, expected * _SMALLEST, facts, tells=least <= _MOST_OUTSIDE)
 
     def _shares(self) -> tuple[float, ...]:
         """The shares of the budget of a few looks, each twice the last, and of the mean itself."""

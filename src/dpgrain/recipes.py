@@ -497,7 +497,7 @@ class Concentrated:
 
     known: Known = Known()
     rounds: int | None = None
-    share: float = 0.25
+    share: float = 0.5
     solver: Solver[Any] | None = None
 
     def __post_init__(self) -> None:
@@ -513,7 +513,7 @@ class Concentrated:
             rounds = int(min(max(ideal, _LEAST_ROUNDS), _ROUNDS))
         radius = known.radius or known.lipschitz / math.sqrt(known.records)
         mean = ClippedMean.calibrate(
-            **task.promise(), rounds=rounds, clip=self.share * radius, unit=User(), exact=True
+            **task.promise(), rounds=rounds, clip=self.share * radius, unit=User()
         )
         solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
         return _alone(Stage(mean, solver), task, known)

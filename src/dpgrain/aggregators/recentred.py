@@ -95,10 +95,10 @@ class Recentred:
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
         if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
             raise ParameterError(f"centre must be finite, not {self.centre!r}.")
-        if len(self._radii) not in (1, self.rounds) or (len(self._radii) > 1 and self.choice_scale):
+        if len(self._radii) not in (1, self.rounds):
             raise ParameterError(
-                f"radius must be one number, or one for each of {self.rounds} rounds that choose none, "
-                f"not {self.radius!r}."
+                f"radius must be one number, or one for each of {self.rounds} rounds, not "
+                f"{self.radius!r}."
             )
         if self.shares is None:
             return
@@ -212,10 +212,10 @@ class Recentred:
             return self.noise_multiplier
         return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
 
-    def choices(self) -> FloatArray:
-        """The radii that rounds choose from, rising to the largest."""
+    def choices(self, done: int = 0) -> FloatArray:
+        """The radii that the round after so many chooses from, rising to the largest."""
         steps = np.arange(-_PER_OCTAVE * _OCTAVES, 1)
-        found: FloatArray = self.radius_of(0) * 2.0 ** (steps / _PER_OCTAVE)
+        found: FloatArray = self.radius_of(done) * 2.0 ** (steps / _PER_OCTAVE)
         return found
 
     def start(
@@ -273,7 +273,7 @@ class RecentredRounds(CountedRounds):
 
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
         """The radius that leaves about so many users outside."""
-        mean, radii = self.mean, self.mean.choices()
+        mean, radii = self.mean, self.mean.choices(len(self.radii))
         first = np.zeros(len(radii) + 1, dtype=np.int64)
         for vectors in tiles(contributions):
             with np.errstate(all="ignore"):

@@ -515,6 +515,17 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         records = _records(
             X[kept], targets[kept], rows.blocks, len(rows.owners), intercept=self.fit_intercept
         )
+        blocks = LinearBlocks.arrange(
+            X[kept],
+            targets[kept],
+            rows.blocks,
+            intercept=self.fit_intercept,
+            blocks=len(rows.owners),
+        )
+
+        def quick(theta: FloatArray) -> LinearGradients:
+            return blocks.gradients(loss, theta)
+
         theta, self.history_ = follow(
             program,
             records,
@@ -523,6 +534,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             start,
             source,
             ridge=self._ridge(loss.outputs),
+            quick=quick,
             progress=self._bar,
         )
         self.n_iter_, self._theta, self._sampled = len(self.history_.points), theta, False
