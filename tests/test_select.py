@@ -672,7 +672,7 @@ def test_the_printed_mean_is_clipped_around_a_private_range() -> None:
         ({"random_state": -1}, "random_state"),
         ({"n_users": 0}, "n_users"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> None:
     given: dict[str, Any] = {
