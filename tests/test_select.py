@@ -705,3 +705,20 @@ def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> No
 def test_wrong_numbers_are_named(make: Callable[[], object], named: str) -> None:
     with pytest.raises(ParameterError, match=named):
         make()
+
+
+def test_a_budget_does_not_count_the_runs() -> None:
+    # Each run would be charged, for too little, and their number is not to be told.
+    def run(source: Source) -> tuple[float, int]:
+        raise AssertionError("nothing is run")
+
+    with (
+        budget(2.0, 1e-6),
+        pytest.raises(ParameterError, match="best_of must not run inside a budget"),
+    ):
+        best_of(run, event=PureDP(0.1), mean=5.0)
+    # A choice that repeats is charged as a whole.
+    with budget(1.0) as spent:
+        select([0.0, 1.0], lambda c, x: abs(c - x), np.ones(50), epsilon=0.5, method="repeat")
+    assert spent.guarantee is not None
+    assert spent.guarantee.epsilon(0.0) == pytest.approx(0.5, rel=1e-6)

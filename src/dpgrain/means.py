@@ -59,17 +59,19 @@ class MeanOfUsers:
 
     Args:
         value: (d,) the mean; not a number where users did not agree, as "softcore" and a search for a
-            radius may find.
+            radius may find: then state a larger radius, or ask for another method.
         std_error: the standard deviation of the noise of each coordinate; not a number without a mean.
             What clipping takes from users far from the others is not in it.
         guarantee: what is promised.
         method: which private mean it is.
         reason: why, in one sentence, from public numbers.
         radius: how far from the centre users count in full; as stated, as found, or the bound.
+        outside: about the share of the users that lie farther away and are drawn in to there, which is
+            not in ``std_error``; 0 where all count in full.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
-    ('clip', ['guarantee', 'method', 'radius'])
+    ('clip', ['guarantee', 'method', 'outside'])
     """
 
     value: FloatArray
@@ -78,6 +80,7 @@ class MeanOfUsers:
     method: Method
     reason: str
     radius: float
+    outside: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The release as plain JSON values; null for what is not a number."""
@@ -88,6 +91,7 @@ class MeanOfUsers:
             "method": self.method,
             "reason": self.reason,
             "radius": self.radius if math.isfinite(self.radius) else None,
+            "outside": self.outside,
             "guarantee": self.guarantee.to_dict(),
         }
 
@@ -118,8 +122,8 @@ def mean_of_users(
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
         epsilon: the promised ε.
         delta: the promised δ.
-        radius: the concentration radius τ: as far as this from their common mean users' vectors lie,
-            about, known beforehand; None if it is not known. Only accuracy rests on it.
+        radius: the concentration radius τ: nearly all users' vectors lie within it of their common
+            mean, as is known beforehand; None if it is not. Only accuracy rests on it.
         method: ``"clip"``: clip to the bound; ``"recentred"``: several looks, each around what the
             last one has found; ``"softcore"``: the mean of the users close to most others, for few
             users; ``"winsorized"``: an interval for every coordinate; ``"auto"``: what is expected to
@@ -183,8 +187,13 @@ def mean_of_users(
     warn_of_delta(delta, "user", n, 1)
     charge(promise)
     vectors = Vectors(user_means(records[rows.kept], rows.blocks, len(rows.owners), bound))
-    value, error, found = plan.run(vectors, source)
-    return MeanOfUsers(value, error, promise, plan.method, plan.reason, found)
+    value, error, far = plan.run(vectors, source)
+    length = float(np.linalg.norm(value))
+    if length > bound:
+        # The mean is within the bound, whatever the noise says.
+        value = value * (bound / length)
+    drawn_in = plan.mean.beyond if isinstance(plan.mean, Recentred) and far < bound else 0.0
+    return MeanOfUsers(value, error, promise, plan.method, plan.reason, far, drawn_in)
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
@@ -330,8 +339,9 @@ class _Problem:
             why = f"the least error to expect with this radius: {', '.join(errors)}"
         elif best.method == "clip":
             why = (
-                f"{self.n:,} users are too few to look for their centre in {self._space}; "
-                "state a radius if their vectors are known to lie close together"
+                f"{self.n:,} users are too few to tell in {self._space} how far from each other they "
+                "lie; state a radius if that is known, or ask for method='recentred', the middle of "
+                "most of them"
             )
         else:
             why = (
@@ -364,7 +374,7 @@ class _Problem:
         mean = Recentred.calibrate(**options, radius=far, choose=True)
         least = _LEAST_OUTSIDE * mean.choice_scale / self.n
         outside = min(max(_OUTSIDE * self._blurred(), least), 0.5)
-        mean = replace(mean, beyond=outside)
+        mean = replace(mean, beyond=outside, bound=self.bound)
         facts = (
             f"{len(shares)} looks, each around what the one before has published, as far as a radius "
             f"that is chosen inside the budget, at most {far[-1]:g} in the end, and leaves about "

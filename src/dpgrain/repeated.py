@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.select import Stopping
+from dpgrain.budgets import in_budget
+from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, SystemSource
 from dpgrain.noise.stopping import negative_binomial, poisson
 
@@ -54,14 +56,15 @@ def best_of(
         source: randomness of the number of runs and of the runs; by default the operating system's.
 
     Raises:
-        ParameterError: if a parameter is out of range, before anything is run.
+        ParameterError: if a parameter is out of range, or a budget is open, before anything is run.
 
     Only what is returned may be published. The number of runs, the time they took, whatever they
     printed, and the other results may not: a timing is a release.
 
     Formal guarantee: :class:`dpgrain.accounting.SelectBest`, for the law that the number is drawn from,
-    exactly. Nothing is charged to an open budget: who calls this promises. Source: Papernot & Steinke
-    2022, Algorithm 1; Levy et al. 2021, Algorithm 5, is η = 1.
+    exactly. A budget would be charged once a run, for too little, and count the runs: outside of it,
+    whoever calls this promises the event. Source: Papernot & Steinke 2022, Algorithm 1; Levy et al.
+    2021, Algorithm 5, is η = 1.
 
     >>> from dpgrain.accounting import Laplace
     >>> from dpgrain.noise import discrete_laplace
@@ -71,8 +74,29 @@ def best_of(
     >>> best.result, round(best.event.epsilon(), 3)
     ('what was made', 0.233)
     """
+    if in_budget():
+        raise ParameterError(
+            "best_of must not run inside a budget, which would count its runs: call it outside, and "
+            "open the budget for less by what best.event.epsilon(delta) says."
+        )
     about = SelectBest(event, mean, stopping, eta)
-    source = source or SystemSource()
+    return keep_best(run, about, source or SystemSource(), default)
+
+
+def keep_best(
+    run: Callable[[Source], tuple[float, Result]],
+    about: SelectBest,
+    source: Source,
+    default: Result | None = None,
+) -> Best[Result]:
+    """:func:`best_of` for an event that is made already, and was charged.
+
+    Args:
+        run: one run, which charges nothing.
+        about: the event of all runs.
+        source: randomness of the number of runs and of the runs.
+        default: the result where nothing is run.
+    """
     found: tuple[float, Result] | None = None
     for _ in range(_number(about, source)):
         score, result = run(source)

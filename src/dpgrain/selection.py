@@ -30,7 +30,7 @@ from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
 from dpgrain.noise.exponential import below, permute_and_flip
-from dpgrain.repeated import Best, best_of
+from dpgrain.repeated import Best, best_of, keep_best
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 __all__ = ["Best", "Choice", "Cover", "ball_cover", "best_of", "select"]
@@ -299,7 +299,7 @@ class _Repeated:
             return -self._evaluated(known[index], n, source), index
 
         event = self.event
-        best = best_of(run, event=event.events, mean=event.mean, eta=event.eta, source=source)
+        best = keep_best(run, event, source)
         # At least one candidate is run.
         noisy = -(best.score or 0.0)
         if self.evaluation is not None:

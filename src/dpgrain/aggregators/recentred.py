@@ -46,6 +46,8 @@ class Recentred:
         choice_scale: the scale of the noise, in users, with which each round first chooses a radius:
             about the median distance of users to the centre; 0 for a fixed radius.
         beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
+        bound: a public bound on the norm of vectors. Where the noise of a radius that holds them all is
+            less than what a chosen one may cut off, the last round takes all.
         centre: the public centre of the first round, one number for all coordinates or (d,).
 
     Raises:
@@ -73,6 +75,7 @@ class Recentred:
     weight: float = 1.0
     choice_scale: float = 0.0
     beyond: float = 0.5
+    bound: float | None = None
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
@@ -91,6 +94,8 @@ class Recentred:
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.probability(weight=self.weight)
         _validate.non_negative(choice_scale=self.choice_scale)
+        if self.bound is not None:
+            _validate.positive(bound=self.bound)
         if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
         if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
@@ -263,6 +268,7 @@ class RecentredRounds(CountedRounds):
         if mean.choice_scale:
             last = len(self.radii) + 1 == mean.rounds
             radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
+            radius = self._wide(radius, centre) if last else radius
         self.radii.append(radius)
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
@@ -270,6 +276,16 @@ class RecentredRounds(CountedRounds):
         found: FloatArray = centre + noisy / mean.n_users
         self._centre = centre + mean.weight * (found - centre)
         return found
+
+    def _wide(self, radius: float, centre: FloatArray) -> float:
+        """The chosen radius, or one that holds all vectors, if that errs less."""
+        mean = self.mean
+        if mean.bound is None:
+            return radius
+        far = mean.bound + float(np.linalg.norm(centre))
+        noise = mean.multiplier(mean.rounds - 1) * math.sqrt(len(centre)) / mean.n_users
+        # Those outside may all lie on one side, farther by about half of the radius.
+        return far if noise * (far - radius) < mean.beyond * radius / 2 else radius
 
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
         """The radius that leaves about so many users outside."""

@@ -33,7 +33,7 @@ from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
 from dpgrain.recipes import Recipe
-from dpgrain.repeated import best_of
+from dpgrain.repeated import keep_best
 from dpgrain.units import Level, User
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _best(
         return -_scored(candidate, noise.score, data, source), (candidate, setting)
 
     about = noise.event
-    best = best_of(run, event=about.events, mean=about.mean, eta=about.eta, source=source_of(state))
+    best = keep_best(run, about, source_of(state))
     return best.result
 
 
