@@ -721,4 +721,4 @@ def test_a_budget_does_not_count_the_runs() -> None:
     with budget(1.0) as spent:
         select([0.0, 1.0], lambda c, x: abs(c - x), np.ones(50), epsilon=0.5, method="repeat")
     assert spent.guarantee is not None
-    assert spent.guarantee.epsilon(0.0) == pytest.approx(0.5, rel=1e-6)
+    assert spent.guarantee.epsilon(0.0) == pytest.approx(0.5, rel=1e-3)
