@@ -611,7 +611,7 @@ def tasks(quick: bool = False, full: bool = False) -> list[Task]:
     if quick:
         return [Task(one, n=300, m=m, slow=False) for one in problems(5) for m in (3, 30)]
     sizes = [(2000, m, 10, full or m == 10) for m in (3, 10, 30, 100)]
-    sizes += [(2000, 10, 50, full), *([(10_000, 10, 10, False)] if full else [])]
+    sizes += [(2000, 10, 50, full), *([(10_000, 10, 10, True)] if full else [])]
     found = [Task(one, n, m, slow) for n, m, d, slow in sizes for one in problems(d)]
     for share in (0.01, 0.1):
         mixed = LogisticProblem(10, 2 * math.sqrt(10), heterogeneity=share, common=True)

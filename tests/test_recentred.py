@@ -16,6 +16,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.aggregators import Aggregator, Vectors
 from dpgrain.aggregators import recentred as module
 from dpgrain.aggregators.grid import exactly_noised
+from dpgrain.aggregators.protocol import ONE_EACH
 from dpgrain.aggregators.recentred import Recentred, scores_of
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, SystemSource
@@ -99,7 +100,7 @@ def test_unequal_shares_cost_what_equal_ones_do() -> None:
     mean = Recentred(1.0, 3.0, 10, 3, shares)
     squares = sum(mean.multiplier(t) ** -2 for t in range(3))
     assert squares == pytest.approx(3 / 3.0**2)
-    parts = [Gaussian(mean.multiplier(t), module._USERS) for t in range(3)]
+    parts = [Gaussian(mean.multiplier(t), ONE_EACH) for t in range(3)]
     whole = parts[0] + parts[1] + parts[2]
     assert whole.epsilon(1e-6) == pytest.approx(mean.event.epsilon(1e-6))
     # The noise that is drawn is that of the share.

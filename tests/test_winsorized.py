@@ -20,6 +20,7 @@ from scipy.stats import beta, chi2, norm
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
 from dpgrain.accounting import Gaussian
 from dpgrain.aggregators import Aggregator, Vectors, grid, winsorized
+from dpgrain.aggregators.protocol import ONE_EACH
 from dpgrain.aggregators.ranges import GDP_OF_RANGE, PrivateRange, chosen_bins, range_event
 from dpgrain.aggregators.rotation import Rotation, hadamard, padded
 from dpgrain.aggregators.winsorized import Winsorized, WinsorizedScalar
@@ -466,7 +467,7 @@ def test_clipped_sums_are_whole_steps_of_bounded_size() -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("d", [1, 100])
-@pytest.mark.parametrize("beside", [None, Gaussian(20.0, winsorized._ONE)], ids=["alone", "beside"])
+@pytest.mark.parametrize("beside", [None, Gaussian(20.0, ONE_EACH)], ids=["alone", "beside"])
 def test_calibration_keeps_the_promise(relation: Relation, d: int, beside: Any) -> None:
     mean = Winsorized.calibrate(
         epsilon=1.0,
@@ -547,7 +548,7 @@ SIZE, TIMES = 2**14, 2
 NOISE, RATE, USERS = 1.5, 0.5, 41
 AUDITED = Winsorized(20.0, 6.0, SIZE, NOISE / math.sqrt(SIZE), RATE, USERS, TIMES, failure=0.01)
 # What one coordinate costs by itself.
-CLAIM = Gaussian(NOISE, winsorized._ONE) + range_event(RATE, 1)
+CLAIM = Gaussian(NOISE, ONE_EACH) + range_event(RATE, 1)
 FAR = 5.9
 
 

@@ -58,6 +58,27 @@ def positive(**parameter: object) -> float:
     return number
 
 
+def scale(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless squares of it neither overflow nor vanish."""
+    name, value = _only(parameter)
+    number = positive(**parameter)
+    if not 1e-100 <= number <= 1e100:
+        raise ParameterError(f"{name} must lie between 1e-100 and 1e100, not {value!r}; rescale.")
+    return number
+
+
+def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
+    """Return a noise multiplier as a float, or raise unless it lies between two powers of two."""
+    name, value = _only(parameter)
+    number = positive(**parameter)
+    if not 2.0**low <= number <= 2.0**high:
+        raise ParameterError(
+            f"{name} must lie between 2^{low} and 2^{high}, not {value!r}: beyond that nothing is "
+            "private, or nothing is left."
+        )
+    return number
+
+
 def non_negative(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is finite and at least 0."""
     name, value = _only(parameter)

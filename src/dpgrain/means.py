@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.accounting import Event
 from dpgrain.aggregators import (
     ClippedMean,
     Radius,
@@ -25,7 +25,7 @@ from dpgrain.aggregators.recentred import RecentredRounds
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.learn.labels import numbers
+from dpgrain.learn.labels import cells
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.noise import RandomState, Source, source_of
@@ -139,8 +139,9 @@ def mean_of_users(
     Raises:
         ParameterError: if a value is out of range, or there are too few users for the method.
 
-    Recentring clips at about the median distance: where vectors lie on one side of most others, or most
-    are the same, the mean is drawn to most of them; ``"clip"`` to a true bound is without bias.
+    Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
+    the noise of taking all in full is less than what that may cost; ``"clip"`` to a true bound is
+    without bias.
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
@@ -221,20 +222,17 @@ def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: floa
 
 def _records(X: ArrayLike) -> FloatArray:  # noqa: N803
     try:
-        array = np.asarray(X)
+        array = cells(X)
     except ValueError:
         raise ParameterError(
             "X must be numbers of shape (m, d), not rows of several lengths."
         ) from None
     if array.ndim == 1:
         array = array[:, None]
-    if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiubOUS":
+    if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiub":
         raise ParameterError(
             f"X must be numbers of shape (m, d), not {array.shape} of {array.dtype}."
         )
-    if array.dtype.kind in "OUS":
-        # One cell that is no number makes objects or text of everybody's: each is read by itself.
-        array = numbers(array.astype(object).ravel()).reshape(array.shape)
     with np.errstate(all="ignore"):
         # Row by row in memory: sums along a row must not depend on how many rows there are.
         array = array.astype(np.float64, order="C")
@@ -406,11 +404,7 @@ class _Problem:
 
     def _blurred(self) -> float:
         """The rms noise of a mean to which the whole budget goes, ÷ its radius."""
-        users = Contribution(block="user", layout="shared", coordinates="signed")
-        noise = calibrate(
-            lambda noise: Gaussian(noise, users), self.epsilon, self.delta, relation=self.relation
-        ).parameter
-        return noise * math.sqrt(self.d) / self.n
+        return self._clip().expected / self.bound
 
     def _softcore(self) -> _Plan:
         finder, options = self._found()

@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import (
-    Contribution,
     Event,
     ExponentialMechanism,
-    Gaussian,
     Parallel,
-    calibrate,
 )
 from dpgrain.aggregators import ClippedMean, Recentred, SoftCore, Winsorized
 from dpgrain.budgets import charge
@@ -53,7 +50,6 @@ Smoothing: TypeAlias = RandomizedBall | float
 Mean: TypeAlias = ClippedMean | Recentred | SoftCore | Winsorized
 Kind: TypeAlias = Literal["convex", "strongly_convex", "nonconvex"]
 
-_USERS = Contribution(block="user", layout="shared", coordinates="signed")
 # The probability that some user's mean gradient is farther away than the radius.
 _FAILURE = 0.01
 # Rounds at most, unless more are asked for.
@@ -91,10 +87,10 @@ class Task:
 
     def noise(self, n_users: int | None = None) -> float:
         """The rms error of a private mean of vectors of norm 1, all of the promise spent on it."""
-        found = calibrate(
-            lambda noise: Gaussian(noise, _USERS), self.epsilon, self.delta, relation=self.relation
+        mean = ClippedMean.calibrate(
+            **{**self.promise(n_users), "beside": None}, rounds=1, unit=User()
         )
-        return found.parameter * math.sqrt(self.dimension) / (n_users or self.n_users)
+        return mean.noise_sd * math.sqrt(self.dimension)
 
     def promise(self, n_users: int | None = None) -> dict[str, Any]:
         """What calibrations of means take."""

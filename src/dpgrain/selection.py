@@ -25,6 +25,7 @@ from dpgrain.accounting import (
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.learn.labels import cells
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
@@ -190,7 +191,7 @@ def select(
         with np.errstate(all="ignore"), warnings.catch_warnings():
             # A warning would tell of somebody's record.
             warnings.simplefilter("ignore")
-            found = np.asarray(loss(candidates[index], *records))
+            found = cells(loss(candidates[index], *records))
         if found.shape != (m,):
             raise ParameterError(
                 f"loss must give one number for each of the {m:,} records, not shape {found.shape}."

@@ -70,16 +70,10 @@ class ClippedMean:
 
     def __post_init__(self) -> None:
         _validate.plain(self)
-        clip = _validate.positive(clip=self.clip)
-        if not 1e-100 <= clip <= 1e100:
-            raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}; rescale.")
+        _validate.scale(clip=self.clip)
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.positive(blocks_per_user=self.blocks_per_user)
-        if not 2.0**-10 <= _validate.positive(noise_multiplier=self.noise_multiplier) <= 2.0**30:
-            raise ParameterError(
-                "noise_multiplier must lie between 2^-10 and 2^30, not "
-                f"{self.noise_multiplier!r}: beyond that nothing is private, or nothing is left."
-            )
+        _validate.noise(noise_multiplier=self.noise_multiplier)
         # The event checks the rest.
         _ = self.event
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.aggregators.protocol import FloatArray
+from dpgrain.accounting import Gaussian
+from dpgrain.aggregators.protocol import ONE_EACH, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.choice import choose_scores, uniform_below
@@ -119,8 +119,7 @@ def range_event(rate: float, choices: int) -> Gaussian:
     Formal guarantee: a choice of η-bounded range is √(π/8)·η-GDP, however it depends on the
     choices before it; that is tight as η → 0. Source: docs/theory.md, "A range for each coordinate".
     """
-    contribution = Contribution(block="user", layout="shared", coordinates="signed")
-    return Gaussian(1 / (GDP_OF_RANGE * (1 + 2.0**-48) * rate), contribution, choices)
+    return Gaussian(1 / (GDP_OF_RANGE * (1 + 2.0**-48) * rate), ONE_EACH, choices)
 
 
 def chosen_bins(ordered: IntArray, bins: int, rate: float, source: Source) -> IntArray:

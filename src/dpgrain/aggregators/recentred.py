@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, ExponentialMechanism, Gaussian, calibrate
+from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.aggregators.grid import exactly_noised, finite, tiles
-from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 
-_USERS = Contribution(block="user", layout="shared", coordinates="signed")
 # Radii are chosen from so many to an octave, over so many octaves below the largest.
 _PER_OCTAVE, _OCTAVES = 32, 16
 # A user counts in parts, so many to one: half of it is in at the first radius that holds it, and half
@@ -81,15 +80,8 @@ class Recentred:
     def __post_init__(self) -> None:
         _validate.plain(self)
         for radius in self._radii:
-            if not 1e-100 <= _validate.positive(radius=radius) <= 1e100:
-                raise ParameterError(
-                    f"radius must lie between 1e-100 and 1e100, not {radius!r}; rescale."
-                )
-        if not 2.0**-10 <= _validate.positive(noise_multiplier=self.noise_multiplier) <= 2.0**30:
-            raise ParameterError(
-                "noise_multiplier must lie between 2^-10 and 2^30, not "
-                f"{self.noise_multiplier!r}: beyond that nothing is private, or nothing is left."
-            )
+            _validate.scale(radius=radius)
+        _validate.noise(noise_multiplier=self.noise_multiplier)
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.probability(weight=self.weight)
@@ -161,7 +153,7 @@ class Recentred:
         choice = 0.0
         if choose:
             whole = calibrate(
-                lambda noise: make(Gaussian(noise, _USERS)), epsilon, delta, relation=relation
+                lambda noise: make(Gaussian(noise, ONE_EACH)), epsilon, delta, relation=relation
             )
             choice = _choice_scale(_mu(whole.parameter, relation), rounds, relation)
 
@@ -190,7 +182,7 @@ class Recentred:
     def event(self) -> Event:
         """What all rounds together are to the accountant."""
         # Of Gaussians only Σμ² counts: unequal shares are so many equal rounds.
-        sums = Gaussian(self.noise_multiplier, _USERS, self.rounds)
+        sums = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
         if not self.choice_scale:
             return sums
         return sums + ExponentialMechanism(self.choice_scale, one_way=True, count=self.rounds)
@@ -233,7 +225,7 @@ class Recentred:
 
 
 def _mu(noise_multiplier: float, relation: Relation) -> float:
-    return Gaussian(noise_multiplier, _USERS).loss(relation=relation).mu
+    return Gaussian(noise_multiplier, ONE_EACH).loss(relation=relation).mu
 
 
 def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:

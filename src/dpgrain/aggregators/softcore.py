@@ -80,20 +80,8 @@ class SoftCore:
 
     def __post_init__(self) -> None:
         _validate.plain(self)
-        radius = _validate.positive(radius=self.radius)
-        if not 1e-100 <= radius <= 1e100:
-            raise ParameterError(
-                f"radius must lie between 1e-100 and 1e100, not {radius!r}; rescale."
-            )
-        if (
-            not 1 / _LARGEST
-            <= _validate.positive(noise_multiplier=self.noise_multiplier)
-            <= _LARGEST
-        ):
-            raise ParameterError(
-                "noise_multiplier must lie between 2^-20 and 2^20, not "
-                f"{self.noise_multiplier!r}: beyond that nothing is private, or nothing is left."
-            )
+        _validate.scale(radius=self.radius)
+        _validate.noise(low=-20, high=20, noise_multiplier=self.noise_multiplier)
         # The weights are whole numbers, and so are their sums with vectors.
         if _validate.integer(minimum=1, n_users=self.n_users) > 10**6:
             raise ParameterError(f"n_users must be at most 10^6, not {self.n_users!r}.")

@@ -21,7 +21,7 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray, clipped
+from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray, clipped
 from dpgrain.aggregators.ranges import PrivateRange, range_event
 from dpgrain.aggregators.rotation import Rotation, padded
 from dpgrain.errors import ParameterError
@@ -36,7 +36,6 @@ _WIDTH = 1 / 8
 _STEPS = 2.0**20
 # Values that are clipped at a time: 8 MB.
 _ENTRIES = 1 << 20
-_ONE = Contribution(block="user", layout="shared", coordinates="signed")
 
 
 @dataclass(frozen=True)
@@ -92,18 +91,10 @@ class Winsorized:
     def __post_init__(self) -> None:
         _validate.plain(self)
         for name in ("radius", "bound"):
-            value = _validate.positive(**{name: getattr(self, name)})
-            if not 1e-100 <= value <= 1e100:
-                raise ParameterError(
-                    f"{name} must lie between 1e-100 and 1e100, not {value!r}; rescale."
-                )
+            _validate.scale(**{name: getattr(self, name)})
         for name in ("dimension", "n_users", "rounds"):
             _validate.integer(minimum=1, **{name: getattr(self, name)})
-        if not 2.0**-10 <= _validate.positive(noise_multiplier=self.noise_multiplier) <= 2.0**30:
-            raise ParameterError(
-                "noise_multiplier must lie between 2^-10 and 2^30, not "
-                f"{self.noise_multiplier!r}: beyond that nothing is private, or nothing is left."
-            )
+        _validate.noise(noise_multiplier=self.noise_multiplier)
         _validate.positive(range_epsilon=self.range_epsilon)
         _validate.fraction(failure=self.failure)
         # It checks the number of bins.
@@ -180,7 +171,7 @@ class Winsorized:
     @property
     def event(self) -> Event:
         """What all rounds together are to the accountant: the noisy sums, and the choices."""
-        return Gaussian(self.noise_multiplier, _ONE, self.rounds) + range_event(
+        return Gaussian(self.noise_multiplier, ONE_EACH, self.rounds) + range_event(
             self.range_epsilon, self.choices
         )
 
@@ -327,11 +318,7 @@ class WinsorizedScalar:
     def __post_init__(self) -> None:
         _validate.plain(self)
         for name in ("radius", "bound"):
-            value = _validate.positive(**{name: getattr(self, name)})
-            if not 1e-100 <= value <= 1e100:
-                raise ParameterError(
-                    f"{name} must lie between 1e-100 and 1e100, not {value!r}; rescale."
-                )
+            _validate.scale(**{name: getattr(self, name)})
         _validate.integer(minimum=1, n_users=self.n_users)
         if not 2.0**-16 <= _validate.positive(epsilon=self.epsilon) <= 2.0**10:
             raise ParameterError(

@@ -150,14 +150,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             from dpgrain.learn.tuning import fit_tuned
 
             return fit_tuned(self, X, y, users=users, elements=elements)
-        X = validate_data(  # noqa: N806
-            self,
-            readable(X),
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-        )
-        targets, public = self._targets(_vector(y, X.shape[0]))
+        X, targets, public = self._read(X, y)  # noqa: N806
         loss = self._loss()
         rows = arrange(X.shape[0], users, elements, self._unit)
         n, enrolled = roster(self.n_users, rows.users)
@@ -173,6 +166,17 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         self._keep(theta.reshape(loss.outputs, -1), loss)
         self.guarantee_ = promise
         return self
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, FloatArray, tuple[str, ...]]:  # noqa: N803
+        """Features and targets as numbers, and what of them is public."""
+        X = validate_data(  # noqa: N806
+            self,
+            readable(X),
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
+        )
+        return X, *self._targets(_vector(y, X.shape[0]))
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
         """Intervals for the coefficients, and the intercept if there is one.

@@ -186,12 +186,13 @@ def readable(X: Any) -> Any:  # noqa: N803
     """A table in which cells that are objects or text are read as numbers, each by itself.
 
     Args:
-        X: (m, d): an array, lists of numbers, a data frame or a sparse matrix.
+        X: an array, lists of numbers, a data frame or a sparse matrix.
 
-    One odd cell makes objects of a whole table, and must be no error: NaN counts as 0.
+    One odd cell makes objects of a whole table, or text or complex numbers of a list, and must neither
+    be an error nor change how others are read: NaN counts as 0.
 
-    >>> readable(np.array([[1, "2"], [None, {}]], dtype=object)).tolist()
-    [[1.0, 2.0], [nan, nan]]
+    >>> readable([[True, 2], [1j, "4"]]).tolist()
+    [[1.0, 2.0], [nan, 4.0]]
     """
     if isinstance(X, pd.DataFrame):
         odd = [i for i, kind in enumerate(X.dtypes) if not _is_numeric(kind)]
@@ -203,15 +204,33 @@ def readable(X: Any) -> Any:  # noqa: N803
                 for i in range(X.shape[1])
             }
         ).set_axis(X.columns, axis=1)
-    if not isinstance(X, np.ndarray):
-        if not isinstance(X, list | tuple):
-            return X
+    if isinstance(X, list | tuple):
         try:
-            X = np.asarray(X)  # noqa: N806
+            array = np.asarray(X)
         except ValueError:
             # Rows of several lengths: what is wrong with them is said by who needs them.
             return X
-    return numbers(X.ravel()).reshape(X.shape) if X.dtype.kind in "OUSc" else X
+        # As they were written: NumPy would write truths as text beside text.
+        X = array if _is_numeric(array.dtype) else np.array(X, dtype=object)  # noqa: N806
+    if isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
+        return numbers(X.ravel()).reshape(X.shape)
+    return X
+
+
+def cells(X: Any) -> NDArray[Any]:  # noqa: N803
+    """The same as an array; of numbers, unless its type says that it holds none.
+
+    Args:
+        X: as above, dense.
+
+    Raises:
+        ValueError: if rows of a list have several lengths.
+
+    >>> cells(pd.Series([1, "2", None])).tolist()
+    [1.0, 2.0, nan]
+    """
+    array: NDArray[Any] = readable(np.asarray(readable(X)))
+    return array
 
 
 def _is_numeric(kind: Any) -> bool:

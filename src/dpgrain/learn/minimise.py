@@ -14,7 +14,7 @@ from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.learn.labels import readable
+from dpgrain.learn.labels import cells
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train
@@ -109,7 +109,7 @@ def minimise(
     (True, 1.0)
     """
     unit = User() if unit is None else unit
-    features, targets = np.asarray(readable(X)), np.asarray(readable(y))
+    features, targets = cells(X), cells(y)
     if features.ndim != 2 or targets.shape != (len(features),):
         raise ParameterError(
             f"X and y must be (m, d) and (m,), not {features.shape} and {targets.shape}."

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import validate_data
 
 from dpgrain import _validate
 from dpgrain.accounting import (
@@ -26,7 +25,6 @@ from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import warn_of_delta
 from dpgrain.learn.confidence import check_curvature
-from dpgrain.learn.labels import readable
 from dpgrain.learn.promise import promised, public_facts
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
@@ -152,14 +150,7 @@ def fit_tuned(
     settings = settings_of(given, list(model.get_params(deep=False)))
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    X = validate_data(  # noqa: N806
-        model,
-        readable(X),
-        accept_sparse="csr",
-        dtype=(np.float64, np.float32),
-        ensure_all_finite=False,
-    )
-    targets, public = model._targets(_vector(y, X.shape[0]))
+    X, targets, public = model._read(X, y)  # noqa: N806
     rows = arrange(X.shape[0], users, elements, model._unit)
     n, enrolled = roster(model.n_users, rows.users)
     candidates = [_candidate(model, setting) for setting in settings]
@@ -316,9 +307,7 @@ def _best(
         _fit(candidate, _planned(candidate, noise.epsilon, data.n), data)
         return -_scored(candidate, noise.score, data, source), (candidate, setting)
 
-    about = noise.event
-    best = keep_best(run, about, source_of(state))
-    return best.result
+    return keep_best(run, noise.event, source_of(state)).result
 
 
 def _fit(candidate: LinearModel, plan: Plan, data: _Data) -> None:
@@ -359,9 +348,3 @@ def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tupl
         "time are not published",
         f"losses of records clipped to [0, {bound:g}] in the scores",
     )
-
-
-def _vector(y: Any, rows: int) -> Any:
-    from dpgrain.learn.base import _vector as vector
-
-    return vector(y, rows)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.optimize.losses import Array, Loss, MarginLoss
+from dpgrain.optimize.losses import Array, Loss, MarginLoss, Regularised
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -146,6 +146,9 @@ class RandomizedBall:
             y: (m,).
             generator: for the points.
         """
+        if isinstance(loss, Regularised):
+            # The average of a ridge over a ball has the ridge's own gradient in the middle.
+            return self.gradient(loss.loss, theta, X, y, generator) + loss.strength * theta
         if isinstance(loss, MarginLoss):
             # A point u of the ball moves margins by u·x: by ‖x‖ times its first C coordinates.
             shadows = self._shadows(loss.outputs, theta.size, generator, len(X))
