@@ -148,6 +148,16 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
     assert first.guarantee.public == other.guarantee.public
 
 
+def test_sums_in_floating_point_are_said() -> None:
+    said = "sums are made in floating point, whose rounding is left out"
+    program = RECIPES["concentrated steps"].plan(TASK)
+    assert said in program.facts
+    (stage,) = program.stages
+    assert isinstance(stage.mean, ClippedMean)
+    exact = replace(program, stages=(replace(stage, mean=replace(stage.mean, exact=True)),))
+    assert said not in exact.facts
+
+
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = run(RECIPES[name]), run(RECIPES[name]), run(RECIPES[name], random_state=1)

@@ -43,7 +43,7 @@ from dpgrain.optimize import (
     Uniform,
 )
 from dpgrain.units import RELATIONS, Relation, User
-from dpgrain.wording import counted
+from dpgrain.wording import FLOATING_SUMS, counted
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
@@ -653,7 +653,8 @@ def _alone(stage: Stage, task: Task, known: Known) -> Program:
 
 def _facts(mean: Mean) -> tuple[str, ...]:
     if isinstance(mean, ClippedMean):
-        return (f"{mean.rounds:,} rounds with all users", f"a clipping bound of {mean.clip:g}")
+        facts = (f"{mean.rounds:,} rounds with all users", f"a clipping bound of {mean.clip:g}")
+        return facts if mean.exact else (*facts, FLOATING_SUMS)
     return mean.facts
 
 

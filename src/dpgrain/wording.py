@@ -1,9 +1,12 @@
-"""Numbers as people read them, rounded so that a promise never reads stronger than it is."""
+"""Words that promises share, and numbers as people read them: never stronger than they are."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context
+
+#: What a promise says of a mean whose sums are not made of whole numbers.
+FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

@@ -11,6 +11,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.labels import name_of, token_of
 from dpgrain.units import Relation, Unit
+from dpgrain.wording import FLOATING_SUMS
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
@@ -66,7 +67,7 @@ def public_facts(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
     if mean.max_elements is not None:
         facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
     if not mean.exact:
-        facts.append("sums are made in floating point, whose rounding is left out")
+        facts.append(FLOATING_SUMS)
     return tuple(facts)
 
 
