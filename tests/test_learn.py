@@ -28,6 +28,7 @@ from dpgrain.learn import (
     PoissonRegressor,
     QuantileRegressor,
 )
+from dpgrain.learn.labels import numbers
 from dpgrain.learn.rows import arrange
 from dpgrain.optimize import Adagrad, Constant, Power, Sgd
 from dpgrain.units import Element, Record, Unit, User
@@ -536,15 +537,67 @@ def test_exact_sums_name_what_is_left_in_floating_point() -> None:
     assert "second moments are added in floating point" in str(model.guarantee_)
 
 
-def test_an_odd_cell_counts_as_nothing() -> None:
-    # It makes objects of all features: an error would tell of the row.
+ODD = ("secret", None, {"a": 1}, 1 + 2j, np.complex128(1 + 1j), [1.0], object())
+
+
+@pytest.mark.parametrize("cell", ODD, ids=lambda cell: type(cell).__name__)
+def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
+    # It makes objects, text or complex numbers of all features: an error would tell of the row.
     X, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
-    nulls = X.copy()
+    nulls = np.column_stack([X, X[:, 0] > 0])
     nulls[5, 1] = np.nan
-    expected = LogisticRegression(rounds=3, random_state=0).fit(nulls, y).coef_
-    for cell in ("secret", None, {"a": 1}, 1 + 2j, object()):
-        odd = X.astype(object)
-        odd[5, 1] = cell
-        for given in (odd, pd.DataFrame(odd), pd.DataFrame(odd).to_numpy()):
-            found = LogisticRegression(rounds=3, random_state=0).fit(given, y).coef_
-            assert np.array_equal(found, expected)
+
+    def fitted(X: Any) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model = LogisticRegression(rounds=3, random_state=0, classes=[0, 1]).fit(X, y)
+        return model.coef_
+
+    rows = [[*row, row[0] > 0] for row in X.tolist()]
+    rows[5][1] = cell
+    odd = np.empty(nulls.shape, dtype=object)
+    for i, row in enumerate(rows):
+        odd[i, :] = row
+    for given in (rows, list(map(tuple, rows)), odd, pd.DataFrame(odd)):
+        assert np.array_equal(fitted(given), fitted(nulls))
+
+
+@pytest.mark.parametrize("cell", ODD, ids=lambda cell: type(cell).__name__)
+def test_an_odd_target_is_left_out(cell: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    targets: list[Any] = [*(X[1:] @ np.ones(3) / 4).tolist(), 0.5]
+    truths: list[Any] = (X[:, 0] > 0).tolist()
+
+    def fitted(model: LinearModel, targets: list[Any]) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return model.fit(X, targets).coef_
+
+    for given, model in (
+        (targets, LinearRegression(rounds=3, random_state=0)),
+        (truths, LinearRegression(rounds=3, random_state=0)),
+        (truths, LogisticRegression(rounds=3, random_state=0, classes=[False, True])),
+    ):
+        missing, odd = list(given), list(given)
+        missing[5], odd[5] = np.nan, cell
+        assert np.array_equal(fitted(model, odd), fitted(model, missing))
+
+
+def test_a_complex_number_is_none_and_not_warned_of() -> None:
+    # NumPy would take its real part, with a warning.
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        found = numbers(np.array([np.complex128(1 + 1j), "2", True, 1j], dtype=object))
+    assert np.array_equal(found, [np.nan, 2.0, 1.0, np.nan], equal_nan=True)
+    assert not seen
+
+
+def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
+    narrow = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    y = np.arange(200) % 2
+    found = []
+    for first in (np.float32(0.5), 0.5):
+        rows = [list(row) for row in narrow]
+        rows[0][0] = first
+        found.append(LogisticRegression(rounds=3, random_state=0).fit(rows, y).coef_)
+    assert np.array_equal(found[0], found[1])

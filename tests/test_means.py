@@ -261,17 +261,34 @@ def test_what_is_not_finite_counts_as_zero(method: Method) -> None:
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("cell", [None, "lots", pd.NA, [1.0], "1e400", 10**400])
+ODD: list[Any] = [None, "lots", {}, 1j, np.complex128(1 + 1j), pd.NA, [1.0], "1e400", 10**400]
+
+
+@pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
     records, users = rows()
-    zeroed, odd = records.copy(), records.astype(object)
-    zeroed[5, 2], odd[5, 2] = 0.0, None
-    odd[5, 2] = cell
-    expected = mean(zeroed, users).value
-    assert np.array_equal(mean(odd, users).value, expected)
-    assert np.array_equal(mean(pd.DataFrame(odd), users).value, expected)
-    if not isinstance(cell, list):
-        assert np.array_equal(mean(odd.tolist(), users).value, expected)
+    # Truths, which NumPy writes as text or complex numbers beside such cells.
+    truths = [[x > PLACE, *row] for x, *row in records.tolist()]
+    missing = np.array(truths, dtype=np.float64)
+    missing[5, 2] = np.nan
+    expected = mean(missing, users).value
+    truths[5][2] = cell
+    odd = np.empty(missing.shape, dtype=object)
+    for i, row in enumerate(truths):
+        odd[i, :] = row
+    for given in (truths, list(map(tuple, truths)), list(odd), odd, pd.DataFrame(odd)):
+        assert np.array_equal(mean(given, users).value, expected)
+
+
+def test_what_an_array_has_made_text_is_read_as_it_was_written() -> None:
+    truths = [True, False, 0.1, 1 / 3, 7] * 100
+    missing = np.array([*truths, np.nan], dtype=np.float64)
+    assert np.array_equal(mean(np.array([*truths, "abc"])).value, mean(missing).value)
+
+
+def test_rows_of_several_lengths_are_refused() -> None:
+    with pytest.raises(ParameterError, match="not rows of several lengths"):
+        mean([[1.0, 2.0], [3.0]])
 
 
 def test_rows_without_a_user_are_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,46 @@ def test_what_is_not_finite_tells_nobody() -> None:
     found = minimise(Squared(), rows, y, np.zeros(3), users=USERS, **options)
     expected = minimise(Squared(), clean[left], y[left], np.zeros(3), users=USERS[left], **options)
     assert np.array_equal(found.theta, expected.theta)
+
+
+ODD: list[Any] = [1j, "abc", None, {}, np.complex128(1 + 1j), [1.0], 10**400]
+
+
+@pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
+def test_one_odd_cell_or_target_changes_nobody_else(cell: Any) -> None:
+    # Truths, which NumPy writes as text or complex numbers beside such cells.
+    rows = [[a > 0, a, b] for a, b, _ in X[:200].tolist()]
+    truths = [bool(y > 0) for y in Y[:200]]
+
+    def found(rows: Any, targets: Any) -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return minimise(
+                Logistic(), rows, targets, np.zeros(3), solver=STEPS, rounds=5, random_state=0
+            ).theta
+
+    odd, missing = [list(row) for row in rows], np.array(rows, dtype=np.float64)
+    odd[7][1], missing[7, 1] = cell, np.nan
+    objects = np.empty(missing.shape, dtype=object)
+    for i, row in enumerate(odd):
+        objects[i, :] = row
+    tables: list[Any] = [odd, list(map(tuple, odd)), objects]
+    for given in tables:
+        assert np.array_equal(found(given, truths), found(missing, truths))
+    targets: list[Any] = [*truths[:7], cell, *truths[8:]]
+    column = np.empty(len(targets), dtype=object)
+    column[:] = targets
+    columns: list[Any] = [targets, tuple(targets), column]
+    for given in columns:
+        assert np.array_equal(found(rows, given), found(rows, [*truths[:7], np.nan, *truths[8:]]))
+
+
+def test_a_number_that_is_too_large_is_not_warned_of() -> None:
+    large = X[:50].astype(np.longdouble)
+    large[3, 0] = np.finfo(np.longdouble).max
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        minimise(Squared(), large, Y[:50], np.zeros(3), solver=STEPS, rounds=2)
 
 
 def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:

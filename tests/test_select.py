@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import math
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -279,6 +280,44 @@ def test_what_is_no_number_counts_most_and_users_without_records_nothing() -> No
     assert totals([[-math.inf]], User())[0] == 0
     assert totals([[], [0.5]], User())[0] == STEPS // 2
     assert totals([[1.0] + [0.0] * 3], User())[0] == STEPS // 4
+
+
+ODD: list[Any] = [1j, "abc", None, {}, np.complex128(1 + 1j), [1.0], 10**400]
+
+
+@pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
+@pytest.mark.parametrize("method", ["permute_and_flip", "repeat"])
+def test_one_odd_loss_changes_nobody_elses(cell: Any, method: Any) -> None:
+    def chosen(cell: Any, listed: Callable[[list[Any]], Any]) -> Choice:
+        def loss(candidate: float, records: Array) -> Any:
+            # Truths, which NumPy writes as text or complex numbers beside such cells.
+            found: list[Any] = [bool(x > candidate) for x in records]
+            return listed([*found[:5], cell, *found[6:]])
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return select([0.2, 0.5], loss, data, delta=1e-6, **options)
+
+    def objects(found: list[Any]) -> Array:
+        out = np.empty(len(found), dtype=object)
+        out[:] = found
+        return out
+
+    data = np.linspace(0, 1, 300)
+    options: dict[str, Any] = {"method": method, "score": True, "random_state": 3}
+    expected = chosen(math.nan, np.array)
+    for listed in (list, tuple, objects):
+        found = chosen(cell, listed)
+        assert (found.index, found.loss) == (expected.index, expected.loss)
+
+
+def test_one_complex_loss_changes_nobody_elses() -> None:
+    # As arithmetic with records makes it, of which one is complex.
+    losses = np.linspace(0, 1, 50).astype(np.complex128)
+    losses[7] += 1j
+    blocks = BlockLosses(arrange(50, None, None, User()), 0.0, 1.0)
+    missing = np.where(losses.imag == 0, losses.real, np.nan)
+    assert np.array_equal(blocks.of(losses), blocks.of(missing))
 
 
 def test_totals_do_not_depend_on_the_order() -> None:

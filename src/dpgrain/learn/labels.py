@@ -10,7 +10,9 @@ import contextlib
 import datetime
 import secrets
 import threading
+import warnings
 import weakref
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Number
@@ -173,12 +175,19 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
     if values.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
             return values.astype(np.float64)
+    if values.dtype.kind == "c":
+        # One complex number makes the others complex, without changing them.
+        return np.where(values.imag == 0, values.real, np.nan).astype(np.float64)
     out, values = np.full(len(values), np.nan), values.astype(object)
-    for place, value in enumerate(values):
-        try:
-            out[place] = float(value)
-        except Exception:
-            continue
+    with warnings.catch_warnings():
+        # A warning would tell of the cell: what is read with one is no number.
+        warnings.simplefilter("error")
+        for place, value in enumerate(values):
+            try:
+                # NumPy writes truths as text beside text.
+                out[place] = float(_TRUTH.get(value, value) if isinstance(value, str) else value)
+            except Exception:
+                continue
     return out
 
 
@@ -205,13 +214,7 @@ def readable(X: Any) -> Any:  # noqa: N803
             }
         ).set_axis(X.columns, axis=1)
     if isinstance(X, list | tuple):
-        try:
-            array = np.asarray(X)
-        except ValueError:
-            # Rows of several lengths: what is wrong with them is said by who needs them.
-            return X
-        # As they were written: NumPy would write truths as text beside text.
-        X = array if _is_numeric(array.dtype) else np.array(X, dtype=object)  # noqa: N806
+        X = _listed(X)  # noqa: N806
     if isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
         return numbers(X.ravel()).reshape(X.shape)
     return X
@@ -231,6 +234,26 @@ def cells(X: Any) -> NDArray[Any]:  # noqa: N803
     """
     array: NDArray[Any] = readable(np.asarray(readable(X)))
     return array
+
+
+def _listed(values: Sequence[Any]) -> Any:
+    """A list as an array, of floats or objects; as it is if its rows have several lengths."""
+    try:
+        array = np.asarray(values)
+        if _is_numeric(array.dtype):
+            # One wider number must not change how finely others are added up.
+            return array.astype(np.float64)
+    except ValueError:
+        pass
+    try:
+        # As they were written: NumPy would write truths as text beside text.
+        objects = np.array(values, dtype=object)
+    except ValueError:
+        return values
+    # Lists within rows of one length, or few among numbers, are odd cells. What is wrong with rows of
+    # several lengths is said by who needs them.
+    nested = sum(isinstance(value, list | tuple | np.ndarray) for value in values)
+    return objects if objects.ndim > 1 or 2 * nested < len(values) else values
 
 
 def _is_numeric(kind: Any) -> bool:

@@ -114,7 +114,9 @@ def minimise(
         raise ParameterError(
             f"X and y must be (m, d) and (m,), not {features.shape} and {targets.shape}."
         )
-    features, targets = features.astype(np.float64), targets.astype(np.float64)
+    with np.errstate(all="ignore"):
+        # A warning of a number that is too large would tell of its record.
+        features, targets = features.astype(np.float64), targets.astype(np.float64)
     known = isinstance(solver, Recipe) or hasattr(solver, "step")
     if isinstance(solver, type) or not known:
         raise ParameterError(
