@@ -10,12 +10,13 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, ndtri, ndtri_exp
+from scipy.special import ndtri, ndtri_exp
 
 from dpgrain import _validate
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
 from dpgrain.errors import ParameterError
+from dpgrain.noise.counts import BinomialLaw, CountLaw, PoissonLaw
 from dpgrain.units import Level
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -24,87 +25,14 @@ FloatArray: TypeAlias = NDArray[np.float64]
 _LEFT_OUT = 50.0
 # Up to here every shift is looked at.
 _EVERY = 2000
-# From here on the remainder of Stirling's formula is computed by its series.
-_SERIES = 16
 # A bound on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
 _SUM_ROUNDING, _TERM_ROUNDING = 1e-11, 2.0**-49
 # A bound on the rounding of a difference of two normal quantiles.
 _SCORE_ROUNDING = 1e-12
 
 
-@dataclass(frozen=True)
-class _BinomialNoise:
-    """Bin(trials, probability): ln of its probabilities is concave."""
-
-    trials: int
-    probability: float
-
-    @property
-    def mean(self) -> float:
-        return self.trials * self.probability
-
-    @property
-    def variance(self) -> float:
-        return self.mean * (1 - self.probability)
-
-    @property
-    def last(self) -> float:
-        return self.trials
-
-    def log_mass(self, x: FloatArray) -> FloatArray:
-        """(n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
-        n, p = self.trials, self.probability
-        rest = n - x
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = _remainder(np.array([float(n)])) - _remainder(x) - _remainder(rest)
-            inside -= _deviance(x, n * p) + _deviance(rest, n * (1 - p))
-            inside += 0.5 * np.log(n / (2 * math.pi * x * rest))
-        ends = np.where(x == 0, n * math.log1p(-p), n * math.log(p))
-        return np.where((x == 0) | (rest == 0), ends, inside)
-
-
-@dataclass(frozen=True)
-class _PoissonNoise:
-    """Poisson(mean), likewise."""
-
-    mean: float
-
-    @property
-    def variance(self) -> float:
-        return self.mean
-
-    @property
-    def last(self) -> float:
-        return math.inf
-
-    def log_mass(self, x: FloatArray) -> FloatArray:
-        """(n,) ln P(x), likewise."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = -_remainder(x) - _deviance(x, self.mean) - 0.5 * np.log(2 * math.pi * x)
-        return np.where(x == 0, -self.mean, inside)
-
-
-_Noise: TypeAlias = _BinomialNoise | _PoissonNoise
-
-
-def _deviance(x: FloatArray, mean: float) -> FloatArray:
-    """(n,) x·ln(x/mean) + mean − x (Loader 2000)."""
-    u = (x - mean) / mean
-    return mean * ((1 + u) * np.log1p(u) - u)
-
-
-def _remainder(x: FloatArray) -> FloatArray:
-    """(n,) ln x! − ln(√(2πx)·(x/e)^x)."""
-    inverse = 1 / np.maximum(x, _SERIES)
-    square = inverse * inverse
-    terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
-    series = inverse * np.polynomial.polynomial.polyval(square, terms)
-    direct = gammaln(x + 1) - (x + 0.5) * np.log(x) + x - 0.5 * math.log(2 * math.pi)
-    return np.where(x < _SERIES, direct, series)
-
-
 @lru_cache(maxsize=256)
-def _largest_ratio(noise: _Noise, reach: int, leak: float) -> float:
+def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     """The largest μ(k)/k for k = 1..reach, rounded up."""
     rejected, accepted = _scores(noise, reach, leak)
     # Tests that reject from t on. Of those that reject, or accept, all but the leak nothing is asked:
@@ -132,7 +60,7 @@ def _shifts(reach: int) -> list[int]:
     return few
 
 
-def _scores(noise: _Noise, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
+def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
     """Φ⁻¹ of (1 − P(X ≥ t)/(1−leak)), rounded up, and of P(X < t)/(1−leak), rounded down.
 
     Both at the same successive t; −∞ and ∞ where the quotient is at least 1.
@@ -171,18 +99,21 @@ class _Shifted(ABC):
     coordinates: int
     leak: float
     rounds: int
+    centred: bool
 
     def _check(self) -> None:
         _validate.integer(minimum=1, grid=self.grid)
         _validate.integer(minimum=1, coordinates=self.coordinates)
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.fraction(leak=self.leak)
+        if not isinstance(self.centred, bool):
+            raise ParameterError(f"centred must be True or False, not {self.centred!r}.")
         if self.leak >= 0.25:
             raise ParameterError(f"leak must be below 0.25, not {self.leak!r}.")
 
     @property
     @abstractmethod
-    def _noise(self) -> _Noise:
+    def _noise(self) -> CountLaw:
         """The law of the noise in one coordinate."""
 
     @property
@@ -209,8 +140,8 @@ class _Shifted(ABC):
     def cost(self, asked: Asked) -> Loss:
         people = asked.units if asked.level == "user" else 1
         removed = asked.level == "user" and asked.relation == "zero_out"
-        # A removed user moves the sum half as far as a replaced one, before rounding.
-        step = self.grid / 2 if removed else float(self.grid)
+        # Users without data lie in the middle, or at an end of what others may add.
+        step = self.grid / 2 if removed and self.centred else float(self.grid)
         most = math.ceil(step)
         # Rounding moves every coordinate by less than 1 more.
         moved = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
@@ -234,6 +165,8 @@ class Binomial(_Shifted, Event):
         coordinates: d.
         leak: δ₀, a probability given away for each coordinate in each round.
         rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
+        centred: whether a user without data lies in the middle of what users may add, so that a removed
+            one moves half as far as a replaced one; otherwise it moves as far.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -254,6 +187,7 @@ class Binomial(_Shifted, Event):
     coordinates: int
     leak: float
     rounds: int = 1
+    centred: bool = True
 
     def __post_init__(self) -> None:
         _validate.integer(minimum=1, trials=self.trials)
@@ -261,8 +195,8 @@ class Binomial(_Shifted, Event):
         self._check()
 
     @property
-    def _noise(self) -> _BinomialNoise:
-        return _BinomialNoise(self.trials, self.probability)
+    def _noise(self) -> BinomialLaw:
+        return BinomialLaw(self.trials, self.probability)
 
 
 @dataclass(frozen=True)
@@ -279,6 +213,7 @@ class Poisson(_Shifted, Event):
         coordinates: d.
         leak: δ₀, a probability given away for each coordinate in each round.
         rounds: T.
+        centred: as for :class:`Binomial`.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -294,11 +229,12 @@ class Poisson(_Shifted, Event):
     coordinates: int
     leak: float
     rounds: int = 1
+    centred: bool = True
 
     def __post_init__(self) -> None:
         _validate.positive(mean=self.mean)
         self._check()
 
     @property
-    def _noise(self) -> _PoissonNoise:
-        return _PoissonNoise(self.mean)
+    def _noise(self) -> PoissonLaw:
+        return PoissonLaw(self.mean)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray, clipped
+from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray
+from dpgrain.clipping import clipped, finite
 from dpgrain.noise import Source, raised, rounded_gaussian
 
 # The grid has this many steps to the noise.
@@ -92,12 +93,6 @@ def tiles(contributions: Contributions, drawn: Drawn | None = None) -> Iterator[
     most = max(1, _ENTRIES // max(contributions.dimension, 1))
     for first in range(0, len(which), most):
         yield finite(contributions.vectors(which[first : first + most]).astype(np.float64))
-
-
-def finite(vectors: FloatArray) -> FloatArray:
-    """Vectors with 0 for rows that are not finite."""
-    there: FloatArray = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
-    return there
 
 
 def on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:

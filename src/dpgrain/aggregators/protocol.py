@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.accounting import Contribution, Event
+from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 
@@ -156,19 +157,3 @@ class Vectors:
         """The sum of the clipped vectors."""
         total: FloatArray = clipped(self.vectors(drawn), clip).sum(axis=0)
         return total
-
-
-def clipped(vectors: FloatArray, clip: float) -> FloatArray:
-    """Each row scaled down to norm ``clip`` if it is longer.
-
-    >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
-    [[0.6, 0.8], [0.707, 0.707]]
-    """
-    # Divided by the largest entry first, so that squares of large numbers do not overflow.
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
-    unit = vectors / np.where(largest > 0, largest, 1.0)
-    norms = np.linalg.norm(unit, axis=1, keepdims=True)
-    with np.errstate(over="ignore"):
-        long = largest * norms > clip
-    shortened: FloatArray = unit * (clip / np.where(norms > 0, norms, 1.0))
-    return np.where(long, shortened, vectors)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
-from dpgrain.aggregators.grid import exactly_noised, finite, tiles
+from dpgrain.aggregators.grid import exactly_noised, tiles
 from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray
+from dpgrain.clipping import finite
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain.aggregators.protocol import Drawn, FloatArray, clipped
+from dpgrain.aggregators.protocol import Drawn, FloatArray
+from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
 
 # A record longer than so many clipping bounds is shortened to it, as in linear.py.

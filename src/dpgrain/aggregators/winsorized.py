@@ -21,9 +21,10 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray, clipped
+from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray
 from dpgrain.aggregators.ranges import PrivateRange, range_event
 from dpgrain.aggregators.rotation import Rotation, padded
+from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, discrete_laplace, raised
 from dpgrain.units import RELATIONS, Level, Relation

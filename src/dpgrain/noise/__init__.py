@@ -1,5 +1,6 @@
 """Exact integer noise from a cryptographic source."""
 
+from dpgrain.noise.counts import BinomialLaw, CountLaw, PoissonLaw, binomial, poisson, rounded
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.laws import (
     MAX_SCALE,
@@ -12,13 +13,19 @@ from dpgrain.noise.sources import RandomState, SeededSource, Source, SystemSourc
 
 __all__ = [
     "MAX_SCALE",
+    "BinomialLaw",
+    "CountLaw",
+    "PoissonLaw",
     "RandomState",
     "SeededSource",
     "Source",
     "SystemSource",
+    "binomial",
     "discrete_laplace",
     "gumbel_order",
+    "poisson",
     "raised",
+    "rounded",
     "rounded_gaussian",
     "source_of",
     "truncated_geometric",

@@ -1,0 +1,31 @@
+"""Sums without a trusted curator: devices randomise, a shuffler mixes, an analyzer adds up."""
+
+from dpgrain.shuffle.device_noise import Arrivals, Coins
+from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.shuffle.parties import (
+    Analyzer,
+    Bag,
+    Dropped,
+    Enrolment,
+    Estimate,
+    Randomizer,
+    Shuffler,
+)
+from dpgrain.shuffle.sums import PoissonSum, ScalarSum, VectorSum
+
+__all__ = [
+    "Analyzer",
+    "Arrivals",
+    "Bag",
+    "Coins",
+    "Dropped",
+    "Encoding",
+    "Enrolment",
+    "Estimate",
+    "Packing",
+    "PoissonSum",
+    "Randomizer",
+    "ScalarSum",
+    "Shuffler",
+    "VectorSum",
+]

@@ -1,0 +1,185 @@
+"""From vectors of bounded norm to small integers, and integers as bytes of a fixed length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain.clipping import clipped, finite
+from dpgrain.errors import ParameterError
+from dpgrain.noise import Source, rounded
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+# Room for the rounding of norms, products and sums in floating point, for up to 2^20 coordinates.
+_ROOM = 1 - 2.0**-30
+# Squares of norms up to this share of the bound's are not looked at again.
+_SHORT = 1 - 2.0**-20
+# Entries that are encoded at a time: the work space stays in cache.
+_ENTRIES = 1 << 17
+_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The randomised rounding of vectors of bounded norm to integers from 0 to g, without bias.
+
+    Args:
+        bound: B, l2 norm of a vector; longer ones are shortened to it.
+        grid: g, an even number of steps.
+        dim: d, the number of coordinates.
+        centred: coordinates lie in [−B, B], and 0 is g/2; otherwise in [0, B], and 0 is 0.
+
+    Formal guarantee: with the uniforms of the rounding fixed, the codes of two vectors differ by at
+    most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g; those of a vector and of no
+    data by half of g instead of g, where centred. Source: Cheu et al. 2022, Algorithms 1 and 2, with
+    the bound of docs/theory.md, "Shuffled sums".
+    """
+
+    bound: float
+    grid: int
+    dim: int
+    centred: bool = True
+
+    @property
+    def step(self) -> float:
+        """What one integer stands for."""
+        return (2 if self.centred else 1) * self.bound / (self.grid * _ROOM)
+
+    @property
+    def null(self) -> int:
+        """The code of every coordinate of a user without data."""
+        return self.grid // 2 if self.centred else 0
+
+    def vectors(self, values: ArrayLike) -> FloatArray:
+        """Vectors as rows, (k, d).
+
+        Args:
+            values: (k, d) or (d,); None or a vector that is not finite is a user without data.
+
+        Raises:
+            ParameterError: if it is not numbers of this shape.
+        """
+        array = np.asarray(values)
+        if array.ndim == 1 and (self.dim > 1 or array.size == 1):
+            array = array[None, :]
+        elif array.ndim < 2 and self.dim == 1:
+            array = array.reshape(-1, 1)
+        if array.ndim != 2 or array.shape[1] != self.dim or array.dtype.kind not in "fiub":
+            raise ParameterError(
+                f"vectors must be numbers of shape (users, {self.dim}), not {np.shape(values)} of "
+                f"{array.dtype}."
+            )
+        return array
+
+    def codes(self, vectors: FloatArray, source: Source) -> NDArray[Any]:
+        """The codes of some users, (k, d).
+
+        Args:
+            vectors: (k, d); a row that is not finite is a user without data.
+            source: one secret uniform for each coordinate of each user.
+        """
+        own = vectors.astype(np.float64, copy=False)
+        with np.errstate(all="ignore"):
+            # What overflows is somebody's value: no warning may tell of it. Each row by itself.
+            short = np.einsum("ij,ij->i", own, own) <= _SHORT * self.bound**2
+            if not short.all():
+                long = np.flatnonzero(~short)
+                own = own.copy()
+                own[long] = clipped(finite(own[long]), self.bound)
+        if not self.centred:
+            own = np.clip(own, 0.0, None)
+        own = own * (1 / self.step)
+        own += self.null
+        return rounded(own, self.grid, source)
+
+    def total(self, tiles: Iterable[FloatArray], source: Source) -> tuple[IntArray, int]:
+        """The sum of the codes of users, (d,), and how many there were.
+
+        Args:
+            tiles: arrays of users' vectors, (k, d) each.
+            source: as above. Where it is secret, several threads draw from it.
+        """
+        total, users = np.zeros(self.dim, dtype=np.int64), 0
+
+        def coded(part: FloatArray) -> IntArray:
+            return self.codes(part, source).sum(axis=0, dtype=np.int64)
+
+        pieces = self._pieces(tiles)
+        if not source.private:
+            for part in pieces:
+                total, users = total + coded(part), users + len(part)
+            return total, users
+        with ThreadPoolExecutor(_THREADS) as pool:
+            waiting = []
+            for part in pieces:
+                waiting.append(pool.submit(coded, part))
+                users += len(part)
+                if len(waiting) >= 2 * _THREADS:
+                    total = total + waiting.pop(0).result()
+            for one in waiting:
+                total = total + one.result()
+        return total, users
+
+    def _pieces(self, tiles: Iterable[FloatArray]) -> Iterator[FloatArray]:
+        most = max(1, _ENTRIES // self.dim)
+        for tile in tiles:
+            for first in range(0, len(tile), most):
+                yield tile[first : first + most]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Integers of so many bits each, after a tag that says which protocol and round they are for.
+
+    Args:
+        tag: some bytes.
+        dim: d, the number of integers.
+        largest: the largest integer.
+
+    >>> packing = Packing(b"tag", 3, 1000)
+    >>> packing.size, packing.unpack(packing.pack(np.array([7, 0, 1000]))).tolist()
+    (7, [7, 0, 1000])
+    >>> packing.unpack(b"something else") is None
+    True
+    """
+
+    tag: bytes
+    dim: int
+    largest: int
+
+    @property
+    def bits(self) -> int:
+        """The bits of an integer."""
+        return self.largest.bit_length()
+
+    @property
+    def size(self) -> int:
+        """The bytes of a report: the same for all."""
+        return len(self.tag) + -(-self.dim * self.bits // 8)
+
+    def pack(self, integers: IntArray) -> bytes:
+        """Integers as bytes, each at most the largest."""
+        places = np.arange(self.bits, dtype=np.int64)
+        bits = (integers[:, None] >> places) & 1
+        return self.tag + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
+
+    def unpack(self, report: bytes) -> IntArray | None:
+        """The integers, (d,); None if these bytes stand for none that a device can send."""
+        if not isinstance(report, bytes) or len(report) != self.size:
+            return None
+        if not report.startswith(self.tag):
+            return None
+        bits = np.unpackbits(np.frombuffer(report, dtype=np.uint8, offset=len(self.tag)))
+        used = self.dim * self.bits
+        if bits[used:].any():
+            return None
+        places = np.int64(1) << np.arange(self.bits, dtype=np.int64)
+        integers: IntArray = bits[:used].reshape(self.dim, self.bits).astype(np.int64) @ places
+        return None if (integers > self.largest).any() else integers

@@ -1,0 +1,545 @@
+"""Shuffled sums: from a promise to the numbers of a protocol, its three parties, and a simulation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.budgets import charge
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.noise.counts import counts_of
+from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
+from dpgrain.units import RELATIONS, Relation
+from dpgrain.wording import counted
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Analysis: TypeAlias = Literal["exact", "printed"]
+
+# The share of δ that may be leaked outright.
+_LEAK = 0.01
+# The rounding of one user moves a sum by √d steps: so many times fewer than the user does. …
+_FINER = 50.0
+# … and the rounding of all users has so many times less variance than the noise.
+_ROUNDING = 50.0
+# The largest noise in steps of the grid, which keeps the tables of its law small.
+_WIDEST = 1e5
+_TAG = 8
+
+
+@dataclass(frozen=True)
+class Design:
+    """The numbers that a protocol is made of.
+
+    Args:
+        grid: g, the steps in which a device counts.
+        noise: what it adds.
+        leak: δ₀, the probability given away for each coordinate and round.
+    """
+
+    grid: int
+    noise: DeviceNoise
+    leak: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledSum(ABC):
+    """What the protocols share; see :class:`VectorSum`."""
+
+    n_users: int
+    epsilon: float
+    delta: float
+    relation: Relation = "replace"
+    rounds: int = 1
+    honest_fraction: float = 1.0
+    beside: Event | None = None
+    design: Design = field(init=False, repr=False)
+
+    #: Whether a user without data lies in the middle of what others may add.
+    centred: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.positive(epsilon=self.epsilon)
+        if _validate.delta(allow_zero=True, delta=self.delta) == 0:
+            raise ParameterError(
+                "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
+            )
+        _validate.one_of(RELATIONS, relation=self.relation)
+        if _validate.probability(honest_fraction=self.honest_fraction) == 0:
+            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+        self._check()
+        object.__setattr__(self, "design", self._designed())
+
+    # -- what a protocol says --
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse what else is out of range."""
+
+    @abstractmethod
+    def _designed(self) -> Design:
+        """The numbers for the promise."""
+
+    @property
+    @abstractmethod
+    def _shape(self) -> tuple[int, float]:
+        """The number of coordinates, and the bound of a vector."""
+
+    # -- public numbers --
+
+    @property
+    def honest(self) -> int:
+        """How many devices of a batch add noise, at least."""
+        return max(1, math.ceil(self.honest_fraction * self.n_users))
+
+    @property
+    def encoding(self) -> Encoding:
+        """From vectors to integers."""
+        dim, bound = self._shape
+        return Encoding(float(bound), self.design.grid, dim, self.centred)
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant."""
+        return self.event_with(self.honest)
+
+    def event_with(self, honest: int, rounds: int | None = None) -> Event:
+        """The same if so many devices are honest.
+
+        Args:
+            honest: at least 1.
+            rounds: in how many rounds the same users take part; by default all.
+        """
+        return self.design.noise.event(
+            honest,
+            grid=self.design.grid,
+            coordinates=self._shape[0],
+            leak=self.design.leak,
+            rounds=rounds or self.rounds,
+            centred=self.centred,
+        )
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of a coordinate of the sum, all being honest, with all rounding."""
+        return self.analyzer().standard_error(self.n_users)
+
+    @property
+    def influence(self) -> float:
+        """How far one corrupt device can move the sum, l2: by any counts instead of its own."""
+        dim, _ = self._shape
+        return self.randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is public and what is assumed, in words."""
+        dim, bound = self._shape
+        what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
+        return (
+            f"batches of {counted(self.n_users, 'device')}",
+            "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
+            "and nothing else",
+            f"at least {self.honest:,} devices of a batch that report and follow the protocol",
+            f"{what} at most {bound:g}, shortened to it on the device",
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all rounds together promise."""
+        return self._promise(self.event, private=True)
+
+    def guarantee_with(self, honest_fraction: float) -> Guarantee:
+        """What is promised if another share of the devices is honest.
+
+        Args:
+            honest_fraction: γ, in (0, 1].
+
+        Raises:
+            ParameterError: if it is not.
+
+        >>> protocol = VectorSum(n_users=1000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+        >>> round(protocol.guarantee_with(0.5).epsilon(), 2)
+        1.45
+        """
+        if _validate.probability(honest_fraction=honest_fraction) == 0:
+            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+        honest = max(1, math.ceil(honest_fraction * self.n_users))
+        return self._promise(self.event_with(honest), private=True, honest=honest)
+
+    def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
+        facts = list(self.facts)
+        if honest is not None:
+            facts[2] = f"at least {honest:,} devices of a batch that report and follow the protocol"
+        return Guarantee("user", "", self.relation, self.delta, event, tuple(facts), private)
+
+    # -- the three parties --
+
+    def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
+        """What runs on each device, in one round."""
+        return Randomizer(self.encoding, self.design.noise, self._packing(round))
+
+    def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
+        """Who collects the reports of one round.
+
+        Args:
+            round: which; reports of others are malformed.
+            enrolment: who took part in other rounds, if each device may in one only.
+        """
+        return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
+
+    def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
+        """Who makes a sum of the bag of one round."""
+        return Analyzer(self.encoding, self.design.noise, self._packing(round), self.n_users)
+
+    def _packing(self, of_round: int) -> Packing:
+        public = {
+            "protocol": type(self).__name__,
+            "users": self.n_users,
+            "shape": self._shape,
+            "design": asdict(self.design),
+            "round": _validate.integer(minimum=0, round=of_round),
+        }
+        tag = hashlib.sha256(json.dumps(public, sort_keys=True).encode()).digest()[:_TAG]
+        return Packing(tag, self._shape[0], self.design.noise.largest(self.design.grid))
+
+    # -- in one process --
+
+    def estimate(self, tiles: Iterable[FloatArray], enrolled: int, source: Source) -> FloatArray:
+        """One round in this process: the analyzer's estimate of the sum, (d,).
+
+        Args:
+            tiles: arrays (k, d) of the vectors of users who have data, who are among the enrolled; a
+                row that is not finite counts as none.
+            enrolled: how many devices take part; those without data add noise, too.
+            source: where randomness comes from.
+
+        The counts are drawn as the analyzer sees them: the law is that of all messages, made one by
+        one. Formal guarantee: :attr:`event`, if at least :attr:`honest` devices are enrolled.
+        """
+        total, present = self.encoding.total(tiles, source)
+        total = total + (enrolled - present) * self.encoding.null
+        total = total + counts_of(self.design.noise.law(enrolled), len(total), source)
+        return self.analyzer().decoded(total, enrolled)
+
+    def _simulated(
+        self,
+        values: ArrayLike,
+        random_state: RandomState,
+        dropped: int | ArrayLike,
+        corrupt: ArrayLike | None,
+    ) -> Estimate:
+        vectors = self.encoding.vectors(values)
+        messages = _corrupt(corrupt, self._shape[0], self._packing(0).largest)
+        honest = self.n_users - len(messages)
+        if len(vectors) > honest:
+            raise ParameterError(
+                f"X must have at most {honest:,} rows, not {len(vectors):,}: n_users = "
+                f"{self.n_users:,} counts everybody, {len(messages):,} corrupt devices included."
+            )
+        lost = _lost(dropped, honest)
+        devices = honest - int(lost.sum())
+        if devices + len(messages) < self.honest:
+            raise ParameterError(
+                f"the batch has {devices + len(messages):,} of the {self.honest:,} reports that it "
+                "needs: lower honest_fraction, which makes every device add more noise."
+            )
+        source = source_of(random_state)
+        charge(self._promise(self.event_with(self.honest, 1), private=source.private))
+        warn_of_delta(self.delta, "user", self.n_users, 1)
+        kept = vectors[~lost[: len(vectors)]] if lost.any() else vectors
+        analyzer = self.analyzer()
+        total, present = self.encoding.total([kept], source)
+        total = total + (devices - present) * self.encoding.null + messages.sum(axis=0)
+        if devices:
+            total = total + counts_of(self.design.noise.law(devices), len(total), source)
+        reports = devices + len(messages)
+        return Estimate(analyzer.decoded(total, reports), analyzer.standard_error(reports), reports)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorSum(ShuffledSum):
+    """The sum of vectors of bounded l2 norm through a shuffler, with binomial noise (P_VEC).
+
+    Args:
+        n_users: n, the devices of a batch.
+        dim: d, the number of coordinates.
+        l2_bound: Δ₂, the l2 norm of a vector; longer ones are shortened to it.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: the neighbouring relation. A user without data runs the randomizer on 0.
+        rounds: T, the rounds in which the same users take part.
+        honest_fraction: γ, the share of devices that report and follow the protocol, at least. The
+            promise holds however few more do; the others may send anything, or nothing.
+        analysis: ``"exact"`` chooses the least noise that keeps the promise; ``"printed"`` takes the
+            numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
+        beside: what else is published under the same promise.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`guarantee`: (ε, δ)-DP for users of the view of whoever sees the bags of all
+    rounds, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; sums of
+    all devices' ones are seen, never one device's counts. Source: Cheu, Joseph, Mao & Peng 2022,
+    Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory.md, "Binomial noise".
+
+    >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().report_bytes
+    (True, 196)
+    >>> protocol.simulate(np.ones((1000, 100))).shape
+    (100,)
+    """
+
+    dim: int
+    l2_bound: float = 1.0
+    analysis: Analysis = "exact"
+
+    def _check(self) -> None:
+        _validate.integer(minimum=1, dim=self.dim)
+        _validate.scale(l2_bound=self.l2_bound)
+        _validate.one_of(("exact", "printed"), analysis=self.analysis)
+
+    def _designed(self) -> Design:
+        if self.analysis == "printed":
+            return _printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
+        return _exact(Coins, self.centred, *_public(self))
+
+    @property
+    def _shape(self) -> tuple[int, float]:
+        return self.dim, self.l2_bound
+
+    def simulate(
+        self,
+        X: ArrayLike,  # noqa: N803
+        *,
+        random_state: RandomState = None,
+        dropped: int | ArrayLike = 0,
+        corrupt: ArrayLike | None = None,
+    ) -> FloatArray:
+        """One round over the rows of X, in this process: the estimated sum, (d,).
+
+        Args:
+            X: (at most n, d) a vector for each user; the others of the n have no data, like users whose
+                row is not finite.
+            random_state: a seed, which makes the result not private.
+            dropped: which devices never report: a number, of the last ones, or (n,) truths; which they
+                are must not depend on the data.
+            corrupt: (k, d) what k corrupt devices, which are no rows of X, send for each coordinate.
+
+        Raises:
+            ParameterError: if shapes do not fit, or fewer devices report than the promise needs.
+
+        The law is that of all messages made one by one. Formal guarantee: one round of
+        :attr:`guarantee`.
+        """
+        return self._simulated(X, random_state, dropped, corrupt).value
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonSum(VectorSum):
+    """The same with Poisson noise: devices send ones only, about four times fewer messages.
+
+    Each of n devices adds Poisson(λ/n) ones. Whatever devices drop out, the noise of the others is
+    again Poisson. Messages of +1 and −1, whose noise would be as small, are not private here: the
+    analyzer sees the two counts apart, and only their difference hides a user.
+
+    Formal guarantee: as :class:`VectorSum`. Source: docs/theory.md, "Binomial noise".
+
+    >>> protocol = PoissonSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().messages < 0.3 * 100 * 18_000
+    (True, True)
+    """
+
+    def _check(self) -> None:
+        super()._check()
+        if self.analysis == "printed":
+            raise ParameterError("analysis must be 'exact' for PoissonSum: the paper has none.")
+
+    def _designed(self) -> Design:
+        return _exact(Arrivals, self.centred, *_public(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarSum(ShuffledSum):
+    """The sum of numbers from 0 to a bound through a shuffler, with binomial noise (P_1D).
+
+    Args:
+        n_users: as for :class:`VectorSum`, as what follows.
+        bound: Δ; numbers are clipped to [0, Δ].
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: the neighbouring relation. A user without data counts 0.
+        rounds: T.
+        honest_fraction: γ.
+        beside: what else is published under the same promise.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: as for :class:`VectorSum`; a removed user moves the sum as far as a replaced one.
+    Source: Cheu et al. 2022, Algorithm 1; Lemma 3.1 is false for g = 1 and large ε.
+
+    >>> protocol = ScalarSum(n_users=1000, bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> abs(protocol.simulate(np.full(1000, 0.5)) - 500) < 40
+    True
+    """
+
+    bound: float = 1.0
+
+    centred: ClassVar[bool] = False
+
+    def _check(self) -> None:
+        _validate.scale(bound=self.bound)
+
+    def _designed(self) -> Design:
+        return _exact(Coins, self.centred, *_public(self))
+
+    @property
+    def _shape(self) -> tuple[int, float]:
+        return 1, self.bound
+
+    def simulate(
+        self,
+        x: ArrayLike,
+        *,
+        random_state: RandomState = None,
+        dropped: int | ArrayLike = 0,
+        corrupt: ArrayLike | None = None,
+    ) -> float:
+        """One round over numbers, in this process: the estimated sum; arguments as for vectors.
+
+        Args:
+            x: (at most n,) a number for each user.
+            random_state: as for :meth:`VectorSum.simulate`, as what follows.
+            dropped: which devices never report.
+            corrupt: (k, 1) what corrupt devices send.
+        """
+        numbers = np.asarray(x).reshape(-1, 1)
+        return float(self._simulated(numbers, random_state, dropped, corrupt).value[0])
+
+
+def _public(protocol: ShuffledSum) -> tuple[Any, ...]:
+    """What the numbers of a protocol depend on."""
+    return (
+        protocol.n_users,
+        protocol.honest,
+        protocol._shape[0],
+        protocol.epsilon,
+        protocol.delta,
+        protocol.relation,
+        protocol.rounds,
+        protocol.beside,
+    )
+
+
+@lru_cache(maxsize=256)
+def _exact(
+    kind: type[Coins] | type[Arrivals],
+    centred: bool,
+    n_users: int,
+    honest: int,
+    dim: int,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    rounds: int,
+    beside: Event | None,
+) -> Design:
+    """The least noise that keeps a promise, on a grid on which rounding adds little to it."""
+    leak = _LEAK * delta / (dim * rounds)
+    whole = _mu(epsilon, delta * (1 - _LEAK), relation, beside)
+    mu = whole / math.sqrt(rounds)
+    # How far a user moves the sum, in steps of the grid, ÷ g.
+    half = 2 if relation == "zero_out" and centred else 1
+    moved = max(_FINER * math.sqrt(dim), mu * math.sqrt(_ROUNDING * n_users) / 2)
+    moved = max(min(moved, _WIDEST * mu), 2.0)
+    grid = 2 * math.ceil(half * moved / 2)
+
+    def holds(noise: DeviceNoise) -> bool:
+        own = noise.event(
+            honest, grid=grid, coordinates=dim, leak=leak, rounds=rounds, centred=centred
+        )
+        event = own if beside is None else own + beside
+        return event.epsilon(delta, relation=relation) <= epsilon
+
+    variance = ((grid / half + math.sqrt(dim)) / mu) ** 2 / honest
+    while True:
+        noise = kind.for_variance(variance)
+        if holds(noise):
+            return Design(grid, noise, leak)
+        variance = max(variance * (1 + 2.0**-11), variance + 2.0**-3 / honest)
+
+
+def _mu(epsilon: float, delta: float, relation: Relation, beside: Event | None) -> float:
+    """The μ of the Gaussian mechanism that keeps a promise."""
+    one_each = Contribution(block="user", layout="shared", coordinates="signed")
+
+    def event(noise: float) -> Event:
+        own = Gaussian(noise, one_each)
+        return own if beside is None else own + beside
+
+    found = calibrate(event, epsilon, delta, relation=relation)
+    return (1 if relation == "zero_out" else 2) / found.parameter
+
+
+def _printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -> Design:
+    """The numbers of the proof of Theorem 3.2; over several rounds those of Algorithm 5."""
+    if epsilon > 15 or delta >= 0.5:
+        raise ParameterError(
+            f"analysis='printed' needs epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and {delta:g}."
+        )
+    if rounds > 1:
+        epsilon /= 2 * math.sqrt(2 * rounds * math.log(1 / delta))
+        delta /= rounds + 1
+    grid = 2 * math.ceil(max(2 * math.sqrt(n_users), math.sqrt(dim), 4) / 2)
+    share = delta / (dim + 1)
+    own = epsilon / (18 * math.sqrt(math.log(1 / share)))
+    ones = 90 * grid**2 * math.log(2 / share) / (own**2 * n_users)
+    count = math.floor(2 * ones) + 1
+    return Design(grid, Coins(count, ones / count), _LEAK * delta / dim)
+
+
+def _corrupt(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
+    """What corrupt devices send, (k, d); counts out of range never get past the shuffler."""
+    if messages is None:
+        return np.zeros((0, dim), dtype=np.int64)
+    array = np.atleast_2d(np.asarray(messages))
+    if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "iu":
+        raise ParameterError(
+            f"corrupt must be whole numbers of shape (devices, {dim}), not {array.shape} of "
+            f"{array.dtype}."
+        )
+    if array.size and not 0 <= array.min() <= array.max() <= largest:
+        raise ParameterError(
+            f"corrupt counts must lie between 0 and {largest:,}: the shuffler drops others."
+        )
+    return array.astype(np.int64)
+
+
+def _lost(dropped: int | ArrayLike, devices: int) -> NDArray[np.bool_]:
+    """(devices,) who never reports."""
+    if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
+        if not 0 <= dropped <= devices:
+            raise ParameterError(f"dropped must be between 0 and {devices:,}, not {dropped!r}.")
+        return np.arange(devices) >= devices - int(dropped)
+    array = np.asarray(dropped)
+    if array.shape != (devices,) or array.dtype != np.bool_:
+        raise ParameterError(
+            f"dropped must be a number of devices or {devices:,} truths, not {dropped!r}."
+        )
+    return array
