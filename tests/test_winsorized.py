@@ -19,9 +19,10 @@ from scipy.stats import beta, chi2, norm
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
 from dpgrain.accounting import Gaussian
+from dpgrain.accounting.threshold import GDP_OF_RANGE
 from dpgrain.aggregators import Aggregator, Vectors, grid, winsorized
 from dpgrain.aggregators.protocol import ONE_EACH
-from dpgrain.aggregators.ranges import GDP_OF_RANGE, PrivateRange, chosen_bins, range_event
+from dpgrain.aggregators.ranges import PrivateRange, chosen_bins, range_event
 from dpgrain.aggregators.rotation import Rotation, hadamard, padded
 from dpgrain.aggregators.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.errors import ParameterError

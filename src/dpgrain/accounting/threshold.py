@@ -16,8 +16,8 @@ from dpgrain.units import LEVELS, RELATIONS, Level, Relation
 TestNoise: TypeAlias = Literal["geometric", "laplace"]
 _NOISES: tuple[TestNoise, ...] = ("geometric", "laplace")
 
-# A choice of ε-bounded range is √(π/8)·ε-GDP.
-_CHOICE = math.sqrt(math.pi / 8) * (1 + 2.0**-36)
+#: A choice of ε-bounded range is no easier to tell than Gaussians this many ε from each other.
+GDP_OF_RANGE = math.sqrt(math.pi / 8)
 # What the rounding of an exponential may amount to, relative.
 _ROUNDING = 2.0**-36
 
@@ -123,7 +123,8 @@ class ExponentialMechanism(Event):
         spread = sum(moves) / self.scale
         loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
         # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
-        return loss.or_else(Loss(mu=math.sqrt(self.count) * _CHOICE * spread))
+        away = GDP_OF_RANGE * (1 + _ROUNDING) * spread
+        return loss.or_else(Loss(mu=math.sqrt(self.count) * away))
 
 
 @dataclass(frozen=True)

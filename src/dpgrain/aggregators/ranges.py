@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Gaussian
+from dpgrain.accounting.threshold import GDP_OF_RANGE
 from dpgrain.aggregators.protocol import ONE_EACH, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
@@ -17,8 +18,6 @@ from dpgrain.noise.choice import choose_scores, uniform_below
 
 IntArray = NDArray[np.int64]
 
-# A choice of η-bounded range is no easier to tell than Gaussians at this many η from each other.
-GDP_OF_RANGE = math.sqrt(math.pi / 8)
 # Bins are whole numbers that are exact as floats, with room for sums.
 _MOST_BINS = 2**50
 # Bins of users that are held at a time: 8 MB.
