@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from dpgrain.optimize import (
     Moreau,
     Quantile,
     RandomizedBall,
+    Regularised,
     Sgd,
     Softmax,
     run,
@@ -146,6 +148,36 @@ def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: Loss) -> None
         assert (np.abs((found**moment).mean(axis=0) - (known**moment).mean(axis=0)) < spread).all()
     if isinstance(loss, Absolute):
         assert 0.05 < (found[:, 0] * X[0, 0] > 0).mean() < 0.95
+
+
+@dataclass(frozen=True)
+class Ridged:
+    """A loss with a ridge that nothing knows of: it is asked at points of the ball, as any other."""
+
+    loss: Loss
+    strength: float
+
+    def value(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.asarray(self.loss.value(theta, X, y) + self.strength / 2 * float(theta @ theta))
+
+    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.asarray(self.loss.gradient(theta, X, y) + self.strength * theta)
+
+
+@pytest.mark.parametrize("loss", [Absolute(), Softmax(3), Own()], ids=name)
+def test_a_ridge_has_its_own_gradient_in_the_middle(loss: Loss) -> None:
+    theta, X, y = records(loss, m=1)
+    theta += 1.0
+    ball, draws = RandomizedBall(1.5), 20_000
+    many = np.repeat(X, draws, axis=0), np.repeat(y, draws)
+    found = ball.gradient(Regularised(loss, 0.7), theta, *many, np.random.default_rng(1))
+    known = ball.gradient(Ridged(loss, 0.7), theta, *many, np.random.default_rng(2))
+    assert found.shape == known.shape == (draws, theta.size)
+    spread = np.sqrt((found.var(axis=0) + known.var(axis=0)) / draws) + 1e-12
+    away = np.abs(found.mean(axis=0) - known.mean(axis=0)) / spread
+    assert away.max() < 6
+    # Twice the ridge, or none, would not pass.
+    assert (0.7 * np.abs(theta) / spread).max() > 60
 
 
 def test_looking_around_smooths_a_kink() -> None:
