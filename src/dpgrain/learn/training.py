@@ -10,8 +10,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import ClippedMean, Contributions, Recentred, SoftCore, Winsorized
+from dpgrain.aggregators import (
+    ClippedMean,
+    Contributions,
+    Recentred,
+    SoftCore,
+    Winsorized,
+)
+from dpgrain.aggregators.pan_private import PanPrivate
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
+from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.errors import ParameterError
 from dpgrain.learn.labels import codes, column
 from dpgrain.learn.rows import Rows
@@ -124,7 +132,7 @@ def follow(
     Args:
         program: the program.
         records: a block for each user.
-        roster: (blocks,) the roster index of each.
+        roster: (blocks,) the roster index of each, where the program asks for it.
         loss: of a record.
         start: (p,) where it begins, a public point.
         source: where noise comes from.
@@ -163,6 +171,7 @@ def follow(
             solution,
             source,
             public=public,
+            owners=roster[there] - phase.users.start if stage.fresh else None,
             progress=progress,
         )
         ends.append(history)
@@ -178,25 +187,26 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
 
     Args:
         program: what will run; whether it can is checked, before anything is charged.
-        users: (m,) as passed; for several phases whole numbers from 0 to n−1, so that nobody's place
-            depends on who else has records. Whoever has another label is in no phase.
+        users: (m,) as passed; for several phases, or rounds with fresh users, whole numbers from 0 to
+            n−1, so that nobody's place depends on who else has records. Whoever has another label is in
+            no phase and in no round.
         rows: the blocks.
         loss: of a record.
 
     Raises:
-        ParameterError: if there are several phases and users are left out or text, if more users are
-            there than the roster has and the mean compares users, or the loss cannot be smoothed as
-            the program says.
+        ParameterError: if places matter and users are left out or text, if more users are there than
+            the roster has and the mean compares users or is made for so many, or the loss cannot be
+            smoothed as the program says.
     """
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
             raise ParameterError(
-                f"loss must have a method proximal(theta, X, y, step) for smoothing='moreau', not be "
-                f"{loss!r}."
+                f"loss must have a method proximal(theta, X, y, step) for the Moreau envelope, not "
+                f"be {loss!r}."
             )
-    if len(program.stages) == 1:
+    if not program.by_place:
         mean = program.stages[0].mean
-        if isinstance(mean, SoftCore) and rows.users > mean.n_users:
+        if isinstance(mean, Shuffled | SoftCore) and rows.users > mean.n_users:
             raise ParameterError(
                 f"n_users = {mean.n_users} is less than the {rows.users} ids that were passed: state "
                 "the size of the roster."
@@ -206,8 +216,8 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
     if labels is None or getattr(labels.dtype, "kind", "O") not in "iufO" or _is_text(labels):
         raise ParameterError(
             "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
-            f"phases, not {'left out' if labels is None else labels.dtype}: phases must not depend on "
-            "who has records."
+            f"phases or fresh users, not {'left out' if labels is None else labels.dtype}: phases must "
+            "not depend on who has records."
         )
     keys = codes(users)[1]
     return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
@@ -230,7 +240,7 @@ def _place(kind: str, value: str) -> int:
 def _reach(mean: Mean) -> float:
     """About how long vectors are that a mean tells apart."""
     match mean:
-        case ClippedMean():
+        case ClippedMean() | PanPrivate() | Shuffled():
             return mean.clip
         case Winsorized():
             return mean.bound

@@ -6,7 +6,16 @@ radii, step sizes and noise, all public numbers. A program runs on any convex lo
 is replaced by the noise that exact accounting asks for.
 """
 
-from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
+from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task, Trust
+from dpgrain.recipes.shuffled import (
+    PanPrivateAgd,
+    ShuffleAgd,
+    ShuffleAgdSmoothed,
+    ShuffleConcentrated,
+    ShuffleGd,
+    ShuffleRestarts,
+    ShuffleSgd,
+)
 from dpgrain.recipes.typical import TypicalRecords, middle_scores, typical_records
 from dpgrain.recipes.user_level import (
     Concentrated,
@@ -20,7 +29,14 @@ from dpgrain.recipes.user_level import (
 #: The recipes of this library, by name.
 RECIPES = (
     "Concentrated",
+    "PanPrivateAgd",
     "PhasedErmSco",
+    "ShuffleAgd",
+    "ShuffleAgdSmoothed",
+    "ShuffleConcentrated",
+    "ShuffleGd",
+    "ShuffleRestarts",
+    "ShuffleSgd",
     "UserLevelSgd",
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
@@ -31,6 +47,13 @@ phased_erm_sco = PhasedErmSco
 user_level_sgd = UserLevelSgd
 user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
 concentrated = Concentrated
+pan_private_agd = PanPrivateAgd
+shuffle_agd = ShuffleAgd
+shuffle_agd_smoothed = ShuffleAgdSmoothed
+shuffle_concentrated = ShuffleConcentrated
+shuffle_gd = ShuffleGd
+shuffle_restarts = ShuffleRestarts
+shuffle_sgd = ShuffleSgd
 
 __all__ = [
     "RECIPES",
@@ -38,19 +61,34 @@ __all__ = [
     "Kind",
     "Known",
     "Mean",
+    "PanPrivateAgd",
     "PhasedErmSco",
     "Program",
     "Recipe",
+    "ShuffleAgd",
+    "ShuffleAgdSmoothed",
+    "ShuffleConcentrated",
+    "ShuffleGd",
+    "ShuffleRestarts",
+    "ShuffleSgd",
     "Smoothing",
     "Stage",
     "Task",
+    "Trust",
     "TypicalRecords",
     "UserLevelSgd",
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
     "concentrated",
     "middle_scores",
+    "pan_private_agd",
     "phased_erm_sco",
+    "shuffle_agd",
+    "shuffle_agd_smoothed",
+    "shuffle_concentrated",
+    "shuffle_gd",
+    "shuffle_restarts",
+    "shuffle_sgd",
     "typical_records",
     "user_level_sgd",
     "user_level_sgd_strongly_convex",

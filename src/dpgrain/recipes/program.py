@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, Parallel
 from dpgrain.aggregators import ClippedMean, Recentred, SoftCore, Winsorized
+from dpgrain.aggregators.pan_private import PanPrivate
+from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solver
 from dpgrain.units import Relation, User
@@ -16,7 +18,10 @@ from dpgrain.wording import FLOATING_SUMS, counted
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
-Mean: TypeAlias = ClippedMean | Recentred | SoftCore | Winsorized
+Mean: TypeAlias = ClippedMean | PanPrivate | Recentred | Shuffled | SoftCore | Winsorized
+#: Who sees data: a curator; nobody, as a shuffler mixes messages that are noisy already; or whoever
+#: adds users up, in a state that others may look at once.
+Trust: TypeAlias = Literal["central", "shuffle", "pan"]
 
 # The probability that some user's mean gradient is farther away than the radius.
 _FAILURE = 0.01
@@ -151,6 +156,21 @@ class Stage:
     solver: Solver[Any]
     smoothing: Smoothing | None = None
 
+    @property
+    def fresh(self) -> bool:
+        """Whether each round asks users of its own, by their places in the roster."""
+        mean = self.mean
+        return isinstance(mean, PanPrivate) or (
+            isinstance(mean, Shuffled) and mean.interaction == "sequential"
+        )
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees data."""
+        if isinstance(self.mean, PanPrivate):
+            return "pan"
+        return "shuffle" if isinstance(self.mean, Shuffled) else "central"
+
 
 @dataclass(frozen=True)
 class Program:
@@ -187,6 +207,17 @@ class Program:
             facts += self.known.facts
         facts.append("gradients are computed in floating point, whose rounding is left out")
         return tuple(dict.fromkeys(facts))
+
+    @property
+    def by_place(self) -> bool:
+        """Whether users' places in the roster say what they take part in."""
+        return len(self.stages) > 1 or self.stages[0].fresh
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees data: a curator, unless all phases do without."""
+        kinds = {stage.trust for stage in self.stages}
+        return kinds.pop() if len(kinds) == 1 else "central"
 
     @property
     def rounds(self) -> int:

@@ -28,6 +28,7 @@ from dpgrain.recipes.program import (
     SMOOTH,
     STRONG,
     Known,
+    Mean,
     Program,
     Smoothing,
     Stage,
@@ -317,11 +318,13 @@ class Concentrated:
             ideal *= math.sqrt(task.n_users * known.records)
             rounds = int(min(max(ideal, _LEAST_ROUNDS), _ROUNDS))
         radius = known.radius or known.lipschitz / math.sqrt(known.records)
-        mean = ClippedMean.calibrate(
-            **task.promise(), rounds=rounds, clip=self.share * radius, unit=User()
-        )
+        mean = self._mean(task, rounds, self.share * radius)
         solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
         return alone(Stage(mean, solver), task, known)
+
+    def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
+        """Whoever adds users up."""
+        return ClippedMean.calibrate(**task.promise(), rounds=rounds, clip=clip, unit=User())
 
 
 def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
