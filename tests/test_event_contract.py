@@ -30,6 +30,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.binomial import Binomial, Poisson
 from dpgrain.accounting.select import SelectBest
 from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
+from dpgrain.accounting.variation import StatisticallyClose
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record, Relation, Unit, User
 
@@ -66,6 +67,7 @@ EVENTS: dict[str, Event] = {
     "binomial": Binomial(1_000_000, 0.5, 100, 1, 1e-12, 2),
     "poisson": Poisson(250_000.0, 100, 1, 1e-12, 2),
     "best": SelectBest(Gaussian(9.0), 10.0),
+    "close": StatisticallyClose((Gaussian(5.0), Gaussian(9.0)), 1e-13),
     "compose": Gaussian(5.0) + Laplace(9.0) + SampledGaussian(2.0, 0.01, 30),
     "parallel": Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02, 60))),
 }
@@ -194,6 +196,7 @@ MORE: dict[str, tuple[Event, Event]] = {
     ),
     "kept": (SampledGaussian(1.0, 0.05, 20), SampledGaussian(1.0, 0.05, 20, max_elements=5)),
     "passes": (Participation(3.0, 4), Participation(3.0, 5)),
+    "variation": (StatisticallyClose(Gaussian(3.0), 1e-9), StatisticallyClose(Gaussian(3.0), 2e-9)),
     "part": (Gaussian(3.0), Gaussian(3.0) + SampledGaussian(2.0, 0.01, 5)),
     "groups": (Gaussian(3.0), Parallel((Gaussian(3.0), Gaussian(2.0)))),
 }

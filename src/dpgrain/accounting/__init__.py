@@ -31,6 +31,7 @@ from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.sampled import Participation, SampledGaussian
 from dpgrain.accounting.select import SelectBest
 from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
+from dpgrain.accounting.variation import StatisticallyClose
 
 __all__ = [
     "RDP",
@@ -55,6 +56,7 @@ __all__ = [
     "SelectBest",
     "Selection",
     "SoftCore",
+    "StatisticallyClose",
     "TruncatedGeometric",
     "calibrate",
     "calibrate_bounded_range",
