@@ -22,6 +22,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import METHODS, MeanOfUsers, Method, _Plan, _Problem, mean_of_users, user_means
 from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.units import RELATIONS, Relation
+from dpgrain.wording import rounded_up
 
 Array = NDArray[np.float64]
 # Each statistical assertion fails by chance with probability below this.
@@ -516,6 +517,21 @@ def test_the_sentence(method: Method, radius: float | None, parts: list[str]) ->
     ):
         assert part in text
     assert text.count("roster") == 1
+
+
+def test_it_prints_what_was_found_and_promised() -> None:
+    found = mean(np.full((2000, 5), 0.123456), bound=1.0, method="clip", random_state=None)
+    first, promise = str(found).split("\n")
+    numbers = ", ".join(f"{x:.4g}" for x in found.value[:4])
+    assert first == f"mean ({numbers}, …) ± {rounded_up(found.std_error, 3)} each (clip)."
+    assert promise == str(found.guarantee)
+    drawn = mean(method="recentred", random_state=1)
+    assert drawn.outside > 0
+    assert f"about {drawn.outside:.2g} of the users lie farther than" in str(drawn)
+    assert str(drawn).split("\n")[1].startswith("NOT PRIVATE")
+    scattered = np.random.default_rng(0).normal(size=(1200, 3))
+    nothing = mean(scattered, bound=10.0, radius=0.01, method="softcore")
+    assert str(nothing).startswith("no mean of 3 numbers: users did not agree (softcore).\n")
 
 
 def test_means_of_the_same_users_compose() -> None:

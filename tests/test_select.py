@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import dpgrain.selection as module
-from dpgrain.accounting import Laplace, PureDP
+from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
 from dpgrain.accounting.select import SelectBest
 from dpgrain.budgets import budget
 from dpgrain.errors import ParameterError
@@ -197,6 +197,23 @@ def test_what_is_no_number_is_the_smallest() -> None:
         lambda _: (next(scores), "first"), event=PureDP(1.0), mean=2.0, source=SeededSource(6)
     )
     assert best.score == -math.inf
+
+
+def test_the_best_prints_what_was_found_and_promised() -> None:
+    def best(event: Event, source: Source | None = None) -> str:
+        return str(best_of(lambda _: (0.25, np.arange(9)), event=event, mean=5.0, source=source))
+
+    first, promise = best(PureDP(0.1, level="user")).split("\n")
+    assert first == "the best of several runs, score 0.25: (0, 1, 2, 3, …)."
+    assert promise.startswith("User-level differential privacy with ε = 0.233283 and δ = 0:")
+    assert "5 runs on average, whose number and time are not published" in promise
+    # Without a δ there is no promise: the sentence says which one it is of.
+    assert "and δ = 10⁻⁶:" in best(Gaussian(10.0, Contribution("user")))
+    assert "NOT PRIVATE" in best(PureDP(0.1), SeededSource(1))
+    nothing = best_of(
+        lambda _: (1.0, "run"), event=PureDP(0.1), mean=1e-9, stopping="poisson", default="default"
+    )
+    assert str(nothing).startswith("nothing was run: 'default'.\n")
 
 
 def test_where_nothing_is_run_the_default_is_kept() -> None:
@@ -441,6 +458,16 @@ def test_an_evaluation_of_ones_own() -> None:
     # (2 + η)ε for geometric stopping, a little less for few runs.
     assert asked[0][1] == pytest.approx(1.0, rel=0.12)
     assert "as stated by the caller" in str(choice.guarantee)
+
+
+def test_a_choice_prints_what_was_found_and_promised() -> None:
+    found = select([0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), score=True, epsilon=100.0)
+    first, promise = str(found).split("\n")
+    loss = f"mean loss {found.loss:.4g} ± 7.08e-5."
+    assert first == f"the choice is 1: candidate 1, {loss}"
+    assert promise == str(found.guarantee)
+    points = select([np.zeros(3), np.ones(3)], lambda c, x: abs(c[0] - x), np.ones(1000))
+    assert str(points).startswith("the choice is (1, 1, 1): candidate 1.\n")
 
 
 def test_units_and_their_promises() -> None:

@@ -30,7 +30,7 @@ from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.units import RELATIONS, Relation, User
-from dpgrain.wording import counted, rounded_up
+from dpgrain.wording import counted, rounded_up, shown
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Method: TypeAlias = Literal["clip", "recentred", "softcore", "winsorized"]
@@ -72,6 +72,9 @@ class MeanOfUsers:
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
     ('clip', ['guarantee', 'method', 'outside'])
+    >>> sure = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip")
+    >>> str(sure).split("\\n")[0]
+    'mean (1, 1) ± 1.96e-5 each (clip).'
     """
 
     value: FloatArray
@@ -81,6 +84,21 @@ class MeanOfUsers:
     reason: str
     radius: float
     outside: float = 0.0
+
+    def __str__(self) -> str:
+        if not np.isfinite(self.value).all():
+            found = f"no mean of {counted(len(self.value), 'number')}: users did not agree"
+            return f"{found} ({self.method}).\n{self.guarantee}"
+        drawn = ""
+        if self.outside:
+            drawn = (
+                f"; about {self.outside:.2g} of the users lie farther than {self.radius:.3g} from the "
+                "centre and are drawn in, which is not in the error"
+            )
+        return (
+            f"mean {shown(self.value)} ± {rounded_up(self.std_error, 3)} each "
+            f"({self.method}{drawn}).\n{self.guarantee}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The release as plain JSON values; null for what is not a number."""

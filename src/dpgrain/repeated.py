@@ -11,10 +11,15 @@ from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.select import Stopping
 from dpgrain.budgets import in_budget
 from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
 from dpgrain.noise import Source, SystemSource
 from dpgrain.noise.stopping import negative_binomial, poisson
+from dpgrain.wording import shown
 
 Result = TypeVar("Result")
+
+# At this δ a promise is printed that has none without.
+_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -25,11 +30,27 @@ class Best(Generic[Result]):
         result: what the best run has returned; the default where nothing was run.
         score: its score; None where nothing was run.
         event: what may be said of it to the accountant.
+        private: False where a seeded source was used, whose noise can be predicted.
+
+    >>> from dpgrain.accounting import PureDP
+    >>> print(str(Best("a model", 0.5, SelectBest(PureDP(0.1, level="user"), 5.0)))[:66])
+    the best of several runs, score 0.5: 'a model'.
+    User-level differe
     """
 
     result: Result
     score: float | None
     event: SelectBest
+    private: bool = True
+
+    def __str__(self) -> str:
+        event = self.event
+        delta = 0.0 if math.isfinite(event.epsilon(0.0)) else _DELTA
+        drawn = (f"{event.mean:g} runs on average, whose number and time are not published",)
+        promise = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
+        score = "" if self.score is None else f", score {self.score:.4g}"
+        found = "the best of several runs" if self.score is not None else "nothing was run"
+        return f"{found}{score}: {shown(self.result)}.\n{promise}"
 
 
 def best_of(
@@ -104,8 +125,8 @@ def keep_best(
         if found is None or score > found[0]:
             found = score, result
     if found is None:
-        return Best(default, None, about)  # type: ignore[arg-type]
-    return Best(found[1], found[0], about)
+        return Best(default, None, about, source.private)  # type: ignore[arg-type]
+    return Best(found[1], found[0], about, source.private)
 
 
 def _number(event: SelectBest, source: Source) -> int:

@@ -33,6 +33,7 @@ from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, r
 from dpgrain.noise.exponential import below, permute_and_flip
 from dpgrain.repeated import Best, best_of, keep_best
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.wording import rounded_up, shown
 
 __all__ = ["Best", "Choice", "Cover", "ball_cover", "best_of", "select"]
 
@@ -65,6 +66,9 @@ class Choice:
     >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100))
     >>> found.index, found.value, found.guarantee.level
     (1, 1.0, 'user')
+    >>> print(str(found)[:68])
+    the choice is 1: candidate 1.
+    User-level differential privacy with ε
     """
 
     index: int
@@ -72,6 +76,14 @@ class Choice:
     guarantee: Guarantee
     loss: float | None = None
     std_error: float | None = None
+
+    def __str__(self) -> str:
+        loss = "" if self.loss is None else f", mean loss {self.loss:.4g}"
+        error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
+        return (
+            f"the choice is {shown(self.value)}: candidate {self.index}{loss}{error}.\n"
+            f"{self.guarantee}"
+        )
 
 
 def select(

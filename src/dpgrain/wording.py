@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context
+from typing import Any
+
+import numpy as np
 
 #: What a promise says of a mean whose sums are not made of whole numbers.
 FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
+
+# So many numbers, or characters, of a value are shown.
+_SHOWN, _WIDE = 4, 60
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -41,6 +47,24 @@ def powers(value: float) -> str:
     mantissa = mantissa.rstrip("0").rstrip(".")
     power = "10" + str(int(exponent)).translate(_RAISED)
     return power if mantissa == "1" else f"{mantissa}·{power}"
+
+
+def shown(value: Any) -> str:
+    """A value in a line: of many numbers the first ones, of a long text its beginning.
+
+    Args:
+        value: numbers of any shape, or anything else.
+
+    >>> shown(np.array([0.5, 2 / 3, 1e-9, 4, 5])), shown(0.25), shown("x" * 99)[-3:]
+    ('(0.5, 0.6667, 1e-09, 4, …)', '0.25', 'xx…')
+    """
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        first = [f"{number:.4g}" for number in value.flat[:_SHOWN]]
+        return f"({', '.join([*first, '…'] if value.size > _SHOWN else first)})"
+    if isinstance(value, int | float | np.number):
+        return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _WIDE else f"{text[: _WIDE - 1]}…"
 
 
 def counted(number: int, noun: str) -> str:
