@@ -299,7 +299,7 @@ def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) 
     mean = PanPrivate(CLIP, 1.0, 9, 3)
     bound = (1 if relation == "zero_out" else 2) * CLIP
     moved_both = set()
-    for _ in range(300):
+    for _ in range(150):
         vectors = rng.normal(size=(9, 3)) * 10.0 ** rng.integers(-3, 9)
         other, user, look = vectors.copy(), int(rng.integers(9)), int(rng.integers(10))
         other[user] = 0 if relation == "zero_out" else -vectors[user] * rng.choice([1.0, 1e3])
@@ -402,7 +402,7 @@ def claimed_mu(mean: PanPrivate) -> float:
     return mean.event.loss().mu
 
 
-def views(mean: PanPrivate, looks: tuple[int, ...], runs: int = 20) -> tuple[Array, Array]:
+def views(mean: PanPrivate, looks: tuple[int, ...], runs: int = 16) -> tuple[Array, Array]:
     """(2, looks + 1, trials) what is seen and published in clips, with a user there or not.
 
     Each user is alone in a coordinate, with all of the clip: a run is as many trials as users. Nobody
