@@ -57,6 +57,7 @@ PUBLIC = [
     "read",
     "recipes",
     "select",
+    "shuffle",
     "sum",
     "top",
     "variance",

@@ -15,7 +15,16 @@ from dpgrain.errors import DataError, DeltaWarning, DpgrainError, ParameterError
 from dpgrain.units import Element, Record, User, d_element, d_user
 
 if TYPE_CHECKING:
-    from dpgrain import accounting, aggregators, learn, mechanisms, noise, optimize, recipes
+    from dpgrain import (
+        accounting,
+        aggregators,
+        learn,
+        mechanisms,
+        noise,
+        optimize,
+        recipes,
+        shuffle,
+    )
     from dpgrain.budgets import Budget, budget
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
@@ -69,7 +78,16 @@ _LAZY = {
     "top": "dpgrain.statistics.top",
     "variance": "dpgrain.statistics.moments",
 }
-_LAZY_MODULES = ("accounting", "aggregators", "learn", "mechanisms", "noise", "optimize", "recipes")
+_LAZY_MODULES = (
+    "accounting",
+    "aggregators",
+    "learn",
+    "mechanisms",
+    "noise",
+    "optimize",
+    "recipes",
+    "shuffle",
+)
 
 __all__ = [
     "AutoClip",
@@ -116,6 +134,7 @@ __all__ = [
     "read",
     "recipes",
     "select",
+    "shuffle",
     "sum",
     "top",
     "variance",

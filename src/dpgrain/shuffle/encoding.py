@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ _ROOM = 1 - 2.0**-30
 _SHORT = 1 - 2.0**-20
 # Entries that are encoded at a time: the work space stays in cache.
 _ENTRIES = 1 << 17
-_THREADS = 4
+_THREADS, _FEW = 4, 4
 
 
 @dataclass(frozen=True)
@@ -112,13 +113,16 @@ class Encoding:
             return self.codes(part, source).sum(axis=0, dtype=np.int64)
 
         pieces = self._pieces(tiles)
-        if not source.private:
-            for part in pieces:
-                total, users = total + coded(part), users + len(part)
+        # A few pieces are not worth threads; and a seed is used in one order.
+        few = None if not source.private else _FEW
+        for part in islice(pieces, few):
+            total, users = total + coded(part), users + len(part)
+        rest = list(islice(pieces, 1))
+        if not rest:
             return total, users
         with ThreadPoolExecutor(_THREADS) as pool:
             waiting = []
-            for part in pieces:
+            for part in chain(rest, pieces):
                 waiting.append(pool.submit(coded, part))
                 users += len(part)
                 if len(waiting) >= 2 * _THREADS:

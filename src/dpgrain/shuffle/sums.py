@@ -32,8 +32,9 @@ Analysis: TypeAlias = Literal["exact", "printed"]
 
 # The share of δ that may be leaked outright.
 _LEAK = 0.01
-# The rounding of one user moves a sum by √d steps: so many times fewer than the user does. …
-_FINER = 50.0
+# The rounding of one user moves a sum by √d steps: so many times fewer than the user does, up to 2500
+# coordinates; the more there are beyond, the longer a fine grid would take to account for. …
+_FINER, _COARSE = 50.0, 10.0
 # … and the rounding of all users has so many times less variance than the noise.
 _ROUNDING = 50.0
 # The largest noise in steps of the grid, which keeps the tables of its law small.
@@ -466,8 +467,11 @@ def _exact(
     mu = whole / math.sqrt(rounds)
     # How far a user moves the sum, in steps of the grid, ÷ g.
     half = 2 if relation == "zero_out" and centred else 1
-    moved = max(_FINER * math.sqrt(dim), mu * math.sqrt(_ROUNDING * n_users) / 2)
-    moved = max(min(moved, _WIDEST * mu), 2.0)
+    root = math.sqrt(dim)
+    fine = max(
+        min(_FINER * root, _FINER**2), _COARSE * root, mu * math.sqrt(_ROUNDING * n_users) / 2
+    )
+    moved = max(min(fine, _WIDEST * mu), 2.0)
     grid = 2 * math.ceil(half * moved / 2)
 
     def holds(noise: DeviceNoise) -> bool:
@@ -477,7 +481,7 @@ def _exact(
         event = own if beside is None else own + beside
         return event.epsilon(delta, relation=relation) <= epsilon
 
-    variance = ((grid / half + math.sqrt(dim)) / mu) ** 2 / honest
+    variance = ((grid / half + root) / mu) ** 2 / honest
     while True:
         noise = kind.for_variance(variance)
         if holds(noise):
