@@ -16,7 +16,7 @@ from dpgrain.units import Level
 # What rounding may amount to, relative.
 _ROUNDING = 2.0**-40
 # Where the smallest value of a curve is looked for at first, and the steps of two searches.
-_POINTS, _STEPS, _LOOKS = 40, 24, 6
+_POINTS, _STEPS, _LOOKS = 40, 60, 6
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _near(ideal: Loss, variation: float) -> Loss:
     for _ in range(_STEPS):
         one, two = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, two) if charged(one) <= charged(two) else (one, high)
-    last = min((low, grid[best]), key=charged)
+    last = min((low, high, grid[best]), key=charged)
     floor = charged(last)
     return Loss(leak=floor, pairs=((FromCurve(_Near(ideal, variation, last, floor)), 1),))
 

@@ -20,15 +20,16 @@ from scipy.special import gammaln
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
+from dpgrain.shuffle.parties import Dropped
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
-# The largest modulus: sums are int64.
-_LARGEST = 1 << 62
+# The largest modulus: sums are int64, and whole numbers up to 10^18.
+_LARGEST = 1 << 59
 # Bytes of the number of the slot, in a message.
 _LABEL = 4
 # Numbers of devices up to which the recursion runs: at first, and at most.
-_FEW, _MOST = 1 << 10, 1 << 13
+_FEW, _MOST = 1 << 10, 1 << 12
 # A bound on the relative rounding of a logarithm of factorials.
 _ROUNDING = 2.0**-48
 
@@ -40,12 +41,13 @@ class CombinedShares:
     Args:
         total: (dim,) the sums modulo q, in 0 .. q−1. Where a slot is not complete, uniform noise.
         complete: (dim,) whether every slot of the coordinate got as many messages as there are devices.
-        rejected: how many messages had a wrong length, an unknown slot, or a share of q or more.
+        dropped: messages of another length, protocol or round, of no slot, or with a share of q or more
+            (malformed).
     """
 
     total: NDArray[np.int64]
     complete: NDArray[np.bool_]
-    rejected: int
+    dropped: Dropped
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,10 @@ class Shares:
 
     Args:
         dim: how many integers a device has.
-        modulus: q, a power of two, 2 .. 2^62, above every possible sum of all devices.
+        modulus: q, a power of two, 2 .. 2^59, above every possible sum of all devices.
         count: m, how many shares a piece is split into, at least 2.
         width: how many coordinates a piece has. A larger one takes fewer messages and more bytes.
+        tag: some bytes that every message begins with, which say the protocol and round.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -83,6 +86,7 @@ class Shares:
     modulus: int
     count: int
     width: int = 1
+    tag: bytes = b""
 
     def __post_init__(self) -> None:
         _validate.integer(minimum=1, dim=self.dim)
@@ -96,7 +100,14 @@ class Shares:
 
     @staticmethod
     def within(
-        variation: float, *, devices: int, dim: int, modulus: int, rounds: int = 1, width: int = 1
+        variation: float,
+        *,
+        devices: int,
+        dim: int,
+        modulus: int,
+        rounds: int = 1,
+        width: int = 1,
+        tag: bytes = b"",
     ) -> Shares:
         """The fewest shares with which all rounds together stay within a distance.
 
@@ -107,6 +118,7 @@ class Shares:
             modulus: q.
             rounds: how many rounds the same devices take part in.
             width: coordinates of a piece.
+            tag: what messages begin with.
 
         Raises:
             ParameterError: if a value is out of range.
@@ -118,7 +130,7 @@ class Shares:
         rounds = _validate.integer(minimum=1, rounds=rounds)
         one = Shares(dim, modulus, 2, width)
         needed = shares_needed(devices, modulus, variation / (one.pieces * rounds), width)
-        return Shares(dim, modulus, needed, width)
+        return Shares(dim, modulus, needed, width, tag)
 
     @property
     def pieces(self) -> int:
@@ -133,7 +145,7 @@ class Shares:
     @property
     def message_bytes(self) -> int:
         """The length of every message."""
-        return _LABEL + self.width * self._share_bytes
+        return len(self.tag) + _LABEL + self.width * self._share_bytes
 
     @property
     def _share_bytes(self) -> int:
@@ -198,7 +210,7 @@ class Shares:
         words = slots.reshape(self.slots, self.width).astype("<u8").view(np.uint8)
         low = words.reshape(self.slots, self.width, 8)[:, :, : self._share_bytes]
         packed = np.hstack([labels, low.reshape(self.slots, -1)])
-        return [row.tobytes() for row in packed]
+        return [self.tag + row.tobytes() for row in packed]
 
     def combine(self, messages: Iterable[bytes], devices: int) -> CombinedShares:
         """The sums that messages of all devices add up to.
@@ -213,7 +225,7 @@ class Shares:
         """
         devices = _validate.integer(minimum=1, devices=devices)
         arrived = list(messages)
-        labels, shares = self._parsed([m for m in arrived if len(m) == self.message_bytes])
+        labels, shares = self._parsed([m for m in arrived if self._expected(m)])
         good = (labels < self.slots) & (shares < self.modulus).all(axis=1)
         labels, shares = labels[good], shares[good]
         sums = np.zeros((self.pieces, self.width), dtype=np.uint64)
@@ -221,16 +233,25 @@ class Shares:
         heard = np.bincount(labels, minlength=self.slots).reshape(self.pieces, self.count)
         total = (sums.ravel()[: self.dim] & np.uint64(self.modulus - 1)).astype(np.int64)
         complete = np.repeat((heard == devices).all(axis=1), self.width)[: self.dim]
-        return CombinedShares(total, complete, len(arrived) - len(labels))
+        return CombinedShares(total, complete, Dropped(malformed=len(arrived) - len(labels)))
+
+    def _expected(self, message: object) -> bool:
+        """Whether this has the form of a message of this protocol."""
+        return (
+            isinstance(message, bytes)
+            and len(message) == self.message_bytes
+            and message.startswith(self.tag)
+        )
 
     def _parsed(self, messages: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """(n,) the slots and (n, width) the shares of messages of the right length."""
         packed = np.frombuffer(b"".join(messages), dtype=np.uint8).reshape(-1, self.message_bytes)
+        packed = packed[:, len(self.tag) :]
         n, size = len(packed), self._share_bytes
         labels = np.ascontiguousarray(packed[:, :_LABEL]).view("<u4").ravel().astype(np.int64)
         words = np.zeros((n, self.width, 8), dtype=np.uint8)
         words[:, :, :size] = packed[:, _LABEL:].reshape(n, self.width, size)
-        return labels, words.reshape(n, -1).view("<u8").astype(np.uint64)
+        return labels, words.reshape(n, 8 * self.width).view("<u8").astype(np.uint64)
 
 
 def shuffled(messages: Sequence[bytes], source: Source) -> list[bytes]:
@@ -256,7 +277,7 @@ def modulus_above(largest_sum: int, spare_bits: int = 0) -> int:
             ``largest_sum`` with probability at least 1 − 2^−spare_bits.
 
     Raises:
-        ParameterError: if the modulus would be above 2^62.
+        ParameterError: if the modulus would be above 2^59.
 
     >>> modulus_above(1000 * 300)
     524288
@@ -338,7 +359,7 @@ _distance = distance
 def _modulus(modulus: int) -> int:
     modulus = _validate.integer(minimum=0, modulus=modulus)
     if not 2 <= modulus <= _LARGEST or modulus & (modulus - 1):
-        raise ParameterError(f"modulus must be a power of two, 2 .. 2^62, not {modulus!r}.")
+        raise ParameterError(f"modulus must be a power of two, 2 .. 2^59, not {modulus!r}.")
     return modulus
 
 
