@@ -449,11 +449,11 @@ BEFORE, AFTER = 0, 400
 
 @pytest.mark.parametrize("look", [BEFORE, AFTER])
 def test_audit_stays_below_the_claim(look: int) -> None:
-    assert 0.75 * claimed_mu(AUDITED) < audit(AUDITED, (look,)) <= claimed_mu(AUDITED)
+    assert 0.6 * claimed_mu(AUDITED) < audit(AUDITED, (look,)) <= claimed_mu(AUDITED)
 
 
 def test_audit_of_the_means_alone_finds_less() -> None:
-    assert 0.5 < audit(AUDITED, ()) / claimed_mu(AUDITED) < 1 / math.sqrt(2)
+    assert 0.35 < audit(AUDITED, ()) / claimed_mu(AUDITED) < 1 / math.sqrt(2)
 
 
 def test_two_looks_break_the_claim() -> None:
