@@ -90,7 +90,7 @@ class TestSequentialPoisson(TestSequential):
 
 def quiet(n_users: int, rounds: int, dimension: int, **options: Any) -> Shuffled:
     """A mean with hardly any noise."""
-    promise = {"epsilon": 1000.0, "delta": 0.1, "n_users": n_users, "rounds": rounds}
+    promise = {"epsilon": 5000.0, "delta": 0.1, "n_users": n_users, "rounds": rounds}
     return Shuffled.calibrate(**{**promise, "dimension": dimension, **options})
 
 

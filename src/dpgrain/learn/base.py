@@ -37,7 +37,7 @@ from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
-from dpgrain.recipes import Recipe, Task
+from dpgrain.recipes import Known, PanPrivateAgd, Recipe, ShuffleConcentrated, Task, Trust
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -53,6 +53,8 @@ _WARM_UP = 5
 _SHORTER = 2.0
 # … with a bound that leaves only the direction of users' gradients.
 _DIRECTIONS = 2.0**-12
+# The clipping bound where a shuffler adds users up and none is stated.
+_SHUFFLED = 0.5
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -79,6 +81,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         algorithm: ``"auto"`` for coin betting, which needs no step size; a solver of
             :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
             :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
+        trust: who sees data, for ``User()``: ``"central"``: whoever fits; ``"shuffle"``: nobody, as
+            devices add noise and a trusted shuffler mixes what they send; by default all of them in
+            every round, :class:`~dpgrain.recipes.ShuffleConcentrated` with the clipping bound, the
+            rounds and the solver that are stated; ``"pan"``: whoever fits, of users who come one after
+            the other, and the state may be seen once; by default
+            :class:`~dpgrain.recipes.PanPrivateAgd` with the stated clipping bound and rounds. A recipe
+            must be of the kind that is stated.
         l2: the public strength λ of the ridge λ/2·‖coef‖².
         fit_intercept: whether there is an intercept.
         feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
@@ -114,6 +123,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     sampling_rate: float | None = None
     sampling: Sampling = "pairs"
     algorithm: Literal["auto"] | Solver[Any] | Recipe = "auto"
+    trust: Trust = "central"
     l2: float = 0.0
     fit_intercept: bool = True
     feature_bound: float | None = None
@@ -154,7 +164,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         loss = self._loss()
         rows = arrange(X.shape[0], users, elements, self._unit)
         n, enrolled = roster(self.n_users, rows.users)
-        if isinstance(self.algorithm, Recipe):
+        if self._recipe is not None:
             return self._follow(X, targets, loss, rows, n, (enrolled, *public), users)
         plan = self._plan(n)
         promise = self._promise(plan, (enrolled, *public), users, elements)
@@ -285,21 +295,28 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
             )
-        if isinstance(self.algorithm, Recipe) and not isinstance(self.algorithm, type):
-            self._check_recipe()
+        _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
         known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
         if self.algorithm != "auto" and (not known or isinstance(self.algorithm, type)):
             raise ParameterError(
                 "algorithm must be 'auto', a solver of dpgrain.optimize or a recipe of "
                 f"dpgrain.recipes, not {self.algorithm!r}."
             )
+        if isinstance(self.algorithm, Recipe) or self.trust != "central":
+            self._check_recipe()
         self._loss()
 
     def _check_recipe(self) -> None:
         """Refuse what a recipe does not know of."""
+        own = not isinstance(self.algorithm, Recipe)
+        how = f"trust={self.trust!r}" if own else "a recipe"
         if self._unit != User():
             raise ParameterError(
-                f"unit must be User() with a recipe, not {self.unit!r}: recipes are for whole users."
+                f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
+            )
+        if own and self.trust == "pan" and self.algorithm != "auto":
+            raise ParameterError(
+                f"algorithm must be 'auto' or a recipe with trust='pan', not {self.algorithm!r}."
             )
         for name, allowed in (
             ("clip", (None,)),
@@ -310,11 +327,27 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             ("intervals", (0.0,)),
             ("exact", (False,)),
         ):
-            if getattr(self, name) not in allowed:
+            value = getattr(self, name)
+            # What is stated of these makes the recipe, if there is none.
+            stated = own and name in ("clip", "rounds") and value != "auto"
+            if value not in allowed and not stated:
                 raise ParameterError(
-                    f"{name} must be left out with a recipe, not {getattr(self, name)!r}: the recipe "
-                    "decides it."
+                    f"{name} must be left out with {how}, not {value!r}: the recipe decides it."
                 )
+
+    @property
+    def _recipe(self) -> Recipe | None:
+        """What fits, unless it is clipped means by a curator."""
+        if isinstance(self.algorithm, Recipe):
+            return self.algorithm
+        clip: Any = self.clip
+        if self.trust == "pan":
+            return PanPrivateAgd(Known(lipschitz=clip or 1.0), rounds=self.rounds)
+        if self.trust == "shuffle":
+            solver = None if self.algorithm == "auto" else self.algorithm
+            radius = clip or _SHUFFLED
+            return ShuffleConcentrated(Known(radius=radius), self.rounds, 1.0, solver)
+        return None
 
     @property
     def _unit(self) -> Unit:
@@ -326,7 +359,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if self.clip is not None:
             return self.clip
         # Intervals are to cover what all gradients say, not what is left of them when most are clipped.
-        chosen = self._unit == User() and self.algorithm == "auto" and not self.intervals
+        alone = self._recipe is None and self.algorithm == "auto"
+        chosen = self._unit == User() and alone and not self.intervals
         return "auto" if chosen else 1.0
 
     def _plan(self, n: int) -> Plan:
@@ -493,13 +527,18 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         users: Any,
     ) -> Self:
         """Fit by a recipe."""
-        assert isinstance(self.algorithm, Recipe)  # noqa: S101 - for the type checker
+        recipe = self._recipe
+        assert recipe is not None  # noqa: S101 - for the type checker
         width = X.shape[1] + self.fit_intercept
         start = np.zeros(loss.outputs * width)
         source = source_of(self.random_state)
         lot = int(source.words(1)[0])
         task = Task(n, tuple(start), self.epsilon, self.delta, self.relation, lot=lot)
-        program = self.algorithm.plan(task)
+        program = recipe.plan(task)
+        if program.trust != self.trust:
+            raise ParameterError(
+                f"trust must be {program.trust!r} with {type(recipe).__name__}, not {self.trust!r}."
+            )
         index = roster_index(program, users, rows, loss)
         promise = promised(
             User(),

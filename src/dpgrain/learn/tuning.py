@@ -226,6 +226,10 @@ def _candidate(model: Fitted, setting: Setting) -> Fitted:
         if hasattr(model, name):
             setattr(copy, name, getattr(model, name))
     copy._check()
+    if copy.trust != "central":
+        raise ParameterError(
+            f"trust must be 'central' with tune, not {copy.trust!r}: recipes are not tuned."
+        )
     if isinstance(copy.algorithm, Recipe):
         raise ParameterError(
             f"algorithm must be 'auto' or a solver with tune, not {copy.algorithm!r}: recipes are not "

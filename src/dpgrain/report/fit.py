@@ -51,6 +51,11 @@ _TITLES = {
     "LinearSVC": "linear support vector machine",
     "PoissonRegressor": "Poisson regression",
 }
+_TRUST = {
+    "central": "whoever fits",
+    "shuffle": "nobody: devices add noise, and a trusted shuffler mixes what they send",
+    "pan": "whoever fits, user by user; the state between two users may be seen once",
+}
 _LOSSES = {
     "LogisticRegression": "The score of a label is a sum of the features, weighted by coefficients; "
     "its exponential is in proportion to the label's probability.",
@@ -295,7 +300,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     guarantee, auto = model.guarantee_, "chosen inside the budget"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if model._clip == "auto" else "")
     per_user = model.elements_per_user
-    solver = "coin betting" if model.algorithm == "auto" else model.algorithm
+    solver = model._recipe or ("coin betting" if model.algorithm == "auto" else model.algorithm)
     asked: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),
@@ -306,6 +311,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
         asked.append(("Labels", ", ".join(map(str, classes))))
     asked += [
         ("Privacy unit", model._unit),
+        ("Who sees data", _TRUST[model.trust]),
         ("Partition into elements", guarantee.elements or "none"),
         ("Column of users", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
