@@ -37,7 +37,7 @@ from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
-from dpgrain.recipes import Known, PanPrivateAgd, Recipe, ShuffleConcentrated, Task, Trust
+from dpgrain.recipes import Known, PanPrivateConcentrated, Recipe, ShuffleConcentrated, Task, Trust
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -53,8 +53,8 @@ _WARM_UP = 5
 _SHORTER = 2.0
 # … with a bound that leaves only the direction of users' gradients.
 _DIRECTIONS = 2.0**-12
-# The clipping bound where a shuffler adds users up and none is stated.
-_SHUFFLED = 0.5
+# The clipping bound where no curator may choose one and none is stated.
+_UNSEEN = 0.5
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -86,8 +86,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             every round, :class:`~dpgrain.recipes.ShuffleConcentrated` with the clipping bound, the
             rounds and the solver that are stated; ``"pan"``: whoever fits, of users who come one after
             the other, and the state may be seen once; by default
-            :class:`~dpgrain.recipes.PanPrivateAgd` with the stated clipping bound and rounds. A recipe
-            must be of the kind that is stated.
+            :class:`~dpgrain.recipes.PanPrivateConcentrated`, likewise. A recipe must be of the kind
+            that is stated.
         l2: the public strength λ of the ridge λ/2·‖coef‖².
         fit_intercept: whether there is an intercept.
         feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
@@ -314,10 +314,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
             )
-        if own and self.trust == "pan" and self.algorithm != "auto":
-            raise ParameterError(
-                f"algorithm must be 'auto' or a recipe with trust='pan', not {self.algorithm!r}."
-            )
         for name, allowed in (
             ("clip", (None,)),
             ("rounds", (None,)),
@@ -340,14 +336,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """What fits, unless it is clipped means by a curator."""
         if isinstance(self.algorithm, Recipe):
             return self.algorithm
+        if self.trust == "central":
+            return None
         clip: Any = self.clip
-        if self.trust == "pan":
-            return PanPrivateAgd(Known(lipschitz=clip or 1.0), rounds=self.rounds)
-        if self.trust == "shuffle":
-            solver = None if self.algorithm == "auto" else self.algorithm
-            radius = clip or _SHUFFLED
-            return ShuffleConcentrated(Known(radius=radius), self.rounds, 1.0, solver)
-        return None
+        solver = None if self.algorithm == "auto" else self.algorithm
+        kind = ShuffleConcentrated if self.trust == "shuffle" else PanPrivateConcentrated
+        return kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, solver)
 
     @property
     def _unit(self) -> Unit:

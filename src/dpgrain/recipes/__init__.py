@@ -9,6 +9,7 @@ is replaced by the noise that exact accounting asks for.
 from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task, Trust
 from dpgrain.recipes.shuffled import (
     PanPrivateAgd,
+    PanPrivateConcentrated,
     ShuffleAgd,
     ShuffleAgdSmoothed,
     ShuffleConcentrated,
@@ -30,6 +31,7 @@ from dpgrain.recipes.user_level import (
 RECIPES = (
     "Concentrated",
     "PanPrivateAgd",
+    "PanPrivateConcentrated",
     "PhasedErmSco",
     "ShuffleAgd",
     "ShuffleAgdSmoothed",
@@ -48,6 +50,7 @@ user_level_sgd = UserLevelSgd
 user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
 concentrated = Concentrated
 pan_private_agd = PanPrivateAgd
+pan_private_concentrated = PanPrivateConcentrated
 shuffle_agd = ShuffleAgd
 shuffle_agd_smoothed = ShuffleAgdSmoothed
 shuffle_concentrated = ShuffleConcentrated
@@ -62,6 +65,7 @@ __all__ = [
     "Known",
     "Mean",
     "PanPrivateAgd",
+    "PanPrivateConcentrated",
     "PhasedErmSco",
     "Program",
     "Recipe",
@@ -82,6 +86,7 @@ __all__ = [
     "concentrated",
     "middle_scores",
     "pan_private_agd",
+    "pan_private_concentrated",
     "phased_erm_sco",
     "shuffle_agd",
     "shuffle_agd_smoothed",

@@ -48,6 +48,8 @@ from dpgrain.recipes.user_level import Concentrated
 _MOST_BATCHES, _MOST_PHASES = 10_000, 8
 # Numbers of rounds that are compared: all up to some hundred, then a percent or two apart.
 _CANDIDATES = 500
+# Rounds of coin betting where each has fresh users: with few more the noise is what is left.
+_FEW = 10
 
 
 @dataclass(frozen=True)
@@ -342,29 +344,62 @@ class ShuffleConcentrated(Concentrated):
 
     Args:
         known: what is publicly known.
-        rounds: as for :class:`Concentrated`.
+        rounds: as for :class:`Concentrated`; None for 10 where each has users of its own.
         share: as for :class:`Concentrated`.
         solver: as for :class:`Concentrated`.
-        honest_fraction: the share of users who follow the protocol, at least.
+        interaction: ``"full"``: everybody is in every round; ``"sequential"``: nobody in two, which
+            costs nothing more, but the noise of all rounds together grows with their number.
+        honest_fraction: the share of a round's users who follow the protocol, at least.
         protocol: as for :class:`ShuffleSgd`.
 
-    Everybody is in every round. What ``trust="shuffle"`` does by default.
+    What ``trust="shuffle"`` does by default. Source: docs/theory.md, "Shuffled gradients".
 
     >>> program = ShuffleConcentrated(rounds=10).plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 1.0
     ('shuffle', True)
     """
 
+    interaction: Interaction = "full"
     honest_fraction: float = 1.0
     protocol: Protocol = "binomial"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _validate.one_of(("sequential", "full"), interaction=self.interaction)
         _check(self.rounds, self.honest_fraction, self.protocol)
 
+    def _rounds(self, task: Task) -> int:
+        if self.interaction == "full":
+            return super()._rounds(task)
+        return min(_FEW, task.n_users)
+
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
-        """A shuffler adds users up."""
-        return _shuffled(self, task, task.n_users, rounds, "full", clip)
+        return _shuffled(self, task, task.n_users, rounds, self.interaction, clip)
+
+
+@dataclass(frozen=True)
+class PanPrivateConcentrated(Concentrated):
+    """Ours, on a stream of users: :class:`Concentrated` with pan-private means.
+
+    Args:
+        known: what is publicly known.
+        rounds: T; None for 10: each has users of its own, and the noise of all of them together grows
+            with their number.
+        share: as for :class:`Concentrated`.
+        solver: as for :class:`Concentrated`.
+
+    What ``trust="pan"`` does by default. Source: docs/theory.md, "Shuffled gradients".
+
+    >>> program = PanPrivateConcentrated().plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0
+    ('pan', 10, True)
+    """
+
+    def _rounds(self, task: Task) -> int:
+        return min(_FEW, task.n_users)
+
+    def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
+        return PanPrivate.calibrate(**task.promise(), rounds=rounds, clip=clip)
 
 
 # -- what they share --

@@ -308,19 +308,23 @@ class Concentrated:
 
     def __post_init__(self) -> None:
         _validate.positive(share=self.share)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
 
     def plan(self, task: Task) -> Program:
         """One phase with all users."""
-        known = self.known
-        rounds = self.rounds
-        if rounds is None:
-            ideal = known.smoothness * known.distance / known.lipschitz
-            ideal *= math.sqrt(task.n_users * known.records)
-            rounds = int(min(max(ideal, _LEAST_ROUNDS), _ROUNDS))
+        known, rounds = self.known, self.rounds or self._rounds(task)
         radius = known.radius or known.lipschitz / math.sqrt(known.records)
         mean = self._mean(task, rounds, self.share * radius)
         solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
         return alone(Stage(mean, solver), task, known)
+
+    def _rounds(self, task: Task) -> int:
+        """As many as help: the noise of all of them together is the same."""
+        known = self.known
+        ideal = known.smoothness * known.distance / known.lipschitz
+        ideal *= math.sqrt(task.n_users * known.records)
+        return int(min(max(ideal, _LEAST_ROUNDS), _ROUNDS))
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
         """Whoever adds users up."""
