@@ -1,5 +1,6 @@
 """Sums without a trusted curator: devices randomise, a shuffler mixes, an analyzer adds up."""
 
+from dpgrain.shuffle.blind import BlindAnalyzer, BlindRandomizer, BlindShuffler, BlindSum
 from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import (
@@ -17,6 +18,10 @@ __all__ = [
     "Analyzer",
     "Arrivals",
     "Bag",
+    "BlindAnalyzer",
+    "BlindRandomizer",
+    "BlindShuffler",
+    "BlindSum",
     "Coins",
     "Dropped",
     "Encoding",

@@ -110,7 +110,8 @@ class Encoding:
         total, users = np.zeros(self.dim, dtype=np.int64), 0
 
         def coded(part: FloatArray) -> IntArray:
-            return self.codes(part, source).sum(axis=0, dtype=np.int64)
+            added: IntArray = self.codes(part, source).sum(axis=0, dtype=np.int64)
+            return added
 
         pieces = self._pieces(tiles)
         # A few pieces are not worth threads; and a seed is used in one order.

@@ -58,7 +58,7 @@ class Randomizer:
         encoding = self.encoding
         given = np.zeros(encoding.dim) if vector is None else vector
         own = encoding.codes(encoding.vectors(given), source)[0]
-        found = own + counts_of(self.noise.law(1), encoding.dim, source)
+        found: IntArray = own + counts_of(self.noise.law(1), encoding.dim, source)
         return np.minimum(found, self.packing.largest)
 
     def report(self, vector: ArrayLike | None, random_state: RandomState = None) -> bytes:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,7 @@ from dpgrain.wording import counted
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Analysis: TypeAlias = Literal["exact", "printed"]
+Kind: TypeAlias = Literal["binomial", "poisson"]
 
 # The share of δ that may be leaked outright.
 _LEAK = 0.01
@@ -40,6 +41,7 @@ _ROUNDING = 50.0
 # The largest noise in steps of the grid, which keeps the tables of its law small.
 _WIDEST = 1e5
 _TAG = 8
+_KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,13 @@ class ShuffledSum(ABC):
     @property
     def noise_sd(self) -> float:
         """The standard deviation of a coordinate of the sum, all being honest, with all rounding."""
-        return self.analyzer().standard_error(self.n_users)
+        return self._analyzer().standard_error(self.n_users)
 
     @property
     def influence(self) -> float:
         """How far one corrupt device can move the sum, l2: by any counts instead of its own."""
         dim, _ = self._shape
-        return self.randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
+        return self._randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -191,22 +193,11 @@ class ShuffledSum(ABC):
 
     # -- the three parties --
 
-    def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
-        """What runs on each device, in one round."""
-        return Randomizer(self.encoding, self.design.noise, self._packing(round))
+    def _randomizer(self, of_round: int = 0) -> Randomizer:
+        return Randomizer(self.encoding, self.design.noise, self._packing(of_round))
 
-    def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
-        """Who collects the reports of one round.
-
-        Args:
-            round: which; reports of others are malformed.
-            enrolment: who took part in other rounds, if each device may in one only.
-        """
-        return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
-
-    def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
-        """Who makes a sum of the bag of one round."""
-        return Analyzer(self.encoding, self.design.noise, self._packing(round), self.n_users)
+    def _analyzer(self, of_round: int = 0) -> Analyzer:
+        return Analyzer(self.encoding, self.design.noise, self._packing(of_round), self.n_users)
 
     def _packing(self, of_round: int) -> Packing:
         public = {
@@ -236,7 +227,7 @@ class ShuffledSum(ABC):
         total, present = self.encoding.total(tiles, source)
         total = total + (enrolled - present) * self.encoding.null
         total = total + counts_of(self.design.noise.law(enrolled), len(total), source)
-        return self.analyzer().decoded(total, enrolled)
+        return self._analyzer().decoded(total, enrolled)
 
     def _simulated(
         self,
@@ -264,7 +255,7 @@ class ShuffledSum(ABC):
         charge(self._promise(self.event_with(self.honest, 1), private=source.private))
         warn_of_delta(self.delta, "user", self.n_users, 1)
         kept = vectors[~lost[: len(vectors)]] if lost.any() else vectors
-        analyzer = self.analyzer()
+        analyzer = self._analyzer()
         total, present = self.encoding.total([kept], source)
         total = total + (devices - present) * self.encoding.null + messages.sum(axis=0)
         if devices:
@@ -273,52 +264,37 @@ class ShuffledSum(ABC):
         return Estimate(analyzer.decoded(total, reports), analyzer.standard_error(reports), reports)
 
 
+class Trusted(ShuffledSum, ABC):
+    """Sums whose shuffler is trusted to add up."""
+
+    def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
+        """What runs on each device, in one round."""
+        return self._randomizer(round)
+
+    def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
+        """Who collects the reports of one round.
+
+        Args:
+            round: which; reports of others are malformed.
+            enrolment: who took part in other rounds, if each device may in one only.
+        """
+        return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
+
+    def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
+        """Who makes a sum of the bag of one round."""
+        return self._analyzer(round)
+
+
 @dataclass(frozen=True, kw_only=True)
-class VectorSum(ShuffledSum):
-    """The sum of vectors of bounded l2 norm through a shuffler, with binomial noise (P_VEC).
-
-    Args:
-        n_users: n, the devices of a batch.
-        dim: d, the number of coordinates.
-        l2_bound: Δ₂, the l2 norm of a vector; longer ones are shortened to it.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation. A user without data runs the randomizer on 0.
-        rounds: T, the rounds in which the same users take part.
-        honest_fraction: γ, the share of devices that report and follow the protocol, at least. The
-            promise holds however few more do; the others may send anything, or nothing.
-        analysis: ``"exact"`` chooses the least noise that keeps the promise; ``"printed"`` takes the
-            numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
-        beside: what else is published under the same promise.
-
-    Raises:
-        ParameterError: if a value is out of range.
-
-    Formal guarantee: :attr:`guarantee`: (ε, δ)-DP for users of the view of whoever sees the bags of all
-    rounds, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; sums of
-    all devices' ones are seen, never one device's counts. Source: Cheu, Joseph, Mao & Peng 2022,
-    Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory.md, "Binomial noise".
-
-    >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
-    >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().report_bytes
-    (True, 196)
-    >>> protocol.simulate(np.ones((1000, 100))).shape
-    (100,)
-    """
+class SumOfVectors(ShuffledSum, ABC):
+    """Sums of vectors of bounded l2 norm; see :class:`VectorSum`."""
 
     dim: int
     l2_bound: float = 1.0
-    analysis: Analysis = "exact"
 
     def _check(self) -> None:
         _validate.integer(minimum=1, dim=self.dim)
         _validate.scale(l2_bound=self.l2_bound)
-        _validate.one_of(("exact", "printed"), analysis=self.analysis)
-
-    def _designed(self) -> Design:
-        if self.analysis == "printed":
-            return _printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
-        return _exact(Coins, self.centred, *_public(self))
 
     @property
     def _shape(self) -> tuple[int, float]:
@@ -352,6 +328,51 @@ class VectorSum(ShuffledSum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VectorSum(SumOfVectors, Trusted):
+    """The sum of vectors of bounded l2 norm through a shuffler, with binomial noise (P_VEC).
+
+    Args:
+        n_users: n, the devices of a batch.
+        dim: d, the number of coordinates.
+        l2_bound: Δ₂, the l2 norm of a vector; longer ones are shortened to it.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: the neighbouring relation. A user without data runs the randomizer on 0.
+        rounds: T, the rounds in which the same users take part.
+        honest_fraction: γ, the share of devices that report and follow the protocol, at least. The
+            promise holds however few more do; the others may send anything, or nothing.
+        analysis: ``"exact"`` chooses the least noise that keeps the promise; ``"printed"`` takes the
+            numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
+        beside: what else is published under the same promise.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`guarantee`: (ε, δ)-DP for users of the view of whoever sees the bags of all
+    rounds, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; sums of
+    all devices' ones are seen, never one device's counts. Source: Cheu, Joseph, Mao & Peng 2022,
+    Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory.md, "Binomial noise".
+
+    >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().report_bytes
+    (True, 196)
+    >>> protocol.simulate(np.ones((1000, 100))).shape
+    (100,)
+    """
+
+    analysis: Analysis = "exact"
+
+    def _check(self) -> None:
+        super()._check()
+        _validate.one_of(("exact", "printed"), analysis=self.analysis)
+
+    def _designed(self) -> Design:
+        if self.analysis == "printed":
+            return _printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
+        return exact_design("binomial", self)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoissonSum(VectorSum):
     """The same with Poisson noise: devices send ones only, about four times fewer messages.
 
@@ -372,11 +393,11 @@ class PoissonSum(VectorSum):
             raise ParameterError("analysis must be 'exact' for PoissonSum: the paper has none.")
 
     def _designed(self) -> Design:
-        return _exact(Arrivals, self.centred, *_public(self))
+        return exact_design("poisson", self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalarSum(ShuffledSum):
+class ScalarSum(Trusted):
     """The sum of numbers from 0 to a bound through a shuffler, with binomial noise (P_1D).
 
     Args:
@@ -408,7 +429,7 @@ class ScalarSum(ShuffledSum):
         _validate.scale(bound=self.bound)
 
     def _designed(self) -> Design:
-        return _exact(Coins, self.centred, *_public(self))
+        return exact_design("binomial", self)
 
     @property
     def _shape(self) -> tuple[int, float]:
@@ -434,14 +455,22 @@ class ScalarSum(ShuffledSum):
         return float(self._simulated(numbers, random_state, dropped, corrupt).value[0])
 
 
-def _public(protocol: ShuffledSum) -> tuple[Any, ...]:
-    """What the numbers of a protocol depend on."""
-    return (
+def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) -> Design:
+    """The numbers with the least noise that keeps the promise of a protocol.
+
+    Args:
+        kind: of noise.
+        protocol: what is promised, for how many devices.
+        delta: the δ that sums may use; by default all of it.
+    """
+    return _exact(
+        kind,
+        protocol.centred,
         protocol.n_users,
         protocol.honest,
         protocol._shape[0],
         protocol.epsilon,
-        protocol.delta,
+        protocol.delta if delta is None else delta,
         protocol.relation,
         protocol.rounds,
         protocol.beside,
@@ -450,7 +479,7 @@ def _public(protocol: ShuffledSum) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def _exact(
-    kind: type[Coins] | type[Arrivals],
+    kind: Kind,
     centred: bool,
     n_users: int,
     honest: int,
@@ -483,7 +512,7 @@ def _exact(
 
     variance = ((grid / half + root) / mu) ** 2 / honest
     while True:
-        noise = kind.for_variance(variance)
+        noise = _KINDS[kind].for_variance(variance)
         if holds(noise):
             return Design(grid, noise, leak)
         variance = max(variance * (1 + 2.0**-11), variance + 2.0**-3 / honest)

@@ -1,0 +1,250 @@
+"""Shuffled sums for shufflers that only mix: what devices send hides in shares of each other's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpgrain.accounting import Event, StatisticallyClose
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.shuffle.parties import Analyzer, Dropped, Enrolment, Estimate, Randomizer
+from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
+from dpgrain.shuffle.sums import Design, SumOfVectors, exact_design
+
+# The share of δ that goes to what shares may tell besides their sum.
+_TOLD = 0.01
+# A sum that was spoilt is out of range but for a chance of 2^−10.
+_SPARE_BITS = 10
+
+
+@dataclass(frozen=True)
+class BlindRandomizer:
+    """What runs on a device: a :class:`Randomizer`, whose counts are then split into shares.
+
+    Args:
+        plain: what makes the counts.
+        shares: how they are split.
+    """
+
+    plain: Randomizer
+    shares: Shares
+
+    @property
+    def report_bytes(self) -> int:
+        """The bytes of all messages of a device together."""
+        return self.shares.slots * self.shares.message_bytes
+
+    def messages(self, vector: ArrayLike | None, random_state: RandomState = None) -> list[bytes]:
+        """What the device sends: messages of one length, each to be shuffled on its own.
+
+        Args:
+            vector: (d,); None, or one that is not finite, for no data.
+            random_state: a seed, which makes the messages not private.
+        """
+        source = source_of(random_state)
+        return self.shares.messages(self.plain.counts(vector, source), source)
+
+
+class BlindShuffler:
+    """A middle that need not read or add: it mixes the messages of a batch, all together.
+
+    Args:
+        shares: how many messages of which length a device sends.
+        size: n, the devices of a batch.
+        least: how many there must be before anything is handed on.
+        source: where the order comes from.
+        enrolment: who took part in other batches, where nobody may twice.
+    """
+
+    def __init__(
+        self,
+        shares: Shares,
+        size: int,
+        least: int,
+        source: Source,
+        enrolment: Enrolment | None = None,
+    ) -> None:
+        self._shares, self._size, self._least, self._source = shares, size, least, source
+        self._sequential, self._enrolment = enrolment is not None, enrolment or Enrolment()
+        self._messages: list[bytes] = []
+        self._devices, self._dropped, self._released = 0, Dropped(), False
+
+    @property
+    def devices(self) -> int:
+        """How many devices count."""
+        return self._devices
+
+    @property
+    def dropped(self) -> Dropped:
+        """What does not count."""
+        return self._dropped
+
+    def receive(self, messages: Sequence[bytes], device: Hashable = None) -> bool:
+        """Take in the messages of one device.
+
+        Args:
+            messages: as many, and as long, as a device sends; they are not read.
+            device: who sent them, if the transport knows: a second set of a device is dropped.
+
+        Returns:
+            whether they count.
+
+        Raises:
+            ParameterError: if nobody may take part twice and the device is not said, or the batch has
+                been handed on.
+        """
+        if self._released:
+            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
+        if self._sequential and device is None:
+            raise ParameterError(
+                "device must be said where each may take part once: pass device=…, any identifier."
+            )
+        sent, size = list(messages), self._shares.message_bytes
+        if len(sent) != self._shares.slots or any(
+            not isinstance(one, bytes) or len(one) != size for one in sent
+        ):
+            self._dropped = self._dropped.plus(malformed=1)
+        elif self._devices == self._size:
+            self._dropped = self._dropped.plus(surplus=1)
+        elif device is not None and not self._enrolment.take(device):
+            self._dropped = self._dropped.plus(repeated=1)
+        else:
+            self._messages += sent
+            self._devices += 1
+            return True
+        return False
+
+    def release(self) -> list[bytes]:
+        """All messages, in random order; once.
+
+        Raises:
+            ParameterError: if too few devices sent any, or they were handed on before.
+        """
+        if self._released:
+            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
+        if self._devices < self._least:
+            raise ParameterError(
+                f"the batch has {self._devices} of the {self._least} devices that it needs: wait for "
+                "more."
+            )
+        self._released = True
+        return shuffled(self._messages, self._source)
+
+
+@dataclass(frozen=True)
+class BlindAnalyzer:
+    """Who adds up the shares.
+
+    Args:
+        plain: what makes an estimate of sums.
+        shares: how devices split their counts.
+    """
+
+    plain: Analyzer
+    shares: Shares
+
+    def estimate(self, messages: Sequence[bytes], devices: int) -> Estimate:
+        """The sum over the devices of a batch; not a number where messages are missing or too many.
+
+        Args:
+            messages: what the shuffler handed on.
+            devices: how many devices it heard.
+        """
+        found = self.shares.combine(messages, devices)
+        value = self.plain.decoded(found.total, devices)
+        there = found.complete & (found.total <= devices * self.plain.packing.largest)
+        return Estimate(
+            np.where(there, value, np.nan),
+            self.plain.standard_error(devices),
+            devices,
+            found.dropped,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindSum(SumOfVectors):
+    """The sum of vectors through a shuffler that only mixes, and may be read by whoever it serves.
+
+    Arguments as for :class:`VectorSum`, without ``analysis``; ``beside`` is left out.
+
+    A device splits its counts into additive shares, and sends each as a message of one length. Whoever
+    sees all messages, mixed, learns the sum and, up to a statistical distance η, nothing else; δ pays
+    (1 + e^ε)·η for that. The analyzer never needs a trusted sum, but one device that leaves out a
+    message spoils a coordinate.
+
+    Formal guarantee: as :class:`VectorSum`, of the view of all mixed messages, if the shuffler does not
+    tell the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle, Bell,
+    Gascón & Nissim 2020; docs/theory.md, "Sums through a blind shuffler".
+
+    >>> protocol = BlindSum(n_users=1000, dim=2, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> protocol.guarantee.epsilon() <= 1.0, protocol.shares().count
+    (True, 11)
+    """
+
+    def _check(self) -> None:
+        super()._check()
+        if self.beside is not None:
+            raise ParameterError("beside must be left out for BlindSum.")
+
+    def _designed(self) -> Design:
+        return exact_design("binomial", self, self.delta * (1 - _TOLD))
+
+    @property
+    def variation(self) -> float:
+        """η: what the messages of all rounds may tell besides their sums."""
+        return self._variation(self.honest, self.rounds)
+
+    def _variation(self, honest: int, rounds: int) -> float:
+        # Where nothing is hidden: δ of all but 1.
+        return min(self.shares().variation(honest, rounds=rounds), math.nextafter(1.0, 0.0))
+
+    def shares(self, round: int = 0) -> Shares:  # noqa: A002
+        """How counts are split in one round."""
+        packing = self._packing(round)
+        return Shares.within(
+            _TOLD * self.delta / (1 + math.exp(min(self.epsilon, 500.0))),
+            devices=self.honest,
+            dim=self.dim,
+            modulus=modulus_above(self.n_users * packing.largest, _SPARE_BITS),
+            rounds=self.rounds,
+            tag=packing.tag,
+        )
+
+    def event_with(self, honest: int, rounds: int | None = None) -> Event:
+        """What all rounds are to the accountant if so many devices are honest."""
+        sums = super().event_with(honest, rounds)
+        return StatisticallyClose(sums, self._variation(honest, rounds or self.rounds))
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is public and what is assumed, in words."""
+        first, _, *rest = super().facts
+        return (
+            first,
+            "a shuffler that mixes all messages of a batch and tells nobody who sent what",
+            *rest,
+        )
+
+    def randomizer(self, round: int = 0) -> BlindRandomizer:  # noqa: A002
+        """What runs on each device, in one round."""
+        return BlindRandomizer(self._randomizer(round), self.shares(round))
+
+    def shuffler(
+        self,
+        round: int = 0,  # noqa: A002
+        *,
+        enrolment: Enrolment | None = None,
+        random_state: RandomState = None,
+    ) -> BlindShuffler:
+        """Who mixes the messages of one round."""
+        source = source_of(random_state)
+        return BlindShuffler(self.shares(round), self.n_users, self.honest, source, enrolment)
+
+    def analyzer(self, round: int = 0) -> BlindAnalyzer:  # noqa: A002
+        """Who adds up the messages of one round."""
+        return BlindAnalyzer(self._analyzer(round), self.shares(round))
