@@ -14,6 +14,7 @@ from oracle import (
     binomial,
     gaussian,
     hockey_stick,
+    hockey_sticks,
     participation,
     rounds,
     sampled,
@@ -37,6 +38,11 @@ def somewhere(rng: np.random.Generator, radius: float) -> Array:
 
 def of(rate: float, vector: Array) -> Mixture:
     return sampled(rate, vector.tolist())
+
+
+def curve(p: Mixture, q: Mixture, sd: float, *, points: int = 1200) -> Array:
+    """The hockey-sticks at all of ``GAMMAS``."""
+    return np.array(hockey_sticks(p, q, sd, GAMMAS, points=points))
 
 
 def test_the_oracle_knows_the_gaussian() -> None:
@@ -69,13 +75,10 @@ def test_one_sampled_vector_for_another(rate: float, sd: float) -> None:
     # ‖a‖ ≤ r, ‖a'‖ ≤ s: the worst are opposite, of full length, for every γ ≥ 0.
     rng = np.random.default_rng(1)
     for r, s in ((1.0, 1.0), (1.0, 0.0), (2.0, 1.0)):
-        worst = [
-            hockey_stick(sampled(rate, [r]), sampled(rate, [-s]), sd, gamma) for gamma in GAMMAS
-        ]
+        worst = curve(sampled(rate, [r]), sampled(rate, [-s]), sd)
         for _ in range(4):
             p, q = of(rate, somewhere(rng, r)), of(rate, somewhere(rng, s))
-            for gamma, bound in zip(GAMMAS, worst, strict=True):
-                assert hockey_stick(p, q, sd, gamma, points=400) <= bound + ERROR
+            assert (curve(p, q, sd, points=400) <= worst + ERROR).all()
 
 
 def test_the_closed_form_of_a_replaced_element() -> None:
@@ -102,12 +105,9 @@ def test_several_elements_sampled_one_by_one(units: int) -> None:
             back = [0 * v if emptied else somewhere(rng, 1.0) for v in there]
             p, q = (subsets(rate, [v.tolist() for v in vs]) for vs in (there, back))
             worst = binomial(rate, units, 1.0), binomial(rate, units, 0.0 if emptied else -1.0)
-            for gamma in GAMMAS:
-                found = hockey_stick(p, q, sd, gamma, points=400)
-                assert found <= hockey_stick(*worst, sd, gamma) + ERROR
-                found = hockey_stick(q, p, sd, gamma, points=400)
-                mirrored = [(w, [-x[0]]) for w, x in worst[1]], [(w, [-x[0]]) for w, x in worst[0]]
-                assert found <= hockey_stick(*mirrored, sd, gamma) + ERROR
+            assert (curve(p, q, sd, points=400) <= curve(*worst, sd) + ERROR).all()
+            mirrored = [(w, [-x[0]]) for w, x in worst[1]], [(w, [-x[0]]) for w, x in worst[0]]
+            assert (curve(q, p, sd, points=400) <= curve(*mirrored, sd) + ERROR).all()
 
 
 @pytest.mark.parametrize("relation", ["replace", "zero_out"])
@@ -115,23 +115,24 @@ def test_several_elements_sampled_one_by_one(units: int) -> None:
 def test_users_sampled_with_all_their_elements(held: int, units: int, relation: str) -> None:
     rng = np.random.default_rng(held * 10 + units)
     kept = held - units
+    other = held if relation == "replace" else kept
     for rate, sd in ((0.05, 0.5 * held), (0.5, 1.0 * held)):
+        lines = [
+            curve(sampled(rate, [float(a)]), sampled(rate, [-float(b)]), sd)
+            for a, b in ((held, other), (other, held))
+        ]
         for _ in range(3):
             common, there = somewhere(rng, kept), somewhere(rng, units)
             back = somewhere(rng, units) if relation == "replace" else 0 * there
             p, q = of(rate, common + there), of(rate, common + back)
-            other = held if relation == "replace" else kept
             t = float(rng.choice([0.1, 0.5, 1.0, 2.0]))
             r, w = kept * math.sqrt(1 + 1 / t), units * math.sqrt(1 + t)
             lower = -w if relation == "replace" else 0.0
             plane = sampled(rate, [r, w]), sampled(rate, [r, lower])
-            for gamma in GAMMAS:
-                for first, second, a, b in ((p, q, held, other), (q, p, other, held)):
-                    found = hockey_stick(first, second, sd, gamma, points=400)
-                    line = sampled(rate, [float(a)]), sampled(rate, [-float(b)])
-                    assert found <= hockey_stick(*line, sd, gamma) + ERROR
-                    both = plane if first is p else (plane[1], plane[0])
-                    assert found <= hockey_stick(*both, sd, gamma, points=400) + ERROR
+            for pair, line, both in (((p, q), lines[0], plane), ((q, p), lines[1], plane[::-1])):
+                found = curve(*pair, sd, points=400)
+                assert (found <= line + ERROR).all()
+                assert (found <= curve(*both, sd, points=400) + ERROR).all()
 
 
 @pytest.mark.parametrize("emptied", [False, True])
@@ -141,15 +142,14 @@ def test_users_sampled_with_elements_on_disjoint_coordinates(emptied: bool) -> N
     for rate, sd, held, units in ((0.1, 1.0, 2, 1), (0.4, 2.0, 5, 2)):
         rest, own = math.sqrt(held - units), math.sqrt(units)
         worst = sampled(rate, [rest, own]), sampled(rate, [rest, 0.0 if emptied else -own])
+        bounds = [curve(*pair, sd, points=400) for pair in (worst, worst[::-1])]
         for _ in range(4):
             common = rest * (1.0 if rng.random() < 0.5 else rng.random())
             there = own * rng.uniform(-1, 1)
             back = 0.0 if emptied else own * rng.uniform(-1, 1)
             p, q = sampled(rate, [common, there]), sampled(rate, [common, back])
-            for gamma in GAMMAS:
-                for (a, b), (c, d) in (((p, q), worst), ((q, p), worst[::-1])):
-                    bound = hockey_stick(c, d, sd, gamma, points=400)
-                    assert hockey_stick(a, b, sd, gamma, points=400) <= bound + ERROR
+            for pair, bound in zip(((p, q), (q, p)), bounds, strict=True):
+                assert (curve(*pair, sd, points=400) <= bound + ERROR).all()
 
 
 def test_an_emptied_element_is_not_covered_by_the_pair_of_an_emptied_user() -> None:
