@@ -7,16 +7,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
+from scipy.stats import beta
 
 from aggregator_contract import DIMENSION, OWNERS, USERS, AggregatorContract, Array
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.aggregators import Aggregator, ClippedMean, Vectors
-from dpgrain.aggregators.shuffled import FreshBatches, Interaction, Shuffled
+from dpgrain.aggregators import Aggregator, ClippedMean, Contributions, Vectors
+from dpgrain.aggregators.grid import tiles
+from dpgrain.aggregators.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Relation, User
 
 CLIP = 2.0
+INTERACTIONS: tuple[Interaction, ...] = ("sequential", "full")
 PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "dimension": DIMENSION, "clip": CLIP}
 
 
@@ -123,8 +127,8 @@ def test_everybody_is_asked_in_every_round() -> None:
     assert np.abs(run.estimate(Vectors(np.eye(3) / 2)) - [0, 0, 1 / 8]).max() < 0.05
 
 
-@pytest.mark.parametrize("interaction", ["sequential", "full"])
-def test_blocks_of_a_user_are_one_vector(interaction: Any) -> None:
+@pytest.mark.parametrize("interaction", INTERACTIONS)
+def test_blocks_of_a_user_are_one_vector(interaction: Interaction) -> None:
     mean = quiet(1, 1, 2, interaction=interaction)
     run = mean.start(SystemSource(), np.zeros(3, dtype=int))
     found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
@@ -156,8 +160,7 @@ def test_noise_is_nearly_that_of_a_curator() -> None:
 
 
 def test_dishonest_users_make_others_add_more_noise() -> None:
-    interactions: tuple[Interaction, ...] = ("sequential", "full")
-    for interaction in interactions:
+    for interaction in INTERACTIONS:
         all_, half = (
             Shuffled.calibrate(
                 **PROMISE, n_users=200, rounds=2, interaction=interaction, honest_fraction=share
@@ -271,3 +274,80 @@ def test_wrong_numbers_say_so() -> None:
         assert "\n" not in str(found.value)
     # More rounds than users are no matter where everybody is in each.
     assert quiet(5, 6, 3, interaction="full").batch == 5
+
+
+# -- a statistical audit of all that is published --
+
+# Each bound of the audit fails by chance with at most this probability.
+CHANCE = 1e-8
+AUDITED = {
+    interaction: Shuffled.calibrate(
+        epsilon=8.0,
+        delta=1e-6,
+        n_users=120,
+        rounds=3,
+        dimension=120,
+        clip=CLIP,
+        interaction=interaction,
+    )
+    for interaction in INTERACTIONS
+}
+
+
+def audit(mean: Shuffled, runs: int = 20) -> float:
+    """A lower bound on the distance in sds of all rounds together, with a user there or not.
+
+    Each user is alone in a coordinate, with all of the clip: a run is as many trials as users.
+    """
+    seen, n = [], mean.n_users
+    for there in (1e6, 0.0):
+        rows = []
+        for _ in range(runs):
+            run = mean.start(SystemSource(), np.arange(n))
+            means = [run.estimate(Vectors(np.eye(n) * there)) for _ in range(mean.rounds)]
+            rows.append(np.array(means) * mean.batch / mean.clip)
+        seen.append(np.concatenate(rows, axis=1))
+    own = np.tile(np.arange(n) * mean.rounds // n, runs)
+    bounds = []
+    # The round of one's own, where there is one, and all of them; half of what a user then adds.
+    for (some, none), half in (
+        ([rows[own, np.arange(rows.shape[1])] for rows in seen], 0.5),
+        ([rows.sum(axis=0) for rows in seen], mean.rounds / 2),
+    ):
+        hits, false, each = int((some >= half).sum()), int((none >= half).sum()), some.size
+        low = beta.ppf(CHANCE, hits, each - hits + 1) if hits else 0.0
+        high = beta.ppf(1 - CHANCE, false + 1, each - false) if false < each else 1.0
+        bounds.append(float(ndtri(low) - ndtri(high)))
+    return max(bounds)
+
+
+@pytest.mark.parametrize("interaction", INTERACTIONS)
+def test_audit_stays_below_the_claim(interaction: Interaction) -> None:
+    mean = AUDITED[interaction]
+    claimed = mean.event.loss().mu
+    assert 0.7 * claimed < audit(mean) <= claimed
+
+
+def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
+    mean = run.mean
+    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch, run.source)
+    return found / mean.batch
+
+
+def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
+    mean = run.mean
+    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch // 4, run.source)
+    return found / mean.batch
+
+
+@pytest.mark.parametrize(
+    ("interaction", "bug"),
+    [("sequential", asks_everybody), ("full", halves_noise)],
+    ids=["asks everybody", "halves noise"],
+)
+def test_audit_sees_what_is_wrong(
+    interaction: Interaction, bug: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean = AUDITED[interaction]
+    monkeypatch.setattr(ShuffledRounds, "_round", bug)
+    assert audit(mean) > mean.event.loss().mu
