@@ -12,7 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from dpgrain.accounting import Event, Gaussian, PureDP, StatisticallyClose, gaussian_delta
+from dpgrain.accounting import (
+    Event,
+    Gaussian,
+    PureDP,
+    SampledGaussian,
+    StatisticallyClose,
+    gaussian_delta,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource
 from dpgrain.shuffle import Bag, VectorSum
@@ -334,12 +341,20 @@ def test_numbers_out_of_range_are_refused() -> None:
         lambda: Shares(2, 2, 1),
         lambda: Shares(2, 2, 3, 3),
         lambda: Shares(2**31, 2, 3),
+        lambda: Shares(2, 2, 3, tag="now"),  # type: ignore[arg-type]
         lambda: Shares(2, 2, 3).split(np.array([1.0, 2.0]), SeededSource(1)),
         lambda: Shares(2, 2, 3).split(np.array([1]), SeededSource(1)),
         lambda: Shares(2, 2, 3).combine([], 0),
         lambda: Shares.within(0.0, devices=5, dim=1, modulus=2),
         lambda: Shares(2, 2, 3).variation(0),
     )
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = Shares(np.int16(3), np.int64(256), np.uint8(200))  # type: ignore[arg-type]
+    assert given == Shares(3, 256, 200)
+    assert given.slots == 600
+    assert given.message_bytes == Shares(3, 256, 200).message_bytes
 
 
 def test_the_variation_is_that_of_all_pieces_and_rounds() -> None:
@@ -502,6 +517,16 @@ def test_its_curve_is_the_sum_and_its_inverse() -> None:
     assert event.epsilon(2e-8) == math.inf
     assert StatisticallyClose(Gaussian(4.0), 0.0).epsilon(2e-8) == Gaussian(4.0).epsilon(2e-8)
     assert StatisticallyClose(Gaussian(1e-4), 1e-9).epsilon(0.5) == math.inf
+
+
+def test_bounds_enclose_what_is_known_exactly() -> None:
+    # One round of sampling: δ₁(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)), which is computed on a grid.
+    rate, noise, epsilon = 0.01, 0.8, 0.5
+    inner = math.log1p(math.expm1(epsilon) / rate)
+    exact = rate * gaussian_delta(inner, 1 / noise) + (1 + math.exp(epsilon)) * 1e-8
+    event = StatisticallyClose(SampledGaussian(noise, rate), 1e-8)
+    low, high = event.epsilon(exact, bounds=True)
+    assert epsilon * (1 - 1e-3) <= low < epsilon < high <= epsilon * (1 + 3e-4)
 
 
 def test_nothing_of_the_ideal_is_not_nothing() -> None:

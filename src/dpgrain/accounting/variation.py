@@ -36,8 +36,8 @@ class StatisticallyClose(Event):
 
     Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, δ₁ being the curve of the events, and the smallest
     such value of any smaller ε. η is paid once however many units are asked about: both views lie
-    within η of their ideals. Parts with an η of their own are dearer apart than as one event with the
-    sum of their η. Source: docs/theory.md, "Sums through a blind shuffler".
+    within η of their ideals. The η of several views add up: put them into one event, with all that
+    their ideals are made of. Source: docs/theory.md, "Sums through a blind shuffler".
 
     >>> from dpgrain.accounting import Gaussian
     >>> Gaussian(4.0).delta(1.0) < 3.1e-6
@@ -77,7 +77,11 @@ class StatisticallyClose(Event):
 
 @lru_cache(maxsize=256)
 def _near(ideal: Loss, variation: float) -> Loss:
-    """The loss with min over x ≤ ε of δ₁(x) + (1 + e^x)·η."""
+    """The loss with min over x ≤ ε of δ₁(x) + (1 + e^x)·η.
+
+    The smallest value is given away, and what the curve is above it is a curve of its own: beside
+    other parts that counts no less than the whole curve, and has finite moments.
+    """
 
     def charged(epsilon: float) -> float:
         return _charged(ideal, variation, epsilon)

@@ -89,6 +89,7 @@ class Shares:
     tag: bytes = b""
 
     def __post_init__(self) -> None:
+        _validate.plain(self)
         _validate.integer(minimum=1, dim=self.dim)
         _modulus(self.modulus)
         _validate.integer(minimum=2, count=self.count)
@@ -97,6 +98,8 @@ class Shares:
             raise ParameterError(f"width must be at most dim = {self.dim}, not {self.width!r}.")
         if self.slots >= 2 ** (8 * _LABEL):
             raise ParameterError(f"dim must be smaller: {self.slots} slots cannot be numbered.")
+        if not isinstance(self.tag, bytes):
+            raise ParameterError(f"tag must be bytes, not {self.tag!r}.")
 
     @staticmethod
     def within(
@@ -319,13 +322,13 @@ def distance(devices: int, modulus: int, count: int, width: int = 1) -> float:
     return 1.0 if excess >= math.log(4) else math.nextafter(0.5 * math.exp(excess / 2), 1.0)
 
 
-def shares_needed(devices: int, modulus: int, distance: float, width: int = 1) -> int:
+def shares_needed(devices: int, modulus: int, variation: float, width: int = 1) -> int:
     """The smallest number of shares that stays within a distance.
 
     Args:
         devices: as for :func:`distance`, and so ``modulus`` and ``width``.
         modulus: q.
-        distance: η of one piece, in (0, 1).
+        variation: η of one piece, in (0, 1).
         width: how many coordinates a share holds.
 
     Raises:
@@ -334,15 +337,15 @@ def shares_needed(devices: int, modulus: int, distance: float, width: int = 1) -
     >>> shares_needed(1000, 2**32, 1e-10)
     12
     """
-    target = _validate.fraction(distance=distance)
+    variation = _validate.fraction(variation=variation)
 
     def enough(count: int) -> bool:
-        return _distance(devices, modulus, count, width) <= target
+        return distance(devices, modulus, count, width) <= variation
 
     low, step = 1, 1
     if devices > 1:
         # By the devices that are alone in their component, which no fewer hide.
-        alone = width * math.log(_modulus(modulus) / 2) - 2 * math.log(2 * target)
+        alone = width * math.log(_modulus(modulus) / 2) - 2 * math.log(2 * variation)
         low = max(math.floor(1 + alone / math.log(devices)), 1)
     while not enough(low + step):
         low, step = low + step, 2 * step
@@ -351,9 +354,6 @@ def shares_needed(devices: int, modulus: int, distance: float, width: int = 1) -
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-_distance = distance
 
 
 def _modulus(modulus: int) -> int:
