@@ -20,8 +20,6 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 # Room for the rounding of norms, products and sums in floating point, for up to 2^20 coordinates.
 _ROOM = 1 - 2.0**-30
-# Squares of norms up to this share of the bound's are not looked at again.
-_SHORT = 1 - 2.0**-20
 # Entries that are encoded at a time: the work space stays in cache.
 _ENTRIES = 1 << 17
 _THREADS, _FEW = 4, 4
@@ -86,17 +84,10 @@ class Encoding:
             vectors: (k, d); a row that is not finite is a user without data.
             source: one secret uniform for each coordinate of each user.
         """
-        own = vectors.astype(np.float64, copy=False)
-        with np.errstate(all="ignore"):
-            # What overflows is somebody's value: no warning may tell of it. Each row by itself.
-            short = np.einsum("ij,ij->i", own, own) <= _SHORT * self.bound**2
-            if not short.all():
-                long = np.flatnonzero(~short)
-                own = own.copy()
-                own[long] = clipped(finite(own[long]), self.bound)
+        own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
         if not self.centred:
             own = np.clip(own, 0.0, None)
-        own = own * (1 / self.step)
+        own *= 1 / self.step
         own += self.null
         return rounded(own, self.grid, source)
 
