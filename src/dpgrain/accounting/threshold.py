@@ -209,8 +209,7 @@ class SoftCore(Event):
     @property
     def leak(self) -> float:
         """ζ = P(Z + ν ≥ gap), rounded up."""
-        exact = _geometric_tail if self.noise == "geometric" else _laplace_tail
-        return min(exact(self.gap, self.threshold_scale, self.query_scale) * (1 + _ROUNDING), 1.0)
+        return reached(self.gap, self.threshold_scale, self.query_scale, self.noise)
 
     def cost(self, asked: Asked) -> Loss:
         # Without a person's vector every count is smaller or the same: h moves one way.
@@ -220,6 +219,22 @@ class SoftCore(Event):
         one = Loss(mu=mu, pure=test.pure, leak=self.leak, rho=test.rho)
         people = asked.units if asked.level == "user" else 1
         return one if people == 1 else Loss.of(Group(one, people))
+
+
+def reached(gap: float, one: float, two: float, noise: TestNoise = "geometric") -> float:
+    """P(Z + ν ≥ gap), rounded up.
+
+    Args:
+        gap: how far; a whole number under geometric noise.
+        one: the scale of Z.
+        two: the scale of ν.
+        noise: their law.
+
+    >>> reached(93, 6.0, 6.0) <= 1e-6 < reached(92, 6.0, 6.0)
+    True
+    """
+    exact = _geometric_tail if noise == "geometric" else _laplace_tail
+    return min(exact(gap, one, two) * (1 + _ROUNDING), 1.0)
 
 
 def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:

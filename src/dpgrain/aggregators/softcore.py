@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate, accounting
 from dpgrain.accounting import Event, calibrate, gaussian_mu
+from dpgrain.accounting.threshold import reached
 from dpgrain.aggregators.neighbours import IntArray, close, on_grid
 from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
 from dpgrain.errors import ParameterError, RunEnded
@@ -352,7 +354,7 @@ class _Search:
             return None
         test = _Test(one, two, core, gap)
         spent, _, leaks = point
-        mu = gaussian_mu(epsilon * (1 - spent), self.delta * (1 - leaks))
+        mu = _mu(epsilon * (1 - spent), self.delta * (1 - leaks))
         return test.event(1.0, self.users, self.rounds).sensitivity / mu, test
 
     def _needs(self, epsilon: float, point: _Point) -> tuple[float, float, int, int]:
@@ -365,6 +367,10 @@ class _Search:
         gap = least_gap(self.delta * leaks, one, two)
         # A round fails if Z + ν ≤ θ − 1 − n.
         return one, two, gap, least_gap(self.failure / self.rounds, one, two)
+
+
+# Points share their two parts of the promise with many others.
+_mu = functools.lru_cache(maxsize=4096)(gaussian_mu)
 
 
 def _around(centre: _Point, width: float) -> Iterator[_Point]:
@@ -385,21 +391,17 @@ def least_gap(chance: float, one: float, two: float) -> int:
     >>> least_gap(1e-6, 6.0, 6.0)
     93
     """
-
-    def reached(gap: int) -> float:
-        return accounting.SoftCore(1.0, 9, 9, gap, one, two).leak
-
     # From the tail of the wider law on its own, which is less, in steps that grow.
     wide = max(one, two)
     low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
-    while low > 0 and reached(low) <= chance:
+    while low > 0 and reached(low, one, two) <= chance:
         low = max(0, low - step)
     high = low + step
-    while reached(high) > chance:
+    while reached(high, one, two) > chance:
         low, high = high, high + step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if reached(middle) > chance else (low, middle)
+        low, high = (middle, high) if reached(middle, one, two) > chance else (low, middle)
     return high
 
 
