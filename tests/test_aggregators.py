@@ -84,6 +84,15 @@ def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
     assert np.array_equal(runs[0], runs[1])
 
 
+@pytest.mark.parametrize("noise", [2.0**-10, 2.0**15, 2.0**17, 2.0**30])
+def test_exact_sums_take_every_noise_that_is_allowed(noise: float) -> None:
+    mean = ClippedMean(3e-5, noise, 10, 1, level="user", exact=True)
+    run = mean.start(SystemSource())
+    found = run.estimate(Vectors(np.full((10, 2), 1.0)))
+    signal = 10 * 3e-5 / math.sqrt(2) / 10
+    assert np.abs(found - signal).max() < 8 * mean.noise_sd + 1e-2 * signal
+
+
 def test_exact_blocks_are_never_longer_than_the_clip() -> None:
     # Each vector alone: the sum is the block, and its integer norm must not exceed the bound.
     rng = np.random.default_rng(6)

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from dpgrain.aggregators.protocol import Contributions, Drawn, FloatArray
 from dpgrain.clipping import clipped, finite
-from dpgrain.noise import Source, raised, rounded_gaussian
+from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 
 # The grid has this many steps to the noise.
 _STEPS = 2.0**30
 # The grid of exact sums has this many steps to the clipping bound; squares of blocks fit in 2^53.
 _EXACT_STEPS = 2.0**24
+# The noise has at most twice as many steps, which is the most that is drawn.
+_LARGEST_SCALE = MAX_SCALE / 4
 # Entries of blocks that an exact sum holds at a time.
 _ENTRIES = 1 << 21
 # Where integers saturate: public, and far above what any roster adds up to.
@@ -75,7 +77,8 @@ def exactly_noised(
     >>> exactly_noised(Vectors([[3.0, 4.0]]), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
     [0.6, 0.8]
     """
-    d, step = contributions.dimension, 2.0 ** math.floor(math.log2(clip / _EXACT_STEPS))
+    finest = min(_EXACT_STEPS, _LARGEST_SCALE / noise_multiplier)
+    d, step = contributions.dimension, 2.0 ** math.floor(math.log2(clip / finest))
     total = np.zeros(d, dtype=np.int64)
     for vectors in tiles(contributions, drawn):
         with np.errstate(over="ignore"):

@@ -12,6 +12,7 @@ from dpgrain.shuffle.parties import (
     Randomizer,
     Shuffler,
 )
+from dpgrain.shuffle.shares import Shares
 from dpgrain.shuffle.sums import PoissonSum, ScalarSum, VectorSum
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "PoissonSum",
     "Randomizer",
     "ScalarSum",
+    "Shares",
     "Shuffler",
     "VectorSum",
 ]

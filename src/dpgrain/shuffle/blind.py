@@ -195,6 +195,11 @@ class BlindSum(SumOfVectors):
         return exact_design("binomial", self, self.delta * (1 - _TOLD))
 
     @property
+    def influence(self) -> float:
+        """How far one corrupt device can move the sum: as far as it likes, since nobody reads it."""
+        return math.inf
+
+    @property
     def variation(self) -> float:
         """η: what the messages of all rounds may tell besides their sums."""
         return self._variation(self.honest, self.rounds)
