@@ -466,6 +466,16 @@ def test_they_learn(name: str) -> None:
 # -- whom to trust --
 
 
+def test_one_phase_with_a_curator_is_enough_to_need_one() -> None:
+    (shuffled,) = RECIPES["gd"].plan(TASK).stages
+    (curated,) = Concentrated(KINKS).plan(TASK).stages
+    program = RECIPES["gd strong"].plan(TASK)
+    assert program.trust == "shuffle"
+    for stages in ((shuffled, curated), (curated, shuffled), (curated, curated)):
+        assert replace(program, stages=stages).trust == "central"
+    assert replace(program, stages=(shuffled, shuffled)).trust == "shuffle"
+
+
 TRUSTS: dict[Trust, str] = {
     "shuffle": "a shuffler that is trusted",
     "pan": "its internal state seen at most once",
@@ -478,6 +488,7 @@ def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
     model.fit(X, Y.astype(int), users=USERS)
     assert model.guarantee_.epsilon() <= 8.0
     assert TRUSTS[trust] in str(model.guarantee_)
+    assert "a solution within" not in str(model.guarantee_)
     assert model.n_iter_ == {"shuffle": 100, "pan": 10}[trust]
     assert model.history_.clip == 0.5
     assert model.score(X, Y.astype(int)) > 0.55
@@ -506,7 +517,7 @@ def test_what_is_stated_makes_the_default() -> None:
         assert model.n_iter_ == 4
     auto = learn.LinearRegression(trust="pan")._recipe
     assert auto is not None
-    assert isinstance(auto.plan(TASK).stages[0].solver, CoinBetting)
+    assert auto.plan(TASK).stages[0].solver == CoinBetting()
 
 
 @pytest.mark.parametrize("name", RECIPES)

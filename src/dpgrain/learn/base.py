@@ -339,9 +339,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if self.trust == "central":
             return None
         clip: Any = self.clip
-        solver = None if self.algorithm == "auto" else self.algorithm
         kind = ShuffleConcentrated if self.trust == "shuffle" else PanPrivateConcentrated
-        return kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, solver)
+        return kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, self._solver())
 
     @property
     def _unit(self) -> Unit:
@@ -533,6 +532,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"trust must be {program.trust!r} with {type(recipe).__name__}, not {self.trust!r}."
             )
+        if recipe is not self.algorithm:
+            # Nobody has stated what is known, and nothing rests on it.
+            program = replace(program, known=None)
         index = roster_index(program, users, rows, loss)
         promise = promised(
             User(),
