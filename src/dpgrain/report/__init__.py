@@ -268,6 +268,7 @@ def _page(release: Release, holdings: Holdings | None = None) -> str:
     return _template().render(
         release=release,
         fitted=False,
+        shuffled=False,
         statistic=release.statistic,
         guarantee=guarantee,
         # Names in it come from the caller; the promise itself is never cut.

@@ -105,6 +105,7 @@ def fit_page(model: LinearModel) -> str:
         selected=False,
         noun="item",
         fitted=True,
+        shuffled=False,
         distorted="noise and clipping",
         curve_plots=_plots("curve", partial(plot_curve, guarantee), 320),
         blocks=next((c.block for c in contributions(guarantee.event)), guarantee.level),

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,9 @@ from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
 from dpgrain.units import RELATIONS, Relation
 from dpgrain.wording import counted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Analysis: TypeAlias = Literal["exact", "printed"]
@@ -190,6 +194,31 @@ class ShuffledSum(ABC):
         if honest is not None:
             facts[2] = f"at least {honest:,} devices of a batch that report and follow the protocol"
         return Guarantee("user", "", self.relation, self.delta, event, tuple(facts), private)
+
+    # -- what people read --
+
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML page: the promise, who is trusted with what, traffic, noise; returns its path.
+
+        Args:
+            path: the file.
+
+        Raises:
+            DataError: if it cannot be written.
+        """
+        from dpgrain.report.shuffle import write_shuffle_report
+
+        return write_shuffle_report(self, path)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw ε as a function of the share of honest devices; needs matplotlib.
+
+        Args:
+            ax: axes to draw on; new ones by default.
+        """
+        from dpgrain.report.shuffle import plot_protocol
+
+        return plot_protocol(self, ax)
 
     # -- the three parties --
 
