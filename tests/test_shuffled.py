@@ -179,6 +179,19 @@ def test_with_something_beside_it_there_is_less_left() -> None:
     assert (less.event + beside).epsilon(1e-6) <= 8.0 < (alone.event + beside).epsilon(1e-6)
 
 
+def test_users_of_two_rounds_are_given_away_twice() -> None:
+    mean = Shuffled.calibrate(**PROMISE, n_users=30, rounds=3)
+    one = mean.protocol.event
+    assert mean.event.epsilon(1e-6) == one.epsilon(1e-6)
+    # Where noise hides nothing any more: each round leaks by itself.
+    far = 60.0
+    leak = one.delta(far)
+    assert 0 < leak < 2e-8
+    assert one.delta(far, units=2) == leak
+    assert mean.event.delta(far, units=2) >= 2 * leak
+    assert Shuffled.calibrate(**PROMISE, n_users=30, rounds=1).event.delta(far, units=2) == leak
+
+
 # -- sizes that are chosen on the way --
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import ApproximateDP, Event
+from dpgrain.accounting import ApproximateDP, Event, Parallel
 from dpgrain.aggregators.grid import tiles
 from dpgrain.aggregators.protocol import Contributions, CountedRounds, Drawn, FloatArray
 from dpgrain.clipping import finite
@@ -148,7 +148,10 @@ class Shuffled:
     @property
     def event(self) -> Event:
         """What all rounds together are to the accountant."""
-        return self.protocol.event
+        if self.interaction == "full" or self.rounds == 1:
+            return self.protocol.event
+        # Of several users each may be in another round, which gives its leak away, too.
+        return Parallel((self.protocol.event,))
 
     @property
     def noise_sd(self) -> float:
