@@ -461,6 +461,11 @@ def test_they_learn(name: str) -> None:
         found = minimise(Logistic(), rows, y, [0.0, 0.0], solver=recipe, **options)
         errors.append(excess(found.theta, rows))
     assert np.mean(errors) < 0.4 * excess(np.zeros(2), rows)
+    last = recipe.plan(Task(3000, (0.0, 0.0), 4.0, 1e-6)).stages[-1]
+    if isinstance(last.solver, AcSa):
+        # The bound by which rounds are chosen holds.
+        changed = 1 / (2 * last.smoothing) if last.smoothing else 0.0
+        assert np.mean(errors) < last.solver.excess() + changed
 
 
 # -- whom to trust --
@@ -558,7 +563,7 @@ def test_a_recipe_of_another_trust_is_refused_before_the_charge() -> None:
         ({"unit": Record()}, r"unit must be User\(\) with trust='shuffle'"),
         ({"unit": Element()}, r"unit must be User\(\) with trust='shuffle'"),
         ({"unit": User(max_elements=2)}, r"unit must be User\(\) with trust='shuffle'"),
-        ({"clip": "auto"}, "clip must be left out with trust='shuffle', not 'auto'"),
+        ({"clip": "auto"}, "clip must be a number with trust='shuffle', not 'auto'"),
         ({"sampling_rate": 0.5}, "sampling_rate must be left out with trust='shuffle'"),
         ({"sampling": "users"}, "sampling must be left out with trust='shuffle'"),
         ({"elements_per_user": 2.0}, "elements_per_user must be left out with trust='shuffle'"),

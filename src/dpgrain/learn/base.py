@@ -314,21 +314,24 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
             )
+        if own and self.clip == "auto":
+            raise ParameterError(
+                f"clip must be a number with {how}, not 'auto': nobody sees norms."
+            )
+        # Of these a default is made.
+        stated = () if own else (("clip", (None,)), ("rounds", (None,)))
         for name, allowed in (
-            ("clip", (None,)),
-            ("rounds", (None,)),
+            *stated,
             ("sampling_rate", (None,)),
             ("sampling", ("pairs", "full")),
             ("elements_per_user", (1.0,)),
             ("intervals", (0.0,)),
             ("exact", (False,)),
         ):
-            value = getattr(self, name)
-            # What is stated of these makes the recipe, if there is none.
-            stated = own and name in ("clip", "rounds") and value != "auto"
-            if value not in allowed and not stated:
+            if getattr(self, name) not in allowed:
                 raise ParameterError(
-                    f"{name} must be left out with {how}, not {value!r}: the recipe decides it."
+                    f"{name} must be left out with {how}, not {getattr(self, name)!r}: the recipe "
+                    "decides it."
                 )
 
     @property
