@@ -1,9 +1,12 @@
-"""The papers' algorithms at user level, each a combination of a private mean, a solver and phases.
+"""The papers' algorithms for whole users, each a combination of a private mean, a solver and phases.
 
-A recipe holds what is publicly known of a problem; :meth:`Recipe.plan` makes of it a program: rounds,
+A recipe holds what is publicly known of a problem; its ``plan(task)`` makes of it a program: rounds,
 radii, step sizes and noise, all public numbers. A program runs on any convex loss through
 :func:`dpgrain.learn.minimise`, and as ``algorithm=`` of the estimators. What a theorem leaves as O(…)
 is replaced by the noise that exact accounting asks for.
+
+Those of ``user_level`` trust a curator; those of ``shuffled`` a shuffler of messages that are noisy
+already, or a stream whose state may be seen once.
 """
 
 from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task, Trust
