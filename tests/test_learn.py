@@ -601,3 +601,14 @@ def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
         rows[0][0] = first
         found.append(LogisticRegression(rounds=3, random_state=0).fit(rows, y).coef_)
     assert np.array_equal(found[0], found[1])
+
+
+def test_one_odd_cell_of_a_narrow_frame_does_not_change_how_others_are_added_up() -> None:
+    narrow = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32))
+    y, found = np.arange(200) % 2, []
+    for odd in (np.nan, "abc"):
+        frame = narrow.copy()
+        frame[0] = frame[0].astype(object) if odd == "abc" else frame[0]
+        frame.loc[0, 0] = odd
+        found.append(LogisticRegression(rounds=3, random_state=0, exact=True).fit(frame, y).coef_)
+    assert np.array_equal(found[0], found[1])

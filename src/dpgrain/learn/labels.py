@@ -30,6 +30,9 @@ _lock = threading.Lock()
 # Types whose equal values have equal keys, so that they need to be looked at once only.
 _SIMPLE = (str, bytes, bool, int, float)
 
+# Types of columns of less precision than others are read in.
+_NARROW = (np.float16, np.float32)
+
 _TRUTH = {"True": 1, "False": 0, "true": 1, "false": 0}
 
 
@@ -204,15 +207,17 @@ def readable(X: Any) -> Any:  # noqa: N803
     [[1.0, 2.0], [nan, 4.0]]
     """
     if isinstance(X, pd.DataFrame):
-        odd = [i for i, kind in enumerate(X.dtypes) if not _is_numeric(kind)]
-        if not odd:
+        kinds = list(X.dtypes)
+        if all(_is_numeric(kind) and kind not in _NARROW for kind in kinds):
             return X
-        return pd.DataFrame(
-            {
-                i: readable(X.iloc[:, i].to_numpy(dtype=object)) if i in odd else X.iloc[:, i]
-                for i in range(X.shape[1])
-            }
-        ).set_axis(X.columns, axis=1)
+
+        def read(i: int) -> Any:
+            if not _is_numeric(kinds[i]):
+                return readable(X.iloc[:, i].to_numpy(dtype=object))
+            # In one precision: an odd cell elsewhere would widen all of them.
+            return X.iloc[:, i].astype(np.float64) if kinds[i] in _NARROW else X.iloc[:, i]
+
+        return pd.DataFrame({i: read(i) for i in range(X.shape[1])}).set_axis(X.columns, axis=1)
     if isinstance(X, list | tuple):
         X = _listed(X)  # noqa: N806
     if isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
