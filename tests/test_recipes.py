@@ -120,7 +120,8 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
         assert (stage.mean.event + beside).epsilon(1e-6) <= 8.0
         # Where users do not suffice for as many rounds, there are fewer.
         assert stage.mean.rounds <= free.mean.rounds
-        more = stage.mean.noise_multiplier > free.mean.noise_multiplier
+        means: tuple[Any, Any] = (stage.mean, free.mean)
+        more = means[0].noise_multiplier > means[1].noise_multiplier
         assert more or stage.mean.rounds < free.mean.rounds
 
 
