@@ -11,6 +11,7 @@ from dpgrain.aggregators.protocol import (
 )
 from dpgrain.aggregators.radius import Radius
 from dpgrain.aggregators.recentred import Recentred
+from dpgrain.aggregators.shuffled import FreshBatches, FreshRun, Shuffled, ShuffledRounds
 from dpgrain.aggregators.softcore import SoftCore
 from dpgrain.aggregators.winsorized import Winsorized
 from dpgrain.clipping import clipped
@@ -21,12 +22,16 @@ __all__ = [
     "ClippedRounds",
     "Contributions",
     "CountedRounds",
+    "FreshBatches",
+    "FreshRun",
     "PanPrivate",
     "PanPrivateRounds",
     "PanPrivateStream",
     "Radius",
     "Recentred",
     "Rounds",
+    "Shuffled",
+    "ShuffledRounds",
     "SoftCore",
     "Vectors",
     "Winsorized",

@@ -1,6 +1,6 @@
 """One simulated round of a shuffled sum beside the plain clipped sum, and the three parties' own time.
 
-Usage: OMP_NUM_THREADS=1 python benchmarks/shuffle.py [--users 100000] [--dim 1000]
+Usage: OMP_NUM_THREADS=1 python benchmarks/shuffled_sums.py [--users 100000] [--dim 1000]
 
 The simulation and the plain sum take the same rows in memory and make the same d numbers, the one with
 noise. They take turns; the best of each counts. A device and the analyzer are timed by themselves.
