@@ -115,6 +115,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path) -> None:
         ("quantile", {"quantile": "0.8", "n_users": "500", "seed": "1"}),
         ("svm", {"classes": "0,1", "unit": "user", "element": "week", "max_elements": "2"}),
         ("poisson", {"unit": "record", "l2": "0.1", "sampling_rate": "0.5"}),
+        ("linear", {"unit": "user", "trust": "shuffle"}),
     ],
 )
 def test_every_kind(visits: Path, tmp_path: Path, kind: str, options: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from dpgrain.errors import ParameterError
 from dpgrain.terminal import console, plain
-from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Level, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.data.table import UserTable
@@ -72,6 +72,13 @@ def fit(
     relation: Annotated[
         Relation, typer.Option(help="Neighbours: unit removed or exchanged.")
     ] = "zero_out",
+    trust: Annotated[
+        Trust,
+        typer.Option(
+            help="Who sees data: a curator; none but a shuffler of noisy messages; or a stream whose "
+            "state may be seen once (users are then places in a roster, from 0)."
+        ),
+    ] = "central",
     clip: Annotated[
         str | None,
         typer.Option(
@@ -137,6 +144,7 @@ def fit(
     options: dict[str, Any] = {
         "unit": protected,
         "relation": relation,
+        "trust": trust,
         "epsilon": epsilon,
         "delta": delta,
         "clip": clip if clip in (None, "auto") else _number("--clip", clip),

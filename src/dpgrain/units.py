@@ -21,6 +21,8 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 Relation: TypeAlias = Literal["zero_out", "replace"]
+#: Who sees data: a curator; nobody, behind a shuffler; a curator whose state may be seen once.
+Trust: TypeAlias = Literal["central", "shuffle", "pan"]
 RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")
 Level: TypeAlias = Literal["record", "element", "user"]
 LEVELS: tuple[Level, ...] = ("record", "element", "user")

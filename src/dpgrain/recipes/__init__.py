@@ -9,7 +9,7 @@ Those of ``user_level`` trust a curator; those of ``shuffled`` a shuffler of mes
 already, or a stream whose state may be seen once.
 """
 
-from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task, Trust
+from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
 from dpgrain.recipes.shuffled import (
     PanPrivateAgd,
     PanPrivateConcentrated,
@@ -29,6 +29,7 @@ from dpgrain.recipes.user_level import (
     UserLevelSgdStronglyConvex,
     WinsorizedErm,
 )
+from dpgrain.units import Trust
 
 #: The recipes of this library, by name.
 RECIPES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, Parallel
@@ -13,15 +13,12 @@ from dpgrain.aggregators.pan_private import PanPrivate
 from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solver
-from dpgrain.units import Relation, User
+from dpgrain.units import Relation, Trust, User
 from dpgrain.wording import FLOATING_SUMS, counted
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
 Mean: TypeAlias = ClippedMean | PanPrivate | Recentred | Shuffled | SoftCore | Winsorized
-#: Who sees data: a curator; nobody, as a shuffler mixes messages that are noisy already; or whoever
-#: adds users up, in a state that others may look at once.
-Trust: TypeAlias = Literal["central", "shuffle", "pan"]
 
 # The probability that some user's mean gradient is farther away than the radius.
 _FAILURE = 0.01
