@@ -83,11 +83,19 @@ def _fit(table: Path, model: Path, kind: str = "logistic", **options: str) -> li
 def test_fit_report_and_predict(visits: Path, tmp_path: Path) -> None:
     model, page, found = tmp_path / "m.json", tmp_path / "fit.html", tmp_path / "p.csv"
     done = dpgrain(
-        *_fit(visits, model, unit="element", element="week", intervals="0.2", report=str(page))
+        *_fit(
+            visits,
+            model,
+            unit="element",
+            element="week",
+            intervals="0.2",
+            report=str(page),
+            epsilon="20",
+        )
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    assert "ε = 1.99" in done.stdout or "ε = 2 " in done.stdout
+    assert "ε = 19.99" in done.stdout or "ε = 20 " in done.stdout
     assert "the partition by 'week'" in done.stdout
     assert "Users are told apart by 'person'" in done.stdout
     assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in done.stdout
