@@ -958,7 +958,10 @@ class NoiseRow:
         binomial: ours.
         poisson: ours, with Poisson noise.
         central: a Gaussian of a trusted curator.
-        printed: with the printed numbers; not a number where they promise nothing.
+        printed: with the printed numbers.
+        influence: what one corrupt device can add, l2 ÷ Δ₂; in the central model 1.
+        poisson_influence: the same with Poisson noise, whose counts are cut far out.
+        printed_influence: the same with the printed numbers.
     """
 
     sweep: str
@@ -970,6 +973,9 @@ class NoiseRow:
     poisson: float
     central: float
     printed: float
+    influence: float
+    poisson_influence: float
+    printed_influence: float
 
 
 NOISE_SWEEPS = (*SWEEPS, "honest")
@@ -999,21 +1005,32 @@ def run_noise(sizes: Iterable[tuple[str, Cell, float]]) -> Iterator[NoiseRow]:
         }
         shape = (sweep, cell.n, cell.d, cell.epsilon, honest)
         central = 2 / gaussian_mu(cell.epsilon, DELTA)
-        printed = sb.PrintedSum(cell.n, cell.d, 1.0, cell.epsilon, DELTA, honest).noise_sd
-        ours, poisson = VectorSum(**made).noise_sd, PoissonSum(**made).noise_sd
-        yield NoiseRow(*shape, ours, poisson, central, printed)
+        printed = sb.PrintedSum(cell.n, cell.d, 1.0, cell.epsilon, DELTA, honest)
+        ours, poisson = VectorSum(**made), PoissonSum(**made)
+        yield NoiseRow(
+            *shape,
+            ours.noise_sd,
+            poisson.noise_sd,
+            central,
+            printed.noise_sd,
+            ours.influence / 2,
+            poisson.influence / 2,
+            printed.influence / 2,
+        )
 
 
 def show_noise(rows: Sequence[NoiseRow]) -> str:
     """Noise and ratios."""
     text = [
         f"{'sweep':8} {'n':>7} {'d':>5} {'ε':>4} {'γ':>5} {'ours':>8} {'Poisson':>8} {'central':>8} "
-        f"{'printed':>8} {'÷ central':>10} {'÷ printed':>10}"
+        f"{'printed':>8} {'÷ central':>10} {'÷ printed':>10}  {'one device adds':>16} "
+        f"{'Poisson':>9} {'printed':>9}"
     ]
     text += [
         f"{r.sweep:8} {r.n:7,} {r.d:5,} {r.epsilon:4g} {r.honest:5g} {r.binomial:8.4g} "
         f"{r.poisson:8.4g} {r.central:8.4g} {r.printed:8.4g} {r.binomial / r.central:10.4f} "
-        f"{f'1/{r.printed / r.binomial:.0f}':>10}"
+        f"{f'1/{r.printed / r.binomial:.0f}':>10}  {r.influence:16.4g} {r.poisson_influence:9.4g} "
+        f"{r.printed_influence:9.4g}"
         for r in rows
     ]
     return "\n".join(text)
@@ -1163,7 +1180,7 @@ def draw_messages(rows: Sequence[MessageRow]) -> Figure:
     import matplotlib.pyplot as plt
 
     base = (1000, 100, 1.0)
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained", sharey=True)
     curves: tuple[tuple[str, str, str, str], ...] = (
         ("printed_messages", "printed, messages", "black", "-."),
         ("messages", "ours, messages", "tab:blue", "-"),
@@ -1192,33 +1209,41 @@ def draw_messages(rows: Sequence[MessageRow]) -> Figure:
     return figure
 
 
+# A column, its name, colour, style and width.
+_Curve = tuple[str, str, str, str, float]
+
+
 def draw_noise(rows: Sequence[NoiseRow]) -> Figure:
-    """Noise of one sum against each of n, d, ε, γ."""
+    """Noise of one sum, and what one device can add, against each of n, d, ε, γ."""
     import matplotlib.pyplot as plt
 
     there = [sweep for sweep in NOISE_SWEEPS if any(row.sweep == sweep for row in rows)]
     figure, axes = plt.subplots(
-        1, len(there), figsize=(2.2 + 3.2 * len(there), 4.2), layout="constrained", squeeze=False,
-        sharey=True,
+        2, len(there), figsize=(2.2 + 3.2 * len(there), 7.2), layout="constrained", squeeze=False,
+        sharey="row", sharex="col",
     )  # fmt: skip
-    curves = (
-        ("printed", "printed", "black", "-."),
-        ("poisson", "ours, Poisson", "tab:cyan", "-"),
-        ("binomial", "ours, binomial", "tab:blue", "-"),
-        ("central", "central", "tab:orange", "--"),
-    )
-    for ax, sweep in zip(axes[0], there, strict=True):
+    above: list[_Curve] = [
+        ("printed", "printed", "black", "-.", 1.3),
+        ("poisson", "ours, Poisson", "tab:cyan", "-", 5.0),
+        ("binomial", "ours, binomial", "tab:blue", "-", 1.5),
+        ("central", "central", "tab:orange", "--", 1.3),
+    ]
+    adds = ("printed_influence", "poisson_influence", "influence")
+    below: list[_Curve] = [(name, *line[1:]) for name, line in zip(adds, above, strict=False)]
+    for column, sweep in zip(axes.T, there, strict=True):
         some = [row for row in rows if row.sweep == sweep]
         at = [getattr(row, sweep) for row in some]
-        for name, label, colour, style in curves:
-            ax.plot(
-                at, [getattr(row, name) for row in some], style, color=colour, marker="o",
-                markersize=4, label=label,
-            )  # fmt: skip
-        ax.set(xlabel=_LABELS[sweep])
-        _log_axes(ax, at)
+        for ax, curves in zip(column, (above, below), strict=True):
+            for name, label, colour, style, width in curves:
+                line = [getattr(row, name) for row in some]
+                ax.plot(at, line, style, color=colour, marker="o", markersize=4, linewidth=width,
+                        label=label)  # fmt: skip
+            _log_axes(ax, at)
+        column[1].axhline(1.0, color="tab:orange", linestyle="--", linewidth=1.3)
+        column[1].set(xlabel=_LABELS[sweep])
     axes[0][0].set_ylabel("sd of a coordinate of the sum ÷ Δ₂")
-    _legend(figure, axes[0])
+    axes[1][0].set_ylabel("what one corrupt device can add ÷ Δ₂")
+    _legend(figure, axes.ravel())
     return figure
 
 

@@ -375,6 +375,12 @@ class PrintedSum:
         return self.dim * (self.scale + self.bits)
 
     @property
+    def influence(self) -> float:
+        """How far one corrupt device can move the sum, l2: by any counts instead of its own."""
+        step = 2 * self.l2_bound / self.scale
+        return (self.scale + self.bits) * step * math.sqrt(self.dim)
+
+    @property
     def noise_sd(self) -> float:
         """The sd of a coordinate of the estimated sum, without the rounding of the users' data."""
         chance = self.chance

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from dpgrain.accounting import gaussian_delta
+from dpgrain.aggregators.shuffled import Shuffled
+from dpgrain.learn import minimise
+from dpgrain.noise import SeededSource
 from dpgrain.recipes import Known
 
 FOLDER = Path(__file__).parent.parent / "experiments"
 # Experiments import each other.
 sys.path.insert(0, str(FOLDER))
 sb: Any = importlib.import_module("shuffle_baselines")
+sh: Any = importlib.import_module("shuffle")
+mpl.use("Agg")
 
 
 @pytest.mark.parametrize("d", [2, 7])
@@ -107,3 +115,167 @@ def test_printed_noise_and_messages() -> None:
     assert half.noise_sd == pytest.approx(2 * printed.noise_sd, rel=1e-6)
     with pytest.raises(sb.ParameterError, match="honest_fraction"):
         sb.PrintedSum(1000, 100, 1.0, 1.0, 1e-6, 0.2)
+
+
+# Problems --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("steepness", "curvature"), [(1.0, 0.0), (0.0, 2.0), (0.5, 0.25)])
+def test_bowls_know_their_risk_and_their_bounds(steepness: float, curvature: float) -> None:
+    bowl = sh.Bowl(4, 1.0, 0.0, False, steepness, curvature, 0.6)
+    X, y, _ = bowl.draw(200_000, 1, np.random.default_rng(0))
+    theta = bowl.minimiser + np.array([0.1, -0.3, 0.2, 0.0])
+    over = bowl.loss.value(theta, X, y) - bowl.loss.value(bowl.minimiser, X, y)
+    assert abs(over.mean() - bowl.excess(theta)) < 5.5 * over.std() / math.sqrt(len(X))
+    assert bowl.excess(bowl.minimiser) == pytest.approx(0, abs=1e-12)
+    ends = bowl.loss.gradient(-2 * bowl.minimiser, X, y)
+    assert np.linalg.norm(ends, axis=1).max() <= bowl.lipschitz * (1 + 1e-6)
+
+
+def test_proximal_steps_are_where_gradients_say() -> None:
+    loss, X = sh.Distance(0.7, 0.4), np.random.default_rng(0).standard_normal((50, 3))
+    theta = np.array([0.5, -1.0, 2.0])
+    for step in (0.1, 3.0):
+        ends = loss.proximal(theta, X, np.zeros(50), step)
+        left = np.linalg.norm(ends - X, axis=1) > 1e-9
+        slopes = np.array([loss.gradient(v, X[i : i + 1], None)[0] for i, v in enumerate(ends)])
+        # Where it does not end at the kink, the step is one against the gradient at its end.
+        assert slopes[left] == pytest.approx((theta - ends)[left] / step)
+        assert (np.linalg.norm(theta - X[~left], axis=1) <= 0.7 * step + 1e-9).all()
+    assert left.any()
+    assert not left.all()
+
+
+# Runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ShuffleRestarts", "PanPrivateAgd", "Concentrated"])
+def test_a_run_is_that_of_minimise(name: str) -> None:
+    family, n = sh.strong_kinked_family(4, 1), 600
+    problem, options = family.members[0], {"count": 2} if name == "ShuffleRestarts" else {}
+    X, y, users = problem.draw(n, 1, np.random.default_rng(0))
+    recipe = getattr(sh.recipes, name)(family.known, **options)
+    promise: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "relation": "replace"}
+    whole = minimise(
+        problem.loss, X, y, problem.start, solver=recipe, users=users, random_state=5, **promise
+    )
+    source = SeededSource(5)
+    # A number that no recipe here asks for.
+    source.words(1)
+    program = recipe.plan(sh.recipes.Task(n, tuple(problem.start), 2.0, 1e-6, "replace"))
+    theta = sh.follow(program, problem.loss, (X, y), problem.start, source)
+    assert theta == pytest.approx(whole.theta, abs=1e-9)
+    assert np.linalg.norm(theta) > 0
+
+
+def test_normal_rounds_have_the_noise_of_shuffled_ones() -> None:
+    mean = Shuffled.calibrate(
+        epsilon=1.0, delta=1e-6, n_users=300, rounds=2, dimension=4000, interaction="full",
+        relation="replace",
+    )  # fmt: skip
+    users = sh.Gradients(
+        sh.Distance(1.0, 0.0), np.full(4000, 0.1), (np.zeros((300, 4000)), np.zeros(300))
+    )
+    truth = users.clipped_sum(1.0) / 300
+    for rounds in (sh.NormalRounds(mean, SeededSource(3)), mean.start(SeededSource(4))):
+        away = rounds.estimate(users) - truth
+        # The stated sd counts rounding at its largest, 1% here; 4,000 squares tell 2.2%.
+        assert away.std() == pytest.approx(mean.noise_sd, rel=0.07)
+        assert abs(away.mean()) < 5.5 * mean.noise_sd / math.sqrt(4000)
+
+
+def test_every_method_on_every_family() -> None:
+    rows = list(sh.run_families({"n": (sh.Cell(400, 3, 4.0),)}, 1, 2))
+    assert len(rows) == sum(len(methods) for methods in sh.METHODS.values())
+    for row in rows:
+        assert row.reason == ""
+        assert 0 < row.excess < 1.5
+        if row.method in (sh.AGD, sh.SMOOTHED, sh.GD, sh.CENTRAL, sh.EXACT):
+            assert row.excess < 0.6 * row.start
+    text = sh.show_excess(rows)
+    for name in (sh.RESTARTS, sh.LOCAL, "strong, kinks"):
+        assert name in text
+
+
+def excess_row(method: str, n: int, excess: float, **changed: Any) -> Any:
+    row = sh.ExcessRow("n", "smooth", method, "shuffler", n, 30, 0.3, excess, 0, 0, 1.0, 5, 9, 0.1)
+    return replace(row, **changed)
+
+
+def test_slopes_are_fitted_where_privacy_costs() -> None:
+    rows = [excess_row(sh.AGD, n, 2000 * n**-0.8) for n in (10_000, 30_000, 100_000)]
+    rows = [replace(row, excess=row.excess / 10) for row in rows]
+    # Not counted: at the start, batches that vary more than their noise, what sampling costs alone.
+    rows.append(excess_row(sh.AGD, 100, 0.9))
+    rows.append(excess_row(sh.AGD, 300_000, 1e-3, users=10**6))
+    rows.append(excess_row(sh.AGD, 10**6, 1e-5))
+    rows.append(excess_row(sh.EXACT, 30_000, 1e-5, trust="curator"))
+    found = {(s.method, s.sweep): s for s in sh.slopes(rows) if s.family == "smooth"}
+    fit = found[sh.AGD, "n"]
+    assert (fit.points, fit.stated) == (3, -0.8)
+    assert fit.measured == pytest.approx(-0.8)
+    assert math.isnan(found[sh.AGD, "d"].measured)
+    assert "-0.80 (-0.80)" in sh.show_slopes(sh.slopes(rows))
+
+
+def test_a_refusal_is_a_dash_with_its_reason() -> None:
+    family = sh.smooth_family(3, 1)
+    refused = sh.Method.of("no", "shuffler", lambda k: sh.recipes.ShuffleAgd(k, 500), (0, 0, 0), "")
+    cell = sh.Cell(20, 3, 1.0)
+    X, y, _ = family.members[0].draw(20, 1, np.random.default_rng(0))
+    row = sh.run_family("n", family, refused, cell, [(X, y)])
+    assert math.isnan(row.excess)
+    assert "rounds" in row.reason
+    assert row.reason in sh.show_excess([row])
+
+
+def written(out: Path, name: str, figure: bool = True) -> list[dict[str, str]]:
+    if figure:
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    with (out / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_messages_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sh.main(["--part", "b", "--quick", "--out", str(tmp_path)])
+    rows = written(tmp_path, "shuffle_messages")
+    assert len(rows) == 2
+    for row in rows:
+        assert float(row["printed_messages"]) > 1000 * float(row["messages"])
+        assert float(row["poisson_messages"]) < 0.4 * float(row["messages"])
+        printed = sb.PrintedSum(int(row["n"]), 10, 1.0, 1.0, 1e-6)
+        assert float(row["printed_messages"]) == pytest.approx(printed.messages, rel=1e-3)
+    assert len(written(tmp_path, "shuffle_recipes", figure=False)) == 10
+    assert "of one device" in capsys.readouterr().out
+
+
+def test_noise_and_faults_at_a_small_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sh.main(["--part", "c", "--quick", "--out", str(tmp_path)])
+    for row in written(tmp_path, "shuffle_noise"):
+        assert 1 <= float(row["binomial"]) / float(row["central"]) < 1.05
+        assert float(row["printed"]) > 400 * float(row["binomial"])
+    faults = written(tmp_path, "shuffle_faults", figure=False)
+    for row in faults:
+        # 50 coordinates: the sd of their sd is 10%.
+        assert float(row["error"]) == pytest.approx(float(row["stated"]), rel=0.55)
+        assert float(row["promised"]) <= 1.0 + 1e-9
+        assert float(row["bias"]) == pytest.approx(float(row["influence"]), rel=0.05, abs=1e-9)
+    assert float(faults[-1]["bias"]) > 100 * float(faults[-1]["central"])
+    assert "corrupt" in capsys.readouterr().out
+
+
+def test_the_figure_of_excess(tmp_path: Path) -> None:
+    rows = [excess_row(m, n, 50 / n) for m in (sh.AGD, sh.LOCAL) for n in (100, 1000)]
+    rows += [replace(row, sweep="d", d=row.n) for row in rows]
+    sh.write(tmp_path, "excess", rows, sh.draw_excess(rows))
+    assert len(written(tmp_path, "excess")) == 8
+
+
+@pytest.mark.slow
+def test_part_a_at_a_small_size(tmp_path: Path) -> None:
+    sh.main(["--part", "a", "--quick", "--out", str(tmp_path)])
+    assert len(written(tmp_path, "shuffle_excess")) == 2 * 28
+    assert len(written(tmp_path, "shuffle_problems")) == 2 * 28
+    assert written(tmp_path, "shuffle_slopes", figure=False)
