@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -19,6 +20,7 @@ from dpgrain.wording import powers
 if TYPE_CHECKING:
     from dpgrain.accounting import Event
     from dpgrain.accounting.plan import ErrorPlan
+    from dpgrain.report.deployment import Honest
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 Sampling: TypeAlias = Literal["pairs", "users"]
@@ -612,3 +614,81 @@ def plan_select(
         relation=relation,
     )
     _tell(made, as_json=as_json)
+
+
+@plan.command(
+    name="shuffle",
+    epilog="Example:  dpgrain plan shuffle --users 1000 --dim 100 --bound 1 --epsilon 1 --delta 1e-6",
+)
+def plan_shuffle(
+    epsilon: _Epsilon,
+    delta: _Delta,
+    users: Annotated[int, typer.Option(help="Devices of a batch, one of each user.", min=1)],
+    dim: Annotated[int, typer.Option(help="Coordinates of a vector.", min=1)] = 1,
+    bound: Annotated[float, typer.Option(help="The l2 norm of a vector at most.")] = 1.0,
+    relation: _Relation = "replace",
+    rounds: Annotated[
+        int, typer.Option(help="Rounds in which the same users take part.", min=1)
+    ] = 1,
+    honest: Annotated[
+        float,
+        typer.Option(help="Share of the devices that report and follow the protocol, at least."),
+    ] = 1.0,
+    noise: Annotated[
+        Literal["binomial", "poisson"],
+        typer.Option(
+            help="What devices add; poisson takes about a quarter of the one-bit messages."
+        ),
+    ] = "binomial",
+    blind: Annotated[
+        bool, typer.Option("--blind", help="The shuffler only mixes, and need not be able to read.")
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Also explain it on one HTML page, in this file.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Plan a sum without a curator, through a shuffler: what is sent, and how exact it will be."""
+    from dpgrain.files import check_writable
+    from dpgrain.report.deployment import deployment, honest_curve
+    from dpgrain.report.deployment import plan_shuffle as planned
+
+    if report is not None:
+        check_writable(report)
+    protocol = planned(
+        users=users,
+        dim=dim,
+        epsilon=epsilon,
+        delta=delta,
+        bound=bound,
+        relation=relation,
+        rounds=rounds,
+        honest=honest,
+        noise=noise,
+        blind=blind,
+    )
+    made, curve = deployment(protocol), honest_curve(protocol)
+    if report is not None:
+        protocol.report(report)
+    if as_json:
+        told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
+        console().print(json.dumps(told, ensure_ascii=False), markup=False, highlight=False)
+        return
+    _tell(made, as_json=False)
+    _tell_honest(curve, delta)
+    if report is not None:
+        console().print(f"Written: {report}", markup=False, highlight=False)
+
+
+def _tell_honest(curve: Sequence[Honest], delta: float) -> None:
+    """Print ε over the share of honest devices."""
+    from rich.table import Table
+
+    table = Table(title=f"ε at δ = {powers(delta)} if only some devices are honest")
+    table.add_column("honest devices", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("ε", justify="right")
+    for line in curve:
+        epsilon = f"{shown(line.epsilon)}{' (promised)' if line.promised else ''}"
+        table.add_row(f"{line.devices:,}", line.share, epsilon)
+    console().print(table)

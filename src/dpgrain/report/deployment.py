@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from dpgrain import _validate
 from dpgrain.accounting import Binomial, Compose, Event, Poisson
@@ -44,6 +45,11 @@ class Honest:
     def share(self) -> str:
         """γ in per cent."""
         return f"{100 * self.fraction:.4g}%"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as plain JSON values; no ε where nothing is promised."""
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        return {**asdict(self), "epsilon": epsilon}
 
 
 def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:

@@ -19,6 +19,7 @@ from dpgrain.learn import LinearModel
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.learn.training import History
 from dpgrain.report import _bound, _grains, _Odds, _parts, _plots, _template, _text
+from dpgrain.report.deployment import shares_of_honest
 from dpgrain.report.plots import (
     BLUE,
     FAINT,
@@ -107,6 +108,11 @@ def fit_page(model: LinearModel) -> str:
         fitted=True,
         shuffled=False,
         distorted="noise and clipping",
+        trust=model.trust,
+        honest=[
+            (f"{share:.0%}", _Odds(epsilon, guarantee.delta))
+            for share, epsilon in shares_of_honest(guarantee)
+        ],
         curve_plots=_plots("curve", partial(plot_curve, guarantee), 320),
         blocks=next((c.block for c in contributions(guarantee.event)), guarantee.level),
         count=len(found.rows),

@@ -235,8 +235,8 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
         markersize=5.5,
         label="if so many follow the protocol",
     )
-    low, high = curve[-1].fraction / 1.25, 1.25
     endless = [line.fraction for line in curve if math.isinf(line.epsilon)]
+    low, high = max(endless, default=curve[-1].fraction) / 1.25, 1.25
     if endless:
         ax.axvspan(low, max(endless), color=GREY, alpha=0.25, linewidth=0, label="no promise")
     for line in finite:
@@ -244,7 +244,7 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
             _mark(ax, line)
     _values(ax, finite)
     ax.set_xlim(low, high)
-    _axis_ticks(ax, curve, finite)
+    _axis_ticks(ax, low, finite)
     ax.grid(color=FAINT, linewidth=0.6)
     _write_legend(ax, ax.get_legend_handles_labels()[0])
     return ax
@@ -266,26 +266,29 @@ def _mark(ax: Axes, line: Honest) -> None:
 
 
 def _values(ax: Axes, lines: Sequence[Honest]) -> None:
-    """Each ε beside its point; on a narrow figure every other one."""
-    every = 2 if _width(ax) < _NARROW and len(lines) > 6 else 1
-    for line in lines[::every]:
-        ax.annotate(
-            rounded_up(line.epsilon, 3),
-            (line.fraction, line.epsilon),
-            (4, 6),
-            textcoords="offset points",
-            color=INK,
-            fontsize="small",
-        )
+    """Each ε beside its point, the promised one first, where there is room."""
+    apart = math.log(1.7 if _width(ax) < _NARROW else 1.3)
+    written: list[float] = []
+    for line in sorted(lines, key=lambda line: not line.promised):
+        place = math.log(line.fraction)
+        if all(abs(place - other) >= apart for other in written):
+            written.append(place)
+            ax.annotate(
+                rounded_up(line.epsilon, 3),
+                (line.fraction, line.epsilon),
+                (6, 7),
+                textcoords="offset points",
+                color=INK,
+                fontsize="small",
+            )
 
 
-def _axis_ticks(ax: Axes, curve: Sequence[Honest], finite: Sequence[Honest]) -> None:
-    least_share = curve[-1].fraction / 1.25
-    shares = [share for share in _SHARES if share >= least_share]
+def _axis_ticks(ax: Axes, low: float, finite: Sequence[Honest]) -> None:
+    shares = [share for share in _SHARES if share >= low]
     ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
     ax.xaxis.set_minor_locator(_no_locator())
-    least, most = finite[-1].epsilon, finite[0].epsilon
-    least, most = min(least, most), max(least, most)
+    epsilons = [line.epsilon for line in finite]
+    least, most = min(epsilons), max(epsilons)
     if most / least < 4:
         ax.set_ylim(least / 2, most * 2)
     else:
