@@ -18,7 +18,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.accounting import Binomial, Contribution, Gaussian
 from dpgrain.noise import SeededSource
-from dpgrain.recipes.program import Trust
+from dpgrain.recipes import Trust
 from dpgrain.report.deployment import (
     central_sd,
     corrupt,
