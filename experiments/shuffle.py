@@ -1149,7 +1149,11 @@ def draw_excess(rows: Sequence[ExcessRow]) -> Figure:
     )  # fmt: skip
     for ax, (family, sweep) in zip(axes.ravel(), panels, strict=True):
         _curves(ax, rows, sweep, family)
-        ax.set(title=family, xlabel=_LABELS[sweep])
+        sizes = sorted({row.n for row in rows if (row.family, row.sweep) == (family, sweep)})
+        hollow = f" (hollow: {sizes[0]:,})" if sizes[0] < sizes[-1] else ""
+        where = "" if sweep == "n" else f", n = {sizes[-1]:,}{hollow}"
+        ax.set_title(family + where, fontsize=9)
+        ax.set_xlabel(_LABELS[sweep])
     for line in axes:
         line[0].set_ylabel("excess risk")
     _legend(figure, axes.ravel())
@@ -1157,22 +1161,30 @@ def draw_excess(rows: Sequence[ExcessRow]) -> Figure:
 
 
 def _curves(ax: Axes, rows: Sequence[ExcessRow], sweep: str, family: str) -> None:
-    """One panel."""
-    start = math.nan
-    ticks: set[float] = set()
+    """One panel; hollow marks where there are fewer users than for other curves."""
+    start, ticks = math.nan, set[float]()
+    most = max(row.n for row in rows if (row.family, row.sweep) == (family, sweep))
     for name, (colour, style, marker) in _STYLES.items():
         line = curve(rows, sweep, family, name)
         if not line:
             continue
         at, excess = [getattr(row, sweep) for row in line], [row.excess for row in line]
         spread = [0.0 if math.isnan(row.excess_se) else row.excess_se for row in line]
+        hollow = sweep != "n" and line[0].n < most
         ax.errorbar(
-            at, excess, spread, fmt=style, marker=marker, color=colour, markersize=4, linewidth=1.3,
-            elinewidth=0.8, label=name,
+            at, excess, spread, fmt=style, marker=marker, color=colour, markersize=4.5,
+            linewidth=1.3, elinewidth=0.8, markerfacecolor="white" if hollow else colour,
+            label=_SHORT.get(name, name),
         )  # fmt: skip
         start, ticks = line[0].start, ticks | set(at)
     ax.axhline(start, color="grey", linestyle=":", linewidth=1.2, label="the start")
-    _log_axes(ax, sorted(ticks))
+    # Numbers of users are long: every power of ten is enough.
+    decades = {tick for tick in ticks if math.log10(tick) % 1 < 1e-9}
+    _log_axes(ax, sorted(decades if sweep == "n" and len(decades) > 1 else ticks))
+
+
+# Both in one line of the legend: problems have kinks or have not.
+_SHORT = {SMOOTHED: AGD}
 
 
 def draw_messages(rows: Sequence[MessageRow]) -> Figure:

@@ -177,10 +177,10 @@ def test_normal_rounds_have_the_noise_of_shuffled_ones() -> None:
         sh.Distance(1.0, 0.0), np.full(4000, 0.1), (np.zeros((300, 4000)), np.zeros(300))
     )
     truth = users.clipped_sum(1.0) / 300
-    for rounds in (sh.NormalRounds(mean, SeededSource(3)), mean.start(SeededSource(4))):
+    for rounds in (sh.NormalRounds(mean, SeededSource(1)), mean.start(SeededSource(1))):
         away = rounds.estimate(users) - truth
-        # The stated sd counts rounding at its largest, 1% here; 4,000 squares tell 2.2%.
-        assert away.std() == pytest.approx(mean.noise_sd, rel=0.07)
+        # Rounding is next to nothing here; the sd of 4,000 has a relative sd of 1.1%.
+        assert away.std() == pytest.approx(mean.noise_sd, rel=0.062)
         assert abs(away.mean()) < 5.5 * mean.noise_sd / math.sqrt(4000)
 
 
