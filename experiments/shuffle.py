@@ -430,6 +430,7 @@ _SMOOTH, _KINKS, _BENT = (-4 / 5, 2 / 5, -4 / 5), (-2 / 3, 1 / 3, -2 / 3), (-4 /
 CENTRAL, LOCAL, TREE, EXACT = "central", "local", "tree of sums", "not private"
 SGD, AGD, SMOOTHED, RESTARTS = "shuffle sgd", "shuffle agd", "shuffle agd, smoothed", "restarts"
 GD, PAN = "shuffle gd, all users", "pan-private"
+# Users beyond which methods that ask everybody take too long: those of a thousand rounds, and others.
 _SOME, _MANY = 10_000, 30_000
 _CENTRAL = Method.of(CENTRAL, "curator", _central, _FULL, "Bassily et al.", _MANY)
 _EXACT = Method(EXACT, "curator", _not_private, most=_MANY)
