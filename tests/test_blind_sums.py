@@ -105,6 +105,24 @@ def test_whatever_a_device_sends_nothing_breaks(protocol: BlindSum) -> None:
     assert np.isnan(found.value).all()
 
 
+def test_messages_that_are_sent_again_do_not_count(protocol: BlindSum) -> None:
+    shuffler, sent = protocol.shuffler(), protocol.randomizer().messages([0.1, 0.2, 0.3])
+    assert shuffler.receive(sent)
+    assert not shuffler.receive(sent)
+    assert not shuffler.receive(sent[::-1])
+    assert shuffler.dropped == Dropped(repeated=2)
+
+
+def test_one_honest_device_hides_in_its_own_noise() -> None:
+    alone = BlindSum(n_users=1, dim=2, epsilon=1.0, delta=1e-6)
+    assert alone.variation == 0.0
+    assert alone.guarantee.epsilon() <= 1.0
+    many = BlindSum(n_users=100, dim=2, epsilon=1.0, delta=1e-6)
+    assert 1.0 < many.guarantee_with(0.01).epsilon() < math.inf
+    with pytest.raises(ParameterError, match="at most 500"):
+        BlindSum(n_users=100, dim=2, epsilon=501.0, delta=1e-6)
+
+
 def test_who_may_take_part(protocol: BlindSum) -> None:
     device, enrolment = protocol.randomizer(), Enrolment()
     shuffler = protocol.shuffler(enrolment=enrolment)

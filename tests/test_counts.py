@@ -31,6 +31,7 @@ LAWS: dict[str, CountLaw] = {
     "tiny": PoissonLaw(0.3),
     "arrivals": PoissonLaw(4654.0),
     "many arrivals": PoissonLaw(4.6e6),
+    "many rounds": BinomialLaw(4 * 30_000**2, 0.5),
 }
 
 
@@ -51,7 +52,7 @@ class Words:
 def test_tables_are_far_more_accurate_than_is_assumed(name: str) -> None:
     law = LAWS[name]
     first, table = module._table(law)
-    assumed = module._ERROR * (len(table) + 2)
+    assumed = module._slack(law)
     sd = math.sqrt(law.variance)
     for away in (-6.0, -3.0, -1.0, 0.0, 0.5, 2.0, 5.0):
         k = int(law.mean + away * sd)
@@ -71,6 +72,16 @@ def test_exact_tails_agree_with_fractions() -> None:
             assert abs(Fraction(module._below(law, k, 256), 1 << 256) - below) < Fraction(
                 1, 1 << 240
             )
+
+
+@pytest.mark.parametrize("name", ["a batch", "many arrivals"])
+def test_exact_sums_at_blocks_agree_with_sums_of_tails(name: str) -> None:
+    law = LAWS[name]
+    first, table = module._table(law)
+    assert len(table) > module._LONG
+    for k in (first, first + module._BLOCK, int(law.mean), first + len(table) - 1):
+        apart = module._below(law, k, 256) - module._directly(law, k, 256)
+        assert abs(apart) < 1 << 40
 
 
 def test_a_draw_on_a_jump_is_decided_exactly() -> None:

@@ -363,9 +363,9 @@ def test_odd_ids_are_in_no_phase_and_change_nobody() -> None:
 def test_phases_need_numbers() -> None:
     names = np.array([f"u{i}" for i in USERS])
     for name in PHASED:
-        for users in (names, pd.Series(names, dtype="string"), None, USERS > 3):
+        for users in (names, pd.Series(names, dtype="string"), None):
             with pytest.raises(ParameterError, match="users must be whole numbers"):
-                run(RECIPES[name], users=users, n_users=400)
+                run(RECIPES[name], users=users, n_users=None)
         with pytest.raises(ParameterError, match="users must be whole numbers"):
             learn.LinearRegression(algorithm=RECIPES[name], epsilon=8.0).fit(X, Y, users=names)
     assert run(RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
@@ -687,7 +687,7 @@ def test_a_recipe_of_one_s_own() -> None:
 
 def test_an_index_without_phases_is_not_asked_for() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
-    found = roster_index(RECIPES["sgd"].plan(TASK), ["a", "b", "a"], rows, Logistic())
+    found = roster_index(RECIPES["sgd"].plan(TASK), ["a", "b", "a"], rows, Logistic(), stated=False)
     assert found.tolist() == [0, 0]
 
 

@@ -96,7 +96,7 @@ def test_the_headline() -> None:
     assert printed.noise_sd >= 400 * ours.noise_sd
     assert printed.noise_sd == pytest.approx(4534, rel=1e-3)
     device = ours.randomizer()
-    assert device.report_bytes <= 400
+    assert device.report_bytes == 212 <= 400
     assert len(device.report(np.ones(100))) == device.report_bytes
     assert printed.randomizer().messages >= 1000 * device.messages
     few = PoissonSum(**HEADLINE).randomizer().messages
@@ -228,7 +228,7 @@ def test_nobody_changes_how_others_are_rounded() -> None:
 
 def small(kind: type[Any] = VectorSum, coins: int = 6) -> Any:
     """A protocol with few coins, so that laws have few outcomes."""
-    protocol = kind(n_users=3, dim=2, l2_bound=1.0, epsilon=8.0, delta=1e-3)
+    protocol = kind(n_users=3, dim=2, epsilon=8.0, delta=1e-3, honest_fraction=0.5)
     noise = Arrivals(2.0) if kind is PoissonSum else Coins(coins, 0.3)
     object.__setattr__(protocol, "design", Design(4, noise, 1e-6))
     return protocol
@@ -254,7 +254,7 @@ def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None
     def by_reports() -> Array:
         shuffler = protocol.shuffler()
         for vector in (*vectors, None):
-            shuffler.receive(device.packing.pack(device.counts(vector, source)))
+            shuffler.receive(device.packing.pack(device.counts(vector, source), fresh(rng)))
         value: Array = analyzer.estimate(shuffler.release().to_bytes()).value
         return value
 
@@ -395,12 +395,11 @@ def test_audit_finds_dishonest_devices() -> None:
     protocol = VectorSum(
         n_users=30, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-5, honest_fraction=0.5
     )
-    source = SystemSource()
+    source, code = SystemSource(), protocol.encoding
 
     def seen(value: float, honest: int) -> Array:
-        return np.array(
-            [protocol.estimate([np.array([[value]])], honest, source)[0] for _ in range(TRIALS)]
-        )
+        own = code.codes(np.full((TRIALS, 1), value), source)[:, 0]
+        return np.asarray(own + counts_of(protocol.design.noise.law(honest), TRIALS, source) * 1.0)
 
     assert mu_below(seen(1.0, 15), seen(math.nan, 15)) <= claimed(protocol, "zero_out")
     assert mu_below(seen(1.0, 3), seen(math.nan, 3)) > claimed(protocol, "zero_out")
@@ -501,6 +500,72 @@ def test_nobody_takes_part_twice() -> None:
         second.receive(reports[1])
 
 
+def test_a_report_that_is_sent_again_does_not_count() -> None:
+    # Otherwise copies of one person's report, made without reading it, would drown all other noise.
+    protocol = VectorSum(n_users=5, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4)
+    shuffler, report = protocol.shuffler(), protocol.randomizer().report([0.5])
+    assert shuffler.receive(report)
+    assert not shuffler.receive(report)
+    assert shuffler.receive(protocol.randomizer().report([0.5]))
+    assert shuffler.dropped == Dropped(repeated=1)
+
+
+def test_reports_of_another_deployment_do_not_count() -> None:
+    numbers: dict[str, Any] = {"n_users": 5, "dim": 1, "epsilon": 8.0, "delta": 1e-4}
+    monday, tuesday = (VectorSum(**numbers, label=day) for day in ("monday", "tuesday"))
+    shuffler = tuesday.shuffler()
+    assert not shuffler.receive(monday.randomizer().report([0.5]))
+    assert shuffler.receive(tuesday.randomizer().report([0.5]))
+    with pytest.raises(ParameterError, match="label must be text"):
+        VectorSum(**numbers, label=3)  # type: ignore[arg-type]
+
+
+def test_corrupt_devices_are_not_counted_on() -> None:
+    protocol = VectorSum(n_users=100, dim=1, epsilon=2.0, delta=1e-5, honest_fraction=0.5)
+    sent = np.zeros((50, 1), dtype=np.int64)
+    assert protocol.simulate(np.ones((50, 1)), corrupt=sent).shape == (1,)
+    with pytest.raises(ParameterError, match="49 of the 50 honest reports"):
+        protocol.simulate(np.ones((50, 1)), corrupt=sent, dropped=1)
+
+
+@pytest.mark.parametrize(("share", "devices"), [(0.07, 7), (0.14, 14), (0.28, 28), (0.55, 55)])
+def test_shares_are_taken_as_they_are_written(share: float, devices: int) -> None:
+    protocol = VectorSum(n_users=100, dim=1, epsilon=2.0, delta=1e-5, honest_fraction=share)
+    assert protocol.honest == devices
+    assert protocol.event_with(devices).epsilon(1e-5, relation="replace") <= 2.0
+
+
+def test_numbers_of_numpy_are_plain_numbers() -> None:
+    kinds: dict[str, Any] = {"n_users": np.int16(100), "dim": np.uint8(20), "rounds": np.uint8(13)}
+    reals: dict[str, Any] = {"epsilon": np.float32(1.0), "l2_bound": np.float32(2.0)}
+    odd = VectorSum(**kinds, **reals, delta=1e-6)
+    plain = VectorSum(n_users=100, dim=20, rounds=13, epsilon=1.0, delta=1e-6, l2_bound=2.0)
+    assert odd == plain
+    assert odd.design.leak == pytest.approx(1e-8 / 260)
+    assert odd.simulate(np.ones((100, 20))).shape == (20,)
+
+
+@pytest.mark.parametrize("odd", [None, "x", {}, 1j, 10**400, "0.5"], ids=str)
+def test_odd_cells_are_no_data(odd: Any) -> None:
+    protocol = VectorSum(n_users=50, dim=2, epsilon=4.0, delta=1e-4)
+    rows: list[list[Any]] = [[0.1, 0.2], [odd, 0.1], [True, 0.3]]
+    wanted: list[list[Any]] = [[0.1, 0.2], [0.5 if odd == "0.5" else math.nan, 0.1], [1.0, 0.3]]
+    found = protocol.simulate(rows, random_state=1)
+    assert np.array_equal(found, protocol.simulate(wanted, random_state=1))
+    scalar = ScalarSum(n_users=50, epsilon=4.0, delta=1e-4)
+    assert scalar.simulate([row[0] for row in rows], random_state=1) == (
+        scalar.simulate([row[0] for row in wanted], random_state=1)
+    )
+    device = protocol.randomizer()
+    assert device.report(rows[1], random_state=2) == device.report(wanted[1], random_state=2)
+
+
+def test_what_is_too_wide_or_too_many_is_refused() -> None:
+    for change, named in (({"dim": 1 << 21}, r"2\^20"), ({"n_users": 10**17}, "n_users")):
+        with pytest.raises(ParameterError, match=named):
+            VectorSum(**{**HEADLINE, **change})
+
+
 def test_a_broken_report_does_not_use_up_a_place() -> None:
     protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4)
     shuffler = protocol.shuffler(enrolment=Enrolment())
@@ -523,7 +588,9 @@ def test_messages_that_nobody_can_send_are_dropped_and_counted() -> None:
 
 
 def test_one_corrupt_device_can_do_so_much_and_no_more() -> None:
-    protocol = VectorSum(n_users=50, dim=3, l2_bound=1.0, epsilon=4.0, delta=1e-4)
+    protocol = VectorSum(
+        n_users=50, dim=3, l2_bound=1.0, epsilon=4.0, delta=1e-4, honest_fraction=0.98
+    )
     largest = protocol.randomizer().packing.largest
     X = np.zeros((49, 3))
     source = np.random.default_rng(0)
@@ -555,11 +622,15 @@ def test_devices_that_drop_out_take_their_noise_along() -> None:
     assert 0.8 < found.std() / sd < 1.2
     gone = np.arange(100) % 2 == 0
     assert abs(protocol.simulate(X, dropped=gone & (np.arange(100) < 80))[0] - 30) < 8 * sd
-    with pytest.raises(ParameterError, match="59 of the 60 reports"):
+    with pytest.raises(ParameterError, match="59 of the 60 honest reports"):
         protocol.simulate(X, dropped=41)
 
 
 # -- whatever bytes come --
+
+
+def fresh(generator: np.random.Generator) -> bytes:
+    return generator.bytes(16)
 
 
 def consistent(shuffler: Any, packing: Packing) -> bool:
@@ -592,12 +663,16 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
         elif way == 4:
             report = packing.tag + rng.randbytes(packing.size - len(packing.tag))
         report = bytes(report)
+        if len(report) == packing.size and report.startswith(packing.tag):
+            # Each has a number of its own, as of another device.
+            start = len(packing.tag)
+            report = report[:start] + rng.randbytes(16) + report[start + 16 :]
         known = packing.unpack(report)
         accepted = shuffler.receive(report)
         assert accepted == (known is not None)
         if known is not None:
             # Whatever is taken is a report that a device can send.
-            assert packing.pack(known) == report
+            assert packing.pack(known, packing.nonce_of(report)) == report
             counted += 1
     assert consistent(shuffler, packing)
     assert shuffler.reports == counted > 10_000
@@ -612,14 +687,14 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
 
 def test_every_small_report_is_read_or_refused() -> None:
     # All byte strings of the length of a report, for a packing that is small enough to try them.
-    packing = Packing(b"", 2, 5)
+    packing, nonce = Packing(b"", 2, 5), bytes(16)
     read = {}
     for number in range(256):
-        report = bytes([number])
+        report = nonce + bytes([number])
         integers = packing.unpack(report)
         if integers is not None:
             read[report] = tuple(integers)
-            assert packing.pack(integers) == report
+            assert packing.pack(integers, nonce) == report
     assert sorted(read.values()) == [(i, j) for i in range(6) for j in range(6)]
 
 
@@ -688,7 +763,14 @@ def test_wrong_parameters_are_named(change: dict[str, Any], named: str) -> None:
     [
         (lambda p: p.simulate(np.ones((5, 2))), "shape"),
         (lambda p: p.simulate(np.ones((11, 3))), "at most 10 rows"),
-        (lambda p: p.simulate([["a", "b", "c"]]), "numbers"),
+        (lambda p: p.simulate([[1.0], [1.0, 2.0, 3.0]]), "several lengths"),
+        (lambda p: p.simulate(np.ones((1, 3)) + 1j), "numbers"),
+        (lambda p: p.estimate([np.ones((2, 1))], 10, SystemSource()), "3 coordinates"),
+        (
+            lambda p: p.estimate([np.ones((2, 3))], 9, SystemSource()),
+            "enrolled must lie between 10",
+        ),
+        (lambda p: p.randomizer().report(np.ones((2, 3))), "shape"),
         (lambda p: p.simulate(np.ones((1, 3)), dropped=-1), "dropped"),
         (lambda p: p.simulate(np.ones((1, 3)), dropped=np.ones(3)), "dropped"),
         (lambda p: p.simulate(np.ones((1, 3)), corrupt=[[0.5, 0, 0]]), "corrupt"),
@@ -700,7 +782,11 @@ def test_wrong_parameters_are_named(change: dict[str, Any], named: str) -> None:
     ids=[
         "columns",
         "rows",
-        "text",
+        "ragged",
+        "complex",
+        "tile",
+        "enrolled",
+        "matrix",
         "dropped",
         "truths",
         "corrupt",
@@ -719,6 +805,21 @@ def test_wrong_calls_are_named(call: Callable[[Any], Any], named: str) -> None:
 def test_poisson_noise_has_no_printed_numbers() -> None:
     with pytest.raises(ParameterError, match="PoissonSum"):
         PoissonSum(**HEADLINE, analysis="printed")
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
+@pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
+def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:
+    for n, d in ((1, 1), (7, 3), (1000, 30)):
+        protocol = kind(n_users=n, dim=d, epsilon=epsilon, delta=1e-9)
+        assert protocol.guarantee.epsilon() <= epsilon
+        found = protocol.estimate([np.zeros((1, d))], n, SystemSource())
+        assert np.abs(found).max() < 7 * protocol.noise_sd
+
+
+def test_too_small_an_epsilon_is_refused() -> None:
+    with pytest.raises(ParameterError, match="epsilon = 1e-06 is too small for 100 coordinates"):
+        VectorSum(**{**HEADLINE, "epsilon": 1e-6})
 
 
 def test_many_coordinates_and_few_users() -> None:

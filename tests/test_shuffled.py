@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from dpgrain.aggregators.grid import tiles
 from dpgrain.aggregators.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.shuffle import Coins
 from dpgrain.units import Relation, User
 
 CLIP = 2.0
@@ -274,8 +277,16 @@ def test_wrong_numbers_say_so() -> None:
             "owners must name a user for each of 5 blocks, not for 4",
         ),
         (
-            lambda: quiet(4, 1, 3, interaction="full").start(SystemSource()).estimate(users),
-            "n_users = 4 is less than the number of vectors",
+            lambda: quiet(5, 1, 2, interaction="full").start(SystemSource()).estimate(users),
+            "vectors must have 2 coordinates",
+        ),
+        (
+            lambda: (
+                FreshBatches(1.0, 1e-6, 5, 2)
+                .start(SystemSource(), np.arange(5))
+                .next(users, size=5, clip=1.0)
+            ),
+            "contributions must have 2 coordinates, not 3",
         ),
         (lambda: FreshBatches(0.0, 1e-6, 5, 3), "epsilon must be"),
         (lambda: FreshBatches(1.0, 0.0, 5, 3), "delta"),
@@ -349,7 +360,12 @@ def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
 
 def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
     mean = run.mean
-    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch // 4, run.source)
+    design = mean.protocol.design
+    assert isinstance(design.noise, Coins)
+    few = copy.copy(mean.protocol)
+    less = replace(design, noise=Coins(design.noise.count // 4, design.noise.probability))
+    object.__setattr__(few, "design", less)
+    found: Array = few.estimate(tiles(contributions), mean.batch, run.source)
     return found / mean.batch
 
 

@@ -21,7 +21,8 @@ def clipped(vectors: FloatArray, clip: float) -> FloatArray:
     >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
     [[0.6, 0.8], [0.707, 0.707]]
     """
-    found = np.array(vectors)
+    # Rows one after the other: otherwise a norm is added up in an order that depends on other rows.
+    found = np.array(vectors, order="C")
     most = max(1, _ENTRIES // max(found.shape[1], 1))
     for first in range(0, len(found), most):
         tile = found[first : first + most]

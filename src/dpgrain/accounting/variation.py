@@ -15,6 +15,8 @@ from dpgrain.units import Level
 
 # What rounding may amount to, relative.
 _ROUNDING = 2.0**-40
+# A smaller η is as good as this one, whose inverse is a number.
+_LEAST = 1e-300
 # Where the smallest value of a curve is looked for at first, and the steps of two searches.
 _POINTS, _STEPS, _LOOKS = 40, 60, 6
 
@@ -72,7 +74,7 @@ class StatisticallyClose(Event):
     def cost(self, asked: Asked) -> Loss:
         # Also where the events cost nothing: equal sums may have views that differ.
         ideal = self.ideal.cost(asked)
-        return ideal if self.variation == 0 else _near(ideal, self.variation)
+        return ideal if self.variation == 0 else _near(ideal, max(self.variation, _LEAST))
 
 
 @lru_cache(maxsize=256)

@@ -254,6 +254,11 @@ class PanPrivateStream:
     def _add(self, vectors: FloatArray, users: int) -> FloatArray | None:
         """Take so many users of one batch at once: the same integers as one at a time."""
         mean = self.mean
+        if vectors.shape[1] != len(self._state):
+            raise ParameterError(
+                f"vectors must have {len(self._state)} coordinates, as those before, not "
+                f"{vectors.shape[1]}."
+            )
         batch = mean.batch_of(self._received)
         steps = on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
         self._state += steps.sum(axis=0)

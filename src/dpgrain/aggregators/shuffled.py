@@ -205,11 +205,6 @@ class ShuffledRounds(CountedRounds):
     def _round(self, contributions: Contributions) -> FloatArray:
         mean = self.mean
         if self._roster is None:
-            if contributions.blocks > mean.n_users:
-                raise ParameterError(
-                    f"n_users = {mean.n_users} is less than the number of vectors: state the size of "
-                    "the roster, and one vector for each user."
-                )
             held = tiles(contributions)
         else:
             first = (self._done - 1) * mean.batch if mean.interaction == "sequential" else 0
@@ -340,6 +335,11 @@ class FreshRun:
             raise ParameterError(
                 f"size must be at most {self.left}, the users whom nobody has asked yet, not {size!r}: "
                 "nobody is asked twice."
+            )
+        if contributions.dimension != self.batches.dimension:
+            raise ParameterError(
+                f"contributions must have {self.batches.dimension} coordinates, not "
+                f"{contributions.dimension}."
             )
         protocol = self.batches.sum_of(size, clip)
         first = self.batches.n_users - self.left

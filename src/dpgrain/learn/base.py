@@ -538,7 +538,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if recipe is not self.algorithm:
             # Nobody has stated what is known, and nothing rests on it.
             program = replace(program, known=None)
-        index = roster_index(program, users, rows, loss)
+        index = roster_index(program, users, rows, loss, stated=self.n_users is not None)
         promise = promised(
             User(),
             self.relation,

@@ -152,7 +152,7 @@ def minimise(
             Task(n, tuple(begin), epsilon, delta, relation, lot=int(source.words(1)[0]))
         )
         event, facts = program.event, program.facts
-        index = roster_index(program, users, rows, loss)
+        index = roster_index(program, users, rows, loss, stated=n_users is not None)
     else:
         mean = ClippedMean.calibrate(
             epsilon=epsilon,

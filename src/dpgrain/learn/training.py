@@ -182,7 +182,9 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
 
 
-def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
+def roster_index(
+    program: Program, users: Any, rows: Rows, loss: Loss, *, stated: bool
+) -> NDArray[np.int64]:
     """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
 
     Args:
@@ -192,10 +194,11 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
             no phase and in no round.
         rows: the blocks.
         loss: of a record.
+        stated: whether the size of the roster was; otherwise the ids passed are public, and their type.
 
     Raises:
-        ParameterError: if places matter and users are left out or text, if more users are there than
-            the roster has and the mean compares users or is made for so many, or the loss cannot be
+        ParameterError: if places matter and users are left out, or are text and their ids public; if
+            more users are there than the roster has and the mean compares users; or the loss cannot be
             smoothed as the program says.
     """
     for stage in program.stages:
@@ -206,14 +209,15 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
             )
     if not program.by_place:
         mean = program.stages[0].mean
-        if isinstance(mean, Shuffled | SoftCore) and rows.users > mean.n_users:
+        if isinstance(mean, SoftCore) and rows.users > mean.n_users:
             raise ParameterError(
                 f"n_users = {mean.n_users} is less than the {rows.users} ids that were passed: state "
                 "the size of the roster."
             )
         return np.zeros(len(rows.owners), dtype=np.int64)
     labels = None if users is None else column(users)
-    if labels is None or getattr(labels.dtype, "kind", "O") not in "iufO" or _is_text(labels):
+    # One odd label makes text of a column: with a stated roster each label is read by itself.
+    if labels is None or (not stated and _is_text(labels)):
         raise ParameterError(
             "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
             f"phases or fresh users, not {'left out' if labels is None else labels.dtype}: phases must "
@@ -224,9 +228,10 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
 
 
 def _is_text(labels: Any) -> bool:
-    return isinstance(
-        labels.dtype, pd.StringDtype | pd.ArrowDtype
-    ) and pd.api.types.is_string_dtype(labels.dtype)
+    """Whether the type of a column says that it holds no numbers."""
+    if isinstance(labels.dtype, pd.StringDtype | pd.ArrowDtype):
+        return bool(pd.api.types.is_string_dtype(labels.dtype))
+    return getattr(labels.dtype, "kind", "O") not in "iufO"
 
 
 def _place(kind: str, value: str) -> int:

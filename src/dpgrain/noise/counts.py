@@ -29,8 +29,12 @@ IntArray: TypeAlias = NDArray[np.int64]
 _SERIES = 16
 # ln of the mass on each side that is not in the table: such draws are decided exactly.
 _DEPTH = 45.0
-# A bound on the error of the table for each of its terms, of which there may be so many.
-_ERROR, _LONGEST = 2.0**-51, 1 << 22
+# Masses are added in blocks; the table may be so long.
+_BLOCK, _LONGEST = 1 << 11, 1 << 22
+# A bound on the error of the table for each addition, and each standard deviation (of ln P there).
+_ERROR = 2.0**-50
+# Tables beyond this length have exact sums at the ends of blocks, of so many bits.
+_LONG, _ANCHOR_BITS = 1 << 14, 320
 # Bits that are added up beyond those of U that are known.
 _PRECISION = 192
 
@@ -202,7 +206,7 @@ def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArra
     uniform = words * 2.0**-64
     places = np.searchsorted(table, uniform, side="right")
     padded = np.concatenate([[0.0], table, [1.0]])
-    slack = _ERROR * len(padded)
+    slack = _slack(law)
     near = (uniform - padded[places] <= slack) | (padded[places + 1] - uniform <= slack)
     found = first + places.astype(np.int64)
     for i in np.flatnonzero(near):
@@ -222,9 +226,20 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
             f"the noise must have a standard deviation below 200,000 counts, not "
             f"{math.sqrt(law.variance):,.0f}: use a coarser grid."
         )
-    table = np.cumsum(np.exp(law.log_mass(np.arange(first, last + 1, dtype=np.float64))))
+    mass = np.exp(law.log_mass(np.arange(first, last + 1, dtype=np.float64)))
+    blocks = np.zeros((-(-mass.size // _BLOCK), _BLOCK))
+    blocks.ravel()[: mass.size] = mass
+    # Two short sums for each entry instead of one long one: less to round.
+    within = np.cumsum(blocks, axis=1)
+    before = np.concatenate([[0.0], np.cumsum(within[:, -1])[:-1]])
+    table = (within + before[:, None]).ravel()[: mass.size]
     table.flags.writeable = False
     return first, table
+
+
+def _slack(law: CountLaw) -> float:
+    """A bound on the error of the table."""
+    return _ERROR * (2 * _BLOCK + math.sqrt(law.variance))
 
 
 def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
@@ -265,11 +280,49 @@ def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
 
 
 def _below(law: CountLaw, k: int, scale: int) -> int:
-    """2^scale·P(X ≤ k), up to some units: the smaller tail, added up outwards until nothing is left."""
+    """2^scale·P(X ≤ k), up to some units."""
     if k < 0:
         return 0
     if k >= law.last:
         return 1 << scale
+    first, table = _table(law)
+    if len(table) > _LONG and scale <= _ANCHOR_BITS and first <= k < first + len(table):
+        return _from_anchor(law, k) >> (_ANCHOR_BITS - scale)
+    return _directly(law, k, scale)
+
+
+def _from_anchor(law: CountLaw, k: int) -> int:
+    """2^_ANCHOR_BITS·P(X ≤ k), from the end of the block before."""
+    first, sums, terms = _anchors(law)
+    block = (k - first) // _BLOCK
+    total, term = sums[block], terms[block]
+    for at in range(first + block * _BLOCK, k):
+        up, of = law.odds(at)
+        term = term * up // of
+        total += term
+    return total
+
+
+@lru_cache(maxsize=8)
+def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
+    """The first count, and at it and the first of each block P(X ≤ k) and P(k), in _ANCHOR_BITS."""
+    first, table = _table(law)
+    total = _directly(law, first, _ANCHOR_BITS)
+    with mpmath.workprec(_ANCHOR_BITS + 64):
+        term = int(mpmath.floor(mpmath.ldexp(law.exact_mass(first), _ANCHOR_BITS)))
+    sums, terms = [total], [term]
+    for at in range(first, first + len(table) - 1):
+        up, of = law.odds(at)
+        term = term * up // of
+        total += term
+        if (at + 1 - first) % _BLOCK == 0:
+            sums.append(total)
+            terms.append(term)
+    return first, sums, terms
+
+
+def _directly(law: CountLaw, k: int, scale: int) -> int:
+    """2^scale·P(X ≤ k), up to some units: the smaller tail, added up outwards until nothing is left."""
     down = k <= law.mean
     at = k if down else k + 1
     with mpmath.workprec(scale + 64):

@@ -65,9 +65,8 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
     >>> [(line.devices, round(line.epsilon, 2)) for line in honest_curve(protocol)[:3]]
     [(1000, 1.0), (900, 1.06), (750, 1.17)]
     """
-    n, own = protocol.n_users, protocol.honest_fraction
-    shares = {max(1, math.ceil(fraction * n)): fraction for fraction in reversed(_FRACTIONS)}
-    shares[protocol.honest] = own
+    shares = {protocol.devices_of(fraction): fraction for fraction in reversed(_FRACTIONS)}
+    shares[protocol.honest] = protocol.honest_fraction
     lines = []
     with Progress(len(shares)) as progress:
         for devices, fraction in sorted(shares.items(), reverse=True):

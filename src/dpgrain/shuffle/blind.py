@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dpgrain.shuffle.sums import Design, SumOfVectors, exact_design
 _TOLD = 0.01
 # A sum that was spoilt is out of range but for a chance of 2^−10.
 _SPARE_BITS = 10
+_LARGEST_EPSILON = 500
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class BlindShuffler:
         self._shares, self._size, self._least, self._source = shares, size, least, source
         self._sequential, self._enrolment = enrolment is not None, enrolment or Enrolment()
         self._messages: list[bytes] = []
+        self._seen: set[bytes] = set()
         self._devices, self._dropped, self._released = 0, Dropped(), False
 
     @property
@@ -88,7 +91,8 @@ class BlindShuffler:
         """Take in the messages of one device.
 
         Args:
-            messages: as many, and as long, as a device sends; they are not read.
+            messages: as many, and as long, as a device sends; they are not read. All come together,
+                out of a channel that nobody else can read or change; those that come again are dropped.
             device: who sent them, if the transport knows: a second set of a device is dropped.
 
         Returns:
@@ -109,11 +113,15 @@ class BlindShuffler:
             not isinstance(one, bytes) or len(one) != size for one in sent
         ):
             self._dropped = self._dropped.plus(malformed=1)
+        elif (content := hashlib.sha256(b"".join(sorted(sent))).digest()) in self._seen:
+            # Sent again: shares are random, so that no two devices send the same.
+            self._dropped = self._dropped.plus(repeated=1)
         elif self._devices == self._size:
             self._dropped = self._dropped.plus(surplus=1)
         elif device is not None and not self._enrolment.take(device):
             self._dropped = self._dropped.plus(repeated=1)
         else:
+            self._seen.add(content)
             self._messages += sent
             self._devices += 1
             return True
@@ -188,6 +196,10 @@ class BlindSum(SumOfVectors):
 
     def _check(self) -> None:
         super()._check()
+        if self.epsilon > _LARGEST_EPSILON:
+            raise ParameterError(
+                f"epsilon must be at most {_LARGEST_EPSILON} for BlindSum, not {self.epsilon!r}."
+            )
         if self.beside is not None:
             raise ParameterError("beside must be left out for BlindSum.")
 
@@ -212,7 +224,7 @@ class BlindSum(SumOfVectors):
         """How counts are split in one round."""
         packing = self._packing(round)
         return Shares.within(
-            _TOLD * self.delta / (1 + math.exp(min(self.epsilon, 500.0))),
+            _TOLD * self.delta / (1 + math.exp(self.epsilon)),
             devices=self.honest,
             dim=self.dim,
             modulus=modulus_above(self.n_users * packing.largest, _SPARE_BITS),

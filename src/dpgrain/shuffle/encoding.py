@@ -23,6 +23,8 @@ _ROOM = 1 - 2.0**-30
 # Entries that are encoded at a time: the work space stays in cache.
 _ENTRIES = 1 << 17
 _THREADS, _FEW = 4, 4
+#: Bytes of the number of a report.
+NONCE = 16
 
 
 @dataclass(frozen=True)
@@ -60,16 +62,15 @@ class Encoding:
         """Vectors as rows, (k, d).
 
         Args:
-            values: (k, d) or (d,); None or a vector that is not finite is a user without data.
+            values: (k, d), or (k,) for one coordinate. Cells that are no numbers are NaN; a vector that
+                is not finite is a user without data.
 
         Raises:
             ParameterError: if it is not numbers of this shape.
         """
-        array = np.asarray(values)
-        if array.ndim == 1 and (self.dim > 1 or array.size == 1):
-            array = array[None, :]
-        elif array.ndim < 2 and self.dim == 1:
-            array = array.reshape(-1, 1)
+        array = _read(values)
+        if array.ndim == 1 and self.dim == 1:
+            array = array[:, None]
         if array.ndim != 2 or array.shape[1] != self.dim or array.dtype.kind not in "fiub":
             raise ParameterError(
                 f"vectors must be numbers of shape (users, {self.dim}), not {np.shape(values)} of "
@@ -84,7 +85,9 @@ class Encoding:
             vectors: (k, d); a row that is not finite is a user without data.
             source: one secret uniform for each coordinate of each user.
         """
-        own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
+        with np.errstate(all="ignore"):
+            # What overflows is somebody's value: no warning may tell of it.
+            own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
         if not self.centred:
             own = np.clip(own, 0.0, None)
         own *= 1 / self.step
@@ -126,24 +129,42 @@ class Encoding:
     def _pieces(self, tiles: Iterable[FloatArray]) -> Iterator[FloatArray]:
         most = max(1, _ENTRIES // self.dim)
         for tile in tiles:
+            if tile.ndim != 2 or tile.shape[1] != self.dim:
+                raise ParameterError(
+                    f"vectors must have {self.dim} coordinates, as the protocol was made for, not be "
+                    f"of shape {tile.shape}."
+                )
             for first in range(0, len(tile), most):
                 yield tile[first : first + most]
 
 
+def _read(values: ArrayLike) -> NDArray[Any]:
+    """An array, of numbers where its type leaves that open: one odd cell must not be an error."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return values
+    from dpgrain.learn.labels import cells
+
+    try:
+        return cells(values)
+    except ValueError:
+        raise ParameterError(
+            "vectors must be numbers of one shape, not rows of several lengths."
+        ) from None
+
+
 @dataclass(frozen=True)
 class Packing:
-    """Integers of so many bits each, after a tag that says which protocol and round they are for.
+    """Integers of so many bits each, after a tag and a number that no other report has.
 
     Args:
-        tag: some bytes.
+        tag: some bytes, which say the protocol and round.
         dim: d, the number of integers.
         largest: the largest integer.
 
     >>> packing = Packing(b"tag", 3, 1000)
-    >>> packing.size, packing.unpack(packing.pack(np.array([7, 0, 1000]))).tolist()
-    (7, [7, 0, 1000])
-    >>> packing.unpack(b"something else") is None
-    True
+    >>> report = packing.pack(np.array([7, 0, 1000]), bytes(16))
+    >>> packing.size, packing.unpack(report).tolist(), packing.unpack(b"else") is None
+    (23, [7, 0, 1000], True)
     """
 
     tag: bytes
@@ -158,13 +179,26 @@ class Packing:
     @property
     def size(self) -> int:
         """The bytes of a report: the same for all."""
-        return len(self.tag) + -(-self.dim * self.bits // 8)
+        return self._start + -(-self.dim * self.bits // 8)
 
-    def pack(self, integers: IntArray) -> bytes:
-        """Integers as bytes, each at most the largest."""
+    @property
+    def _start(self) -> int:
+        return len(self.tag) + NONCE
+
+    def pack(self, integers: IntArray, nonce: bytes) -> bytes:
+        """Integers as bytes.
+
+        Args:
+            integers: (d,), each at most the largest.
+            nonce: 16 random bytes.
+        """
         places = np.arange(self.bits, dtype=np.int64)
         bits = (integers[:, None] >> places) & 1
-        return self.tag + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
+        return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
+
+    def nonce_of(self, report: bytes) -> bytes:
+        """The number that no other report has."""
+        return report[len(self.tag) : self._start]
 
     def unpack(self, report: bytes) -> IntArray | None:
         """The integers, (d,); None if these bytes stand for none that a device can send."""
@@ -172,7 +206,7 @@ class Packing:
             return None
         if not report.startswith(self.tag):
             return None
-        bits = np.unpackbits(np.frombuffer(report, dtype=np.uint8, offset=len(self.tag)))
+        bits = np.unpackbits(np.frombuffer(report, dtype=np.uint8, offset=self._start))
         used = self.dim * self.bits
         if bits[used:].any():
             return None

@@ -56,8 +56,9 @@ class Randomizer:
     def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
         """How many ones this device sends for each coordinate, (d,)."""
         encoding = self.encoding
-        given = np.zeros(encoding.dim) if vector is None else vector
-        own = encoding.codes(encoding.vectors(given), source)[0]
+        given: Any = [vector]
+        row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
+        own = encoding.codes(row, source)[0]
         found: IntArray = own + counts_of(self.noise.law(1), encoding.dim, source)
         return np.minimum(found, self.packing.largest)
 
@@ -71,7 +72,8 @@ class Randomizer:
         Raises:
             ParameterError: if the vector is not d numbers.
         """
-        return self.packing.pack(self.counts(vector, source_of(random_state)))
+        source = source_of(random_state)
+        return self.packing.pack(self.counts(vector, source), source.words(2).tobytes())
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Dropped:
         malformed: reports or messages that no device can send: other lengths, protocols or rounds,
             numbers out of range.
         surplus: reports or messages beyond the size of the batch.
-        repeated: reports of a device that has taken part before.
+        repeated: reports that were sent again, or of a device that has taken part before.
     """
 
     malformed: int = 0
@@ -223,7 +225,7 @@ class Shuffler:
         self._packing, self._size, self._least = packing, size, least
         self._sequential = enrolment is not None
         self._enrolment = enrolment or Enrolment()
-        self._ones = np.zeros(packing.dim, dtype=np.int64)
+        self._ones, self._seen = np.zeros(packing.dim, dtype=np.int64), set[bytes]()
         self._reports, self._dropped, self._released = 0, Dropped(), False
 
     @property
@@ -240,7 +242,9 @@ class Shuffler:
         """Take in one report.
 
         Args:
-            report: the bytes of a device.
+            report: the bytes of a device, as they came out of a channel that nobody else can read or
+                change. A report that comes again is dropped: who can copy somebody's report, but not
+                read it, must not make it count twice.
             device: who sent it, if the transport knows: a second report of a device is dropped.
 
         Returns:
@@ -259,11 +263,15 @@ class Shuffler:
         counts = self._packing.unpack(report)
         if counts is None:
             self._dropped = self._dropped.plus(malformed=1)
+        elif self._packing.nonce_of(report) in self._seen:
+            # Sent again: somebody else's copies would drown all noise but that person's own.
+            self._dropped = self._dropped.plus(repeated=1)
         elif self._reports == self._size:
             self._dropped = self._dropped.plus(surplus=1)
         elif device is not None and not self._enrolment.take(device):
             self._dropped = self._dropped.plus(repeated=1)
         else:
+            self._seen.add(self._packing.nonce_of(report))
             self._ones += counts
             self._reports += 1
             return True

@@ -174,7 +174,8 @@ class Shares:
         if self.count - told < 2:
             return 1.0
         one = distance(devices, self.modulus, self.count - told, self.width)
-        return min(math.nextafter(self.pieces * rounds * one, 1.0), 1.0)
+        # The shares of one device tell its number, which is the sum: nothing else.
+        return min(math.nextafter(self.pieces * rounds * one, 1.0), 1.0) if one else 0.0
 
     def split(self, values: ArrayLike, source: Source) -> NDArray[np.uint64]:
         """The shares of one device.

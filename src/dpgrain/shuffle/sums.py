@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
@@ -42,9 +43,17 @@ _LEAK = 0.01
 _FINER, _COARSE = 50.0, 10.0
 # … and the rounding of all users has so many times less variance than the noise.
 _ROUNDING = 50.0
+# … if there is much noise: for a larger μ rounding is what is left. …
+_LOUD = 100.0
+# How close the least variance that is found is to one that is too small.
+_CLOSE = 1 + 2.0**-9
+# The most devices of a batch: a coin of each is noise of 50,000 steps.
+_MANY = 10**10
 # The largest noise in steps of the grid, which keeps the tables of its law small.
 _WIDEST = 1e5
 _TAG = 8
+# Coordinates for which rounding in floating point is bounded, and where sums are held.
+_WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
 _KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
 
 
@@ -74,13 +83,18 @@ class ShuffledSum(ABC):
     rounds: int = 1
     honest_fraction: float = 1.0
     beside: Event | None = None
+    label: str = ""
     design: Design = field(init=False, repr=False)
 
     #: Whether a user without data lies in the middle of what others may add.
     centred: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _validate.integer(minimum=1, n_users=self.n_users)
+        # What is computed of the others.
+        object.__setattr__(self, "design", None)
+        _validate.plain(self)
+        if _validate.integer(minimum=1, n_users=self.n_users) > _MANY:
+            raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.positive(epsilon=self.epsilon)
         if _validate.delta(allow_zero=True, delta=self.delta) == 0:
@@ -88,10 +102,18 @@ class ShuffledSum(ABC):
                 "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
             )
         _validate.one_of(RELATIONS, relation=self.relation)
-        if _validate.probability(honest_fraction=self.honest_fraction) == 0:
-            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+        self.devices_of(self.honest_fraction)
+        if not isinstance(self.label, str):
+            raise ParameterError(f"label must be text, not {self.label!r}.")
         self._check()
+        if self._shape[0] > _WIDE:
+            raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
         object.__setattr__(self, "design", self._designed())
+        if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
+            raise ParameterError(
+                f"n_users = {self.n_users:,} is too many for the noise that each device adds: a sum "
+                "could pass 2^62."
+            )
 
     # -- what a protocol says --
 
@@ -113,7 +135,21 @@ class ShuffledSum(ABC):
     @property
     def honest(self) -> int:
         """How many devices of a batch add noise, at least."""
-        return max(1, math.ceil(self.honest_fraction * self.n_users))
+        return self.devices_of(self.honest_fraction)
+
+    def devices_of(self, honest_fraction: float) -> int:
+        """The devices of a batch that a share stands for, as it is written: 7 of 100 are 0.07.
+
+        Args:
+            honest_fraction: in (0, 1].
+
+        Raises:
+            ParameterError: if it is not.
+        """
+        share = _validate.probability(honest_fraction=honest_fraction)
+        if share == 0:
+            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+        return max(1, math.ceil(Fraction(repr(float(share))) * self.n_users))
 
     @property
     def encoding(self) -> Encoding:
@@ -161,7 +197,7 @@ class ShuffledSum(ABC):
         return (
             f"batches of {counted(self.n_users, 'device')}",
             "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
-            "and nothing else",
+            "how many reports there were and how many were dropped, and nothing else",
             f"at least {self.honest:,} devices of a batch that report and follow the protocol",
             f"{what} at most {bound:g}, shortened to it on the device",
         )
@@ -184,9 +220,7 @@ class ShuffledSum(ABC):
         >>> round(protocol.guarantee_with(0.5).epsilon(), 2)
         1.45
         """
-        if _validate.probability(honest_fraction=honest_fraction) == 0:
-            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
-        honest = max(1, math.ceil(honest_fraction * self.n_users))
+        honest = self.devices_of(honest_fraction)
         return self._promise(self.event_with(honest), private=True, honest=honest)
 
     def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
@@ -231,6 +265,7 @@ class ShuffledSum(ABC):
     def _packing(self, of_round: int) -> Packing:
         public = {
             "protocol": type(self).__name__,
+            "label": self.label,
             "users": self.n_users,
             "shape": self._shape,
             "design": asdict(self.design),
@@ -253,6 +288,11 @@ class ShuffledSum(ABC):
         The counts are drawn as the analyzer sees them: the law is that of all messages, made one by
         one. Formal guarantee: :attr:`event`, if at least :attr:`honest` devices are enrolled.
         """
+        if not self.honest <= _validate.integer(minimum=1, enrolled=enrolled) <= self.n_users:
+            raise ParameterError(
+                f"enrolled must lie between {self.honest:,}, who add the noise, and n_users = "
+                f"{self.n_users:,}, not be {enrolled!r}."
+            )
         total, present = self.encoding.total(tiles, source)
         total = total + (enrolled - present) * self.encoding.null
         total = total + counts_of(self.design.noise.law(enrolled), len(total), source)
@@ -273,17 +313,17 @@ class ShuffledSum(ABC):
                 f"X must have at most {honest:,} rows, not {len(vectors):,}: n_users = "
                 f"{self.n_users:,} counts everybody, {len(messages):,} corrupt devices included."
             )
-        lost = _lost(dropped, honest)
-        devices = honest - int(lost.sum())
-        if devices + len(messages) < self.honest:
+        here = _here(dropped, honest, len(vectors))
+        devices = here.devices
+        if devices < self.honest:
             raise ParameterError(
-                f"the batch has {devices + len(messages):,} of the {self.honest:,} reports that it "
-                "needs: lower honest_fraction, which makes every device add more noise."
+                f"the batch has {devices:,} of the {self.honest:,} honest reports that it needs: lower "
+                "honest_fraction, which makes every device add more noise."
             )
         source = source_of(random_state)
         charge(self._promise(self.event_with(self.honest, 1), private=source.private))
         warn_of_delta(self.delta, "user", self.n_users, 1)
-        kept = vectors[~lost[: len(vectors)]] if lost.any() else vectors
+        kept = vectors[here.rows]
         analyzer = self._analyzer()
         total, present = self.encoding.total([kept], source)
         total = total + (devices - present) * self.encoding.null + messages.sum(axis=0)
@@ -373,9 +413,12 @@ class VectorSum(SumOfVectors, Trusted):
         analysis: ``"exact"`` chooses the least noise that keeps the promise; ``"printed"`` takes the
             numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
         beside: what else is published under the same promise.
+        label: names the deployment: reports of one with another label are malformed.
 
     Raises:
         ParameterError: if a value is out of range.
+
+    The parties are not charged to an open budget: only :meth:`simulate` is.
 
     Formal guarantee: :attr:`guarantee`: (ε, δ)-DP for users of the view of whoever sees the bags of all
     rounds, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; sums of
@@ -384,7 +427,7 @@ class VectorSum(SumOfVectors, Trusted):
 
     >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().report_bytes
-    (True, 196)
+    (True, 212)
     >>> protocol.simulate(np.ones((1000, 100))).shape
     (100,)
     """
@@ -438,6 +481,7 @@ class ScalarSum(Trusted):
         rounds: T.
         honest_fraction: γ.
         beside: what else is published under the same promise.
+        label: names the deployment.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -480,8 +524,7 @@ class ScalarSum(Trusted):
             dropped: which devices never report.
             corrupt: (k, 1) what corrupt devices send.
         """
-        numbers = np.asarray(x).reshape(-1, 1)
-        return float(self._simulated(numbers, random_state, dropped, corrupt).value[0])
+        return float(self._simulated(x, random_state, dropped, corrupt).value[0])
 
 
 def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) -> Design:
@@ -526,26 +569,33 @@ def _exact(
     # How far a user moves the sum, in steps of the grid, ÷ g.
     half = 2 if relation == "zero_out" and centred else 1
     root = math.sqrt(dim)
-    fine = max(
-        min(_FINER * root, _FINER**2), _COARSE * root, mu * math.sqrt(_ROUNDING * n_users) / 2
-    )
-    moved = max(min(fine, _WIDEST * mu), 2.0)
-    grid = 2 * math.ceil(half * moved / 2)
+    rounding = min(mu, _LOUD) * math.sqrt(_ROUNDING * n_users) / 2
+    fine = max(min(_FINER * root, _FINER**2), _COARSE * root, rounding)
+    if _WIDEST * mu < 2 * root:
+        raise ParameterError(
+            f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
+            f"{counted(rounds, 'round')}: the noise would have more than {_WIDEST:,.0f} steps of the "
+            "grid. Take a larger epsilon, fewer coordinates or fewer rounds."
+        )
+    grid = 2 * math.ceil(half * min(fine, _WIDEST * mu) / 2)
 
-    def holds(noise: DeviceNoise) -> bool:
-        own = noise.event(
-            honest, grid=grid, coordinates=dim, leak=leak, rounds=rounds, centred=centred
+    def holds(variance: float) -> bool:
+        own = (
+            _KINDS[kind]
+            .for_variance(variance)
+            .event(honest, grid=grid, coordinates=dim, leak=leak, rounds=rounds, centred=centred)
         )
         event = own if beside is None else own + beside
         return event.epsilon(delta, relation=relation) <= epsilon
 
     # A hair more than Gaussian noise would take: that nearly always suffices.
-    variance = ((grid / half + root) / mu) ** 2 / honest * (1 + 2.0**-11)
-    while True:
-        noise = _KINDS[kind].for_variance(variance)
-        if holds(noise):
-            return Design(grid, noise, leak)
-        variance = max(variance * (1 + 2.0**-11), variance + 2.0**-3 / honest)
+    low, more = ((grid / half + root) / mu) ** 2 / honest, 2.0**-11
+    while not holds(high := low * (1 + more)):
+        low, more = high, min(2 * more, 1.0)
+    while high > low * _CLOSE:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return Design(grid, _KINDS[kind].for_variance(high), leak)
 
 
 def _mu(epsilon: float, delta: float, relation: Relation, beside: Event | None) -> float:
@@ -594,15 +644,24 @@ def _corrupt(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.i
     return array.astype(np.int64)
 
 
-def _lost(dropped: int | ArrayLike, devices: int) -> NDArray[np.bool_]:
-    """(devices,) who never reports."""
+@dataclass(frozen=True)
+class _Here:
+    """Who reports: so many devices, and which rows of users with data."""
+
+    devices: int
+    rows: slice | NDArray[np.bool_]
+
+
+def _here(dropped: int | ArrayLike, devices: int, rows: int) -> _Here:
+    """What is left of some devices, of which the first have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(f"dropped must be between 0 and {devices:,}, not {dropped!r}.")
-        return np.arange(devices) >= devices - int(dropped)
-    array = np.asarray(dropped)
-    if array.shape != (devices,) or array.dtype != np.bool_:
+        left = devices - int(dropped)
+        return _Here(left, slice(0, left))
+    lost = np.asarray(dropped)
+    if lost.shape != (devices,) or lost.dtype != np.bool_:
         raise ParameterError(
             f"dropped must be a number of devices or {devices:,} truths, not {dropped!r}."
         )
-    return array
+    return _Here(devices - int(lost.sum()), ~lost[:rows])
