@@ -43,7 +43,6 @@ from user_level import Task, _legend, _log_axes, problems, write
 import dpgrain as dg
 from dpgrain import ParameterError, recipes
 from dpgrain.accounting import gaussian_mu
-from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.noise import SeededSource, Source
 from dpgrain.optimize import CoinBetting, Loss, Moreau, run
 from dpgrain.shuffle import BlindSum, PoissonSum, Shuffler, VectorSum
@@ -329,42 +328,18 @@ class Gradients:
         return np.asarray(np.minimum(1, clip / np.maximum(norms, clip)) @ gradients)
 
 
-class NormalRounds:
-    """Rounds of a shuffled mean, with normal noise.
-
-    Args:
-        mean: its public numbers.
-        source: a seed of the noise.
-    """
-
-    def __init__(self, mean: Shuffled, source: Source) -> None:
-        self._mean, self._generator = mean, np.random.default_rng(int(source.words(1)[0]))
-
-    def estimate(self, users: Gradients) -> FloatArray:
-        """(p,) the noisy mean of a round."""
-        total = users.clipped_sum(self._mean.clip)
-        noise = self._mean.noise_sd * self._generator.standard_normal(len(total))
-        return np.asarray(total / self._mean.batch + noise)
-
-
 def follow(
     program: recipes.Program, loss: Any, data: Data, start: FloatArray, source: Source
 ) -> FloatArray:
     """The solution of a program, where user i has row i: :func:`dpgrain.learn.minimise` without labels.
 
-    Two things are done more quickly. Labels of users are not read, which takes longer than many a run
-    here. And where everybody is asked in hundreds of rounds, the counts, whose sd is then tens of
-    thousands, are drawn from the normal law of the same sd, that of the rounding included.
+    Labels of users are not read, which takes longer than many a run here.
     """
     X, y = data  # noqa: N806
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
         rows = slice(phase.users.start, phase.users.stop)
         smooth = Moreau(loss, stage.smoothing) if isinstance(stage.smoothing, float) else loss
-        rounds: Any
-        if isinstance(stage.mean, Shuffled) and not stage.fresh:
-            rounds = NormalRounds(stage.mean, source)
-        else:
-            rounds = stage.mean.start(source, np.arange(len(phase.users)) if stage.fresh else None)
+        rounds = stage.mean.start(source, np.arange(len(phase.users)) if stage.fresh else None)
 
         def oracle(
             theta: FloatArray, own: Data = (X[rows], y[rows]), of: Any = smooth, run: Any = rounds
