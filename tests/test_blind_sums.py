@@ -141,9 +141,9 @@ def test_who_may_take_part(protocol: BlindSum) -> None:
 
 
 def test_messages_of_another_round_are_malformed(protocol: BlindSum) -> None:
-    shuffler = protocol.shuffler(1)
+    shuffler = protocol.shuffler(1, enrolment=Enrolment())
     for number in range(40):
-        shuffler.receive(protocol.randomizer(1 if number else 0).messages(None))
+        shuffler.receive(protocol.randomizer(1 if number else 0).messages(None), device=number)
     found = protocol.analyzer(1).estimate(shuffler.release(), 40)
     assert found.dropped.malformed == protocol.shares().slots
     assert np.isnan(found.value).all()

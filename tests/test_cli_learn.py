@@ -176,6 +176,28 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path) -> None:
     assert found.target[[0, 1, 3, 4, 5]].tolist() == ["yes", "no", "yes", "maybe", "no"]
 
 
+def test_a_user_s_place_does_not_depend_on_who_else_has_rows(tmp_path: Path) -> None:
+    # Batches of a stream are told apart by places: removing one user must not move another.
+    rows = pd.DataFrame({"person": [0, 7, 3, 7, 12], "x": [0.1, 0.2, 0.3, 0.4, 0.5]})
+    encoding = Encoding((Number("x"),))
+    found = load_rows(dg.read(rows, user="person"), encoding, named=True).users
+    fewer = load_rows(dg.read(rows[1:], user="person"), encoding, named=True).users
+    assert found is not None
+    assert fewer is not None
+    assert found.tolist() == [0, 7, 3, 7, 12]
+    assert fewer.tolist() == [7, 3, 7, 12]
+    # The command uses them: ids that are no places are refused where the roster is left out.
+    table, out = tmp_path / "t.csv", tmp_path / "m.json"
+    rows.to_csv(table, index=False)
+    words = ["fit", "linear", table, "--target", "x", "--features", "x2", "--user", "person"]
+    rows.assign(x2=1.0).to_csv(table, index=False)
+    words += ["--unit", "user", "--trust", "pan", "--epsilon", "1", "--delta", "1e-6", "--out", out]
+    done = dpgrain(*words)
+    assert done.returncode == 2
+    assert "users must be places in the roster, whole numbers from 0 to 3" in done.stderr
+    assert dpgrain(*words, "--n-users", "13").returncode == 0
+
+
 def test_an_empty_table_is_a_neighbour_like_any_other(visits: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.parquet"
     pq.write_table(pq.read_table(visits).slice(0, 0), empty)

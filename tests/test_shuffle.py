@@ -457,6 +457,7 @@ def test_three_parties() -> None:
     assert found.dropped == Dropped(surplus=1)
     assert np.abs(found.value - vectors.sum(axis=0)).max() < 6 * found.standard_error
     assert "30 devices; 1 dropped" in str(found)
+    assert "30 of 30 reports" in repr(shuffler)
     with pytest.raises(ParameterError, match="handed on"):
         shuffler.release()
     with pytest.raises(ParameterError, match="handed on"):
@@ -477,8 +478,8 @@ def test_too_few_reports_are_kept_back() -> None:
 
 
 def test_reports_of_other_rounds_and_protocols_do_not_count() -> None:
-    protocol = VectorSum(n_users=10, dim=2, l2_bound=1.0, epsilon=8.0, delta=1e-4)
-    other = VectorSum(n_users=10, dim=2, l2_bound=1.0, epsilon=7.0, delta=1e-4)
+    protocol = VectorSum(n_users=10, dim=2, l2_bound=1.0, epsilon=8.0, delta=1e-4, rounds=4)
+    other = VectorSum(n_users=10, dim=2, l2_bound=1.0, epsilon=7.0, delta=1e-4, rounds=4)
     shuffler = protocol.shuffler(3)
     assert shuffler.receive(protocol.randomizer(3).report([0.1, 0.2]))
     assert not shuffler.receive(protocol.randomizer(2).report([0.1, 0.2]))
@@ -498,6 +499,22 @@ def test_nobody_takes_part_twice() -> None:
     assert second.dropped == Dropped(repeated=1)
     with pytest.raises(ParameterError, match="device must be said"):
         second.receive(reports[1])
+
+
+def test_rounds_that_the_promise_does_not_count_are_refused() -> None:
+    protocol = VectorSum(n_users=10, dim=2, epsilon=8.0, delta=1e-4, rounds=2)
+    assert "each of which takes part in 2 rounds at most" in str(protocol.guarantee)
+    protocol.shuffler(1)
+    with pytest.raises(ParameterError, match="round 2 is beyond the 2 rounds"):
+        protocol.shuffler(2)
+    protocol.shuffler(2, enrolment=Enrolment())
+
+
+def test_bytes_come_in_any_dress() -> None:
+    protocol = VectorSum(n_users=10, dim=2, epsilon=8.0, delta=1e-4)
+    shuffler, device = protocol.shuffler(), protocol.randomizer()
+    assert shuffler.receive(bytearray(device.report(None)))
+    assert shuffler.receive(memoryview(device.report(None)))
 
 
 def test_a_report_that_is_sent_again_does_not_count() -> None:
@@ -677,7 +694,7 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
     assert consistent(shuffler, packing)
     assert shuffler.reports == counted > 10_000
     assert shuffler.reports + shuffler.dropped.total == 60_000
-    strangers: list[Any] = [None, "text", 7, [1], bytearray(valid[0])]
+    strangers: list[Any] = [None, "text", 7, [1], bytearray(b"rubbish")]
     for strange in strangers:
         assert not shuffler.receive(strange)
     shuffler._least = 0

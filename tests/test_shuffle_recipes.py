@@ -243,6 +243,19 @@ def test_fresh_users_need_numbers() -> None:
         assert run(RECIPES[name], users=names).guarantee.epsilon() <= 8.0
 
 
+def test_ids_that_are_no_places_are_refused_where_they_are_public() -> None:
+    for users in (USERS + 10**6, USERS + 1, USERS + 0.5):
+        with pytest.raises(ParameterError, match=r"users must be places in the roster.*0 to 399"):
+            run(RECIPES["agd"], users=users, n_users=None)
+        assert run(RECIPES["agd"], users=users, n_users=400).guarantee.epsilon() <= 8.0
+
+
+@pytest.mark.parametrize("make", [recipes.ShuffleSgd, recipes.PanPrivateAgd, recipes.Concentrated])
+def test_what_is_known_is_said_as_such(make: Any) -> None:
+    with pytest.raises(ParameterError, match="known must be what is publicly known"):
+        make(10)
+
+
 def test_more_users_than_the_protocol_is_made_for_are_no_error() -> None:
     # An id too many may be one odd label of a person.
     for name in ("gd", "betting", "agd"):

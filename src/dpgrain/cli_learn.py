@@ -242,7 +242,9 @@ def _fitted(
     # What is wrong with parameters is said before a long table is read.
     model._check()
     labels = kind in _CLASSIFIERS
-    rows = load_rows(table, encoding, target=target, labels=labels, element=element)
+    rows = load_rows(
+        table, encoding, target=target, labels=labels, element=element, named=model.trust == "pan"
+    )
     features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
     if not len(features):
         # An empty table is a neighbour like any other: a row of nobody stands in for it.

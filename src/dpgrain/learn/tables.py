@@ -185,6 +185,7 @@ def load_rows(
     labels: bool = False,
     element: str | None = None,
     keep: Sequence[str] = (),
+    named: bool = False,
 ) -> Loaded:
     """Read the columns that a model needs.
 
@@ -196,6 +197,8 @@ def load_rows(
             otherwise.
         element: the column of cells.
         keep: columns to read as they are.
+        named: users as they are named, whose numbers are their places in a roster; otherwise as numbers
+            in the order in which they come, which is quicker.
 
     Raises:
         SchemaError: if a column is missing, or has a type that cannot be used.
@@ -228,10 +231,16 @@ def load_rows(
     return Loaded(
         pd.DataFrame(dict(zip(encoding.names, features, strict=True))),
         None if found is None else _objects(found) if labels else _floats(found),
-        None if users is None else _floats(users.combine_chunks().dictionary_encode().indices),
+        None if users is None else _users(users, named),
         None if cells is None else _objects(cells),
         pa.table(dict(zip(keep, columns, strict=True))),
     )
+
+
+def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
+    if named:
+        return _objects(column)
+    return _floats(column.combine_chunks().dictionary_encode().indices)
 
 
 def _objects(column: pa.ChunkedArray) -> NDArray[Any]:

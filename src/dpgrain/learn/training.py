@@ -197,9 +197,9 @@ def roster_index(
         stated: whether the size of the roster was; otherwise the ids passed are public, and their type.
 
     Raises:
-        ParameterError: if places matter and users are left out, or are text and their ids public; if
-            more users are there than the roster has and the mean compares users; or the loss cannot be
-            smoothed as the program says.
+        ParameterError: if places matter and users are left out, or are no places and their ids public;
+            if more users are there than the roster has and the mean compares users; or the loss cannot
+            be smoothed as the program says.
     """
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
@@ -224,7 +224,15 @@ def roster_index(
             "not depend on who has records."
         )
     keys = codes(users)[1]
-    return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
+    places = np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
+    if not stated and not ((places >= 0) & (places < rows.users)).all():
+        # Whoever leaves the roster out calls the ids public.
+        raise ParameterError(
+            f"users must be places in the roster, whole numbers from 0 to {rows.users - 1}, for a "
+            "recipe with phases or fresh users: number them so, or state the size of the roster "
+            "(n_users); whoever has another number is then asked in no round."
+        )
+    return places
 
 
 def _is_text(labels: Any) -> bool:

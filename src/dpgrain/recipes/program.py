@@ -138,6 +138,14 @@ class Known:
 ANY, SMOOTH, STRONG = Known(), Known(smoothness=1.0), Known(strength=1.0)
 
 
+def check_known(known: object) -> None:
+    """Refuse what is no :class:`Known`."""
+    if not isinstance(known, Known):
+        raise ParameterError(
+            f"known must be what is publicly known, such as Known(distance=10.0), not {known!r}."
+        )
+
+
 @dataclass(frozen=True)
 class Stage:
     """One run of a solver on one private mean.

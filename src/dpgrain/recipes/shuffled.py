@@ -39,6 +39,7 @@ from dpgrain.recipes.program import (
     Task,
     alone,
     ball_of,
+    check_known,
     check_smooth,
     rounds_between,
 )
@@ -77,6 +78,7 @@ class ShuffleSgd:
     protocol: Protocol = "binomial"
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
@@ -116,6 +118,7 @@ class ShuffleAgd:
     protocol: Protocol = "binomial"
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         check_smooth(self.known, "ShuffleAgd", "ShuffleAgdSmoothed")
         _check(self.rounds, self.honest_fraction, self.protocol)
 
@@ -149,6 +152,7 @@ class ShuffleAgdSmoothed:
     protocol: Protocol = "binomial"
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
@@ -184,6 +188,7 @@ class ShuffleRestarts:
     protocol: Protocol = "binomial"
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         if self.known.strength == 0:
             raise ParameterError("strength must be above 0 for ShuffleRestarts, not 0.")
         _check_count(self.count)
@@ -225,6 +230,7 @@ class ShuffleGd:
     protocol: Protocol = "binomial"
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(
@@ -317,6 +323,7 @@ class PanPrivateAgd:
     rounds: int | None = None
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(

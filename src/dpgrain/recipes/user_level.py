@@ -35,6 +35,7 @@ from dpgrain.recipes.program import (
     Task,
     alone,
     ball_of,
+    check_known,
     check_smooth,
     rounds_between,
 )
@@ -74,6 +75,7 @@ class WinsorizedErm:
     iterate: int | None = None
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _validate.one_of(("convex", "strongly_convex", "nonconvex"), kind=self.kind)
         check_smooth(self.known, "WinsorizedErm", "UserLevelSgd")
         if self.kind == "strongly_convex" and self.known.strength == 0:
@@ -129,6 +131,7 @@ class PhasedErmSco:
     count: int | None = None
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         check_smooth(self.known, "PhasedErmSco", "UserLevelSgd")
 
     def plan(self, task: Task) -> Program:
@@ -189,6 +192,7 @@ class UserLevelSgd:
     smoothing: Literal["ball", "moreau", "none"] = "ball"
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _validate.one_of(("ball", "moreau", "none"), smoothing=self.smoothing)
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)
@@ -242,6 +246,7 @@ class UserLevelSgdStronglyConvex:
     count: int | None = None
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         if self.known.strength == 0:
             raise ParameterError("strength must be above 0 for UserLevelSgdStronglyConvex, not 0.")
 
@@ -307,6 +312,7 @@ class Concentrated:
     solver: Solver[Any] | None = None
 
     def __post_init__(self) -> None:
+        check_known(self.known)
         _validate.positive(share=self.share)
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)

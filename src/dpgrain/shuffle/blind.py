@@ -77,6 +77,9 @@ class BlindShuffler:
         self._seen: set[bytes] = set()
         self._devices, self._dropped, self._released = 0, Dropped(), False
 
+    def __repr__(self) -> str:
+        return f"<BlindShuffler: {self._devices} of {self._size} devices, {self._dropped}>"
+
     @property
     def devices(self) -> int:
         """How many devices count."""
@@ -258,7 +261,8 @@ class BlindSum(SumOfVectors):
         enrolment: Enrolment | None = None,
         random_state: RandomState = None,
     ) -> BlindShuffler:
-        """Who mixes the messages of one round."""
+        """Who mixes the messages of one round; arguments as for :meth:`VectorSum.shuffler`."""
+        self._counted(round, enrolment)
         source = source_of(random_state)
         return BlindShuffler(self.shares(round), self.n_users, self.honest, source, enrolment)
 

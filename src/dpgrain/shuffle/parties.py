@@ -228,6 +228,9 @@ class Shuffler:
         self._ones, self._seen = np.zeros(packing.dim, dtype=np.int64), set[bytes]()
         self._reports, self._dropped, self._released = 0, Dropped(), False
 
+    def __repr__(self) -> str:
+        return f"<Shuffler: {self._reports} of {self._size} reports, {self._dropped}>"
+
     @property
     def reports(self) -> int:
         """How many reports count."""
@@ -238,7 +241,7 @@ class Shuffler:
         """What does not count."""
         return self._dropped
 
-    def receive(self, report: bytes, device: Hashable = None) -> bool:
+    def receive(self, report: bytes | bytearray | memoryview, device: Hashable = None) -> bool:
         """Take in one report.
 
         Args:
@@ -260,6 +263,7 @@ class Shuffler:
             raise ParameterError(
                 "device must be said where each may take part once: pass device=…, any identifier."
             )
+        report = bytes(report) if isinstance(report, bytearray | memoryview) else report
         counts = self._packing.unpack(report)
         if counts is None:
             self._dropped = self._dropped.plus(malformed=1)
@@ -316,7 +320,8 @@ class Estimate:
         more = ", …" if len(self.value) > 4 else ""
         lost = f"; {self.dropped.total:,} dropped" if self.dropped.total else ""
         return (
-            f"sum ({shown}{more}) ± {self.standard_error:.2g} each, {self.reports:,} devices{lost}"
+            f"sum ({shown}{more}), standard error {self.standard_error:.2g} each, "
+            f"{self.reports:,} devices{lost}"
         )
 
 

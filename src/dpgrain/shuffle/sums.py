@@ -103,6 +103,10 @@ class ShuffledSum(ABC):
             )
         _validate.one_of(RELATIONS, relation=self.relation)
         self.devices_of(self.honest_fraction)
+        if self.beside is not None and not isinstance(self.beside, Event):
+            raise ParameterError(
+                f"beside must be an event of dpgrain.accounting, not {self.beside!r}."
+            )
         if not isinstance(self.label, str):
             raise ParameterError(f"label must be text, not {self.label!r}.")
         self._check()
@@ -194,8 +198,10 @@ class ShuffledSum(ABC):
         """What is public and what is assumed, in words."""
         dim, bound = self._shape
         what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
+        often = counted(self.rounds, "round")
         return (
-            f"batches of {counted(self.n_users, 'device')}",
+            f"batches of {counted(self.n_users, 'device')}, each of which takes part in {often} at "
+            "most",
             "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
             "how many reports there were and how many were dropped, and nothing else",
             f"at least {self.honest:,} devices of a batch that report and follow the protocol",
@@ -261,6 +267,15 @@ class ShuffledSum(ABC):
 
     def _analyzer(self, of_round: int = 0) -> Analyzer:
         return Analyzer(self.encoding, self.design.noise, self._packing(of_round), self.n_users)
+
+    def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
+        """Refuse a round that the promise does not count."""
+        if enrolment is None and of_round >= self.rounds:
+            raise ParameterError(
+                f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "
+                "counts, from 0: state rounds=…, or pass enrolment=Enrolment(), the same for all "
+                "rounds, so that no device takes part twice."
+            )
 
     def _packing(self, of_round: int) -> Packing:
         public = {
@@ -346,7 +361,12 @@ class Trusted(ShuffledSum, ABC):
         Args:
             round: which; reports of others are malformed.
             enrolment: who took part in other rounds, if each device may in one only.
+
+        Raises:
+            ParameterError: if there are more rounds than the promise counts, and nothing keeps devices
+                from taking part in them.
         """
+        self._counted(round, enrolment)
         return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
 
     def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
