@@ -390,6 +390,19 @@ def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed(AUDITED, "zero_out")
 
 
+def test_audit_finds_the_wrong_unit() -> None:
+    # A promise for a device does not protect a person with three.
+    source = SystemSource()
+
+    def seen(value: float) -> Array:
+        three = np.full((3, 1), value)
+        return np.array([AUDITED.estimate([three], 30, source)[0] for _ in range(TRIALS)])
+
+    found = mu_below(seen(1.0), seen(math.nan))
+    assert claimed(AUDITED, "zero_out") < found
+    assert found <= AUDITED.event.loss(units=3, relation="zero_out").mu
+
+
 def test_audit_finds_dishonest_devices() -> None:
     # Promised for half of the devices; a tenth of them add noise.
     protocol = VectorSum(
