@@ -189,9 +189,10 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(tmp_path: Path) -> 
     # The command uses them: ids that are no places are refused where the roster is left out.
     table, out = tmp_path / "t.csv", tmp_path / "m.json"
     rows.to_csv(table, index=False)
-    words = ["fit", "linear", table, "--target", "x", "--features", "x2", "--user", "person"]
+    words: list[str | Path] = ["fit", "linear", table, "--target", "x", "--features", "x2"]
     rows.assign(x2=1.0).to_csv(table, index=False)
-    words += ["--unit", "user", "--trust", "pan", "--epsilon", "1", "--delta", "1e-6", "--out", out]
+    words += ["--user", "person", "--unit", "user", "--trust", "pan", "--epsilon", "1"]
+    words += ["--delta", "1e-6", "--out", out]
     done = dpgrain(*words)
     assert done.returncode == 2
     assert "users must be places in the roster, whole numbers from 0 to 3" in done.stderr
