@@ -49,14 +49,14 @@ def test_sums_come_out_of_mixed_messages(protocol: BlindSum) -> None:
     plain = np.zeros(3, dtype=np.int64)
     for number, vector in enumerate(vectors):
         plain += device.plain.counts(vector, SeededSource(number))
-        assert shuffler.receive(device.messages(vector, random_state=number))
-    assert not shuffler.receive(device.messages(None))
+        assert shuffler.receive(device.report(vector, random_state=number))
+    assert not shuffler.receive(device.report(None))
     assert shuffler.dropped == Dropped(surplus=1)
     messages = shuffler.release()
     assert len(messages) == 40 * device.shares.slots
     assert sum(map(len, messages)) == 40 * device.report_bytes
     assert len({len(one) for one in messages}) == 1
-    found = analyzer.estimate(messages, shuffler.devices)
+    found = analyzer.estimate(messages, shuffler.reports)
     # With the same secret bits, what a trusted shuffler's analyzer gets.
     assert np.array_equal(found.value, protocol._analyzer().decoded(plain, 40))
     clipped = vectors / np.maximum(np.linalg.norm(vectors, axis=1), 1)[:, None]
@@ -66,7 +66,7 @@ def test_sums_come_out_of_mixed_messages(protocol: BlindSum) -> None:
 def test_a_message_that_is_lost_spoils_its_coordinate_and_is_seen(protocol: BlindSum) -> None:
     device, shuffler = protocol.randomizer(), protocol.shuffler()
     for _ in range(40):
-        shuffler.receive(device.messages(None))
+        shuffler.receive(device.report(None))
     messages = shuffler.release()
     slots = device.shares.count
     label = len(device.shares.tag)
@@ -81,11 +81,11 @@ def test_a_message_that_is_lost_spoils_its_coordinate_and_is_seen(protocol: Blin
 
 def test_whatever_a_device_sends_nothing_breaks(protocol: BlindSum) -> None:
     device, rng = protocol.randomizer(), random.Random(0)
-    good = device.messages(None)
+    good = device.report(None)
     size, slots = len(good[0]), len(good)
     shuffler = protocol.shuffler()
     for _ in range(34):
-        shuffler.receive(device.messages([0.1, 0.2, 0.3]))
+        shuffler.receive(device.report([0.1, 0.2, 0.3]))
     refused = 0
     for number in range(3000):
         sent = list(good)
@@ -106,7 +106,7 @@ def test_whatever_a_device_sends_nothing_breaks(protocol: BlindSum) -> None:
 
 
 def test_messages_that_are_sent_again_do_not_count(protocol: BlindSum) -> None:
-    shuffler, sent = protocol.shuffler(), protocol.randomizer().messages([0.1, 0.2, 0.3])
+    shuffler, sent = protocol.shuffler(), protocol.randomizer().report([0.1, 0.2, 0.3])
     assert shuffler.receive(sent)
     assert not shuffler.receive(sent)
     assert not shuffler.receive(sent[::-1])
@@ -126,14 +126,14 @@ def test_one_honest_device_hides_in_its_own_noise() -> None:
 def test_who_may_take_part(protocol: BlindSum) -> None:
     device, enrolment = protocol.randomizer(), Enrolment()
     shuffler = protocol.shuffler(enrolment=enrolment)
-    assert shuffler.receive(device.messages(None), device="ann")
-    assert not shuffler.receive(device.messages(None), device="ann")
+    assert shuffler.receive(device.report(None), device="ann")
+    assert not shuffler.receive(device.report(None), device="ann")
     with pytest.raises(ParameterError, match="device must be said"):
-        shuffler.receive(device.messages(None))
+        shuffler.receive(device.report(None))
     with pytest.raises(ParameterError, match="1 of the 36 devices"):
         shuffler.release()
     for number in range(35):
-        shuffler.receive(device.messages(None), device=number)
+        shuffler.receive(device.report(None), device=number)
     shuffler.release()
     for call in (shuffler.release, lambda: shuffler.receive([])):
         with pytest.raises(ParameterError, match="handed on"):
@@ -143,7 +143,7 @@ def test_who_may_take_part(protocol: BlindSum) -> None:
 def test_messages_of_another_round_are_malformed(protocol: BlindSum) -> None:
     shuffler = protocol.shuffler(1, enrolment=Enrolment())
     for number in range(40):
-        shuffler.receive(protocol.randomizer(1 if number else 0).messages(None), device=number)
+        shuffler.receive(protocol.randomizer(1 if number else 0).report(None), device=number)
     found = protocol.analyzer(1).estimate(shuffler.release(), 40)
     assert found.dropped.malformed == protocol.shares().slots
     assert np.isnan(found.value).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from dpgrain.shuffle import (
     Analyzer,
     Arrivals,
     Bag,
+    BlindSum,
     Coins,
     Dropped,
     Encoding,
@@ -830,6 +832,52 @@ def test_wrong_calls_are_named(call: Callable[[Any], Any], named: str) -> None:
     protocol = VectorSum(n_users=10, dim=3, l2_bound=1.0, epsilon=4.0, delta=1e-4)
     with pytest.raises(ParameterError, match=named):
         call(protocol)
+
+
+PROTOCOLS: dict[str, ShuffledSum] = {
+    "vector": VectorSum(n_users=200, dim=3, epsilon=2.0, delta=1e-6, rounds=2, label="a"),
+    "poisson": PoissonSum(n_users=200, dim=3, epsilon=2.0, delta=1e-6, honest_fraction=0.7),
+    "scalar": ScalarSum(n_users=200, bound=3.0, epsilon=2.0, delta=1e-6, relation="zero_out"),
+    "blind": BlindSum(n_users=200, dim=3, epsilon=2.0, delta=1e-6),
+    "printed": VectorSum(n_users=20, dim=1, epsilon=2.0, delta=1e-6, analysis="printed"),
+    "beside": VectorSum(
+        n_users=200,
+        dim=3,
+        epsilon=2.0,
+        delta=1e-6,
+        beside=Gaussian(20.0, Contribution(block="user", layout="shared", coordinates="signed")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_protocols_are_written_and_read(name: str) -> None:
+    protocol = PROTOCOLS[name]
+    read = ShuffledSum.from_json(protocol.to_json())
+    assert read == protocol
+    assert type(read) is type(protocol)
+    assert read._packing(0) == protocol._packing(0)
+
+
+def test_a_protocol_that_does_not_keep_its_promise_is_not_believed() -> None:
+    values = json.loads(PROTOCOLS["vector"].to_json())
+    values["design"]["noise"]["count"] //= 2
+    with pytest.raises(ParameterError, match="do not keep epsilon = 2 at delta"):
+        VectorSum.from_json(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", "7", '{"format": "dpgrain.shuffle/1"}', '{"format": "other"}'],
+    ids=["nothing", "empty", "list", "number", "little", "other"],
+)
+def test_foreign_text_is_no_protocol(text: str) -> None:
+    with pytest.raises(ParameterError, match="not a protocol"):
+        VectorSum.from_json(text)
+    values = json.loads(PROTOCOLS["scalar"].to_json())
+    for broken in ({**values, "more": 1}, {**values, "protocol": "Other"}, {**values, "design": 3}):
+        with pytest.raises(ParameterError, match="not a protocol"):
+            VectorSum.from_json(json.dumps(broken))
 
 
 def test_poisson_noise_has_no_printed_numbers() -> None:

@@ -244,7 +244,7 @@ def test_shares_of_one_corrupt_device_move_a_blind_sum_beyond_any_report() -> No
     protocol = BlindSum(n_users=20, dim=2, epsilon=1.0, delta=1e-6)
     shuffler, device = protocol.shuffler(random_state=4), protocol.randomizer()
     for seed in range(19):
-        shuffler.receive(device.messages(None, seed))
+        shuffler.receive(device.report(None, seed))
     one = device.plain.packing.largest
     shuffler.receive(device.shares.messages(np.full(2, 9 * one), SeededSource(19)))
     moved = float(np.linalg.norm(protocol.analyzer().estimate(shuffler.release(), 20).value))

@@ -41,7 +41,7 @@ class BlindRandomizer:
         """The bytes of all messages of a device together."""
         return self.shares.slots * self.shares.message_bytes
 
-    def messages(self, vector: ArrayLike | None, random_state: RandomState = None) -> list[bytes]:
+    def report(self, vector: ArrayLike | None, random_state: RandomState = None) -> list[bytes]:
         """What the device sends: messages of one length, each to be shuffled on its own.
 
         Args:
@@ -75,15 +75,15 @@ class BlindShuffler:
         self._sequential, self._enrolment = enrolment is not None, enrolment or Enrolment()
         self._messages: list[bytes] = []
         self._seen: set[bytes] = set()
-        self._devices, self._dropped, self._released = 0, Dropped(), False
+        self._reports, self._dropped, self._released = 0, Dropped(), False
 
     def __repr__(self) -> str:
-        return f"<BlindShuffler: {self._devices} of {self._size} devices, {self._dropped}>"
+        return f"<BlindShuffler: {self._reports} of {self._size} devices, {self._dropped}>"
 
     @property
-    def devices(self) -> int:
+    def reports(self) -> int:
         """How many devices count."""
-        return self._devices
+        return self._reports
 
     @property
     def dropped(self) -> Dropped:
@@ -119,14 +119,14 @@ class BlindShuffler:
         elif (content := hashlib.sha256(b"".join(sorted(sent))).digest()) in self._seen:
             # Sent again: shares are random, so that no two devices send the same.
             self._dropped = self._dropped.plus(repeated=1)
-        elif self._devices == self._size:
+        elif self._reports == self._size:
             self._dropped = self._dropped.plus(surplus=1)
         elif device is not None and not self._enrolment.take(device):
             self._dropped = self._dropped.plus(repeated=1)
         else:
             self._seen.add(content)
             self._messages += sent
-            self._devices += 1
+            self._reports += 1
             return True
         return False
 
@@ -138,9 +138,9 @@ class BlindShuffler:
         """
         if self._released:
             raise ParameterError("the batch has been handed on: make a shuffler for the next.")
-        if self._devices < self._least:
+        if self._reports < self._least:
             raise ParameterError(
-                f"the batch has {self._devices} of the {self._least} devices that it needs: wait for "
+                f"the batch has {self._reports} of the {self._least} devices that it needs: wait for "
                 "more."
             )
         self._released = True
@@ -159,20 +159,20 @@ class BlindAnalyzer:
     plain: Analyzer
     shares: Shares
 
-    def estimate(self, messages: Sequence[bytes], devices: int) -> Estimate:
+    def estimate(self, messages: Sequence[bytes], reports: int) -> Estimate:
         """The sum over the devices of a batch; not a number where messages are missing or too many.
 
         Args:
             messages: what the shuffler handed on.
-            devices: how many devices it heard.
+            reports: how many devices it heard.
         """
-        found = self.shares.combine(messages, devices)
-        value = self.plain.decoded(found.total, devices)
-        there = found.complete & (found.total <= devices * self.plain.packing.largest)
+        found = self.shares.combine(messages, reports)
+        value = self.plain.decoded(found.total, reports)
+        there = found.complete & (found.total <= reports * self.plain.packing.largest)
         return Estimate(
             np.where(there, value, np.nan),
-            self.plain.standard_error(devices),
-            devices,
+            self.plain.standard_error(reports),
+            reports,
             found.dropped,
         )
 

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import InitVar, asdict, dataclass, field, fields
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -51,7 +51,7 @@ _CLOSE = 1 + 2.0**-9
 _MANY = 10**10
 # The largest noise in steps of the grid, which keeps the tables of its law small.
 _WIDEST = 1e5
-_TAG = 8
+_TAG, _FORMAT = 8, "dpgrain.shuffle/1"
 # Coordinates for which rounding in floating point is bounded, and where sums are held.
 _WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
 _KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
@@ -85,11 +85,12 @@ class ShuffledSum(ABC):
     beside: Event | None = None
     label: str = ""
     design: Design = field(init=False, repr=False)
+    chosen: InitVar[Design | None] = None
 
     #: Whether a user without data lies in the middle of what others may add.
     centred: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, chosen: Design | None) -> None:
         # What is computed of the others.
         object.__setattr__(self, "design", None)
         _validate.plain(self)
@@ -112,12 +113,69 @@ class ShuffledSum(ABC):
         self._check()
         if self._shape[0] > _WIDE:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
-        object.__setattr__(self, "design", self._designed())
+        object.__setattr__(self, "design", self._designed() if chosen is None else chosen)
+        if chosen is not None:
+            self._check_chosen()
         if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
             raise ParameterError(
                 f"n_users = {self.n_users:,} is too many for the noise that each device adds: a sum "
                 "could pass 2^62."
             )
+
+    def _check_chosen(self) -> None:
+        """Refuse numbers that do not keep the promise: whoever is handed a protocol need not believe it."""
+        event = self.event if self.beside is None else self.event + self.beside
+        if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
+            raise ParameterError(
+                f"the numbers of the protocol do not keep epsilon = {self.epsilon:g} at delta = "
+                f"{self.delta:g}: take those that it was calibrated to."
+            )
+
+    def to_json(self) -> str:
+        """The protocol as JSON text, for devices and analyzers elsewhere; it holds public numbers only."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        design = values.pop("design")
+        noise = {"kind": type(design.noise).__name__, **asdict(design.noise)}
+        values["beside"] = None if self.beside is None else self.beside.to_dict()
+        numbers = {"grid": design.grid, "noise": noise, "leak": design.leak}
+        return json.dumps(
+            {"format": _FORMAT, "protocol": type(self).__name__, **values, "design": numbers}
+        )
+
+    @staticmethod
+    def from_json(text: str) -> ShuffledSum:
+        """The protocol that :meth:`to_json` wrote, with the same numbers, after a check of its promise.
+
+        Args:
+            text: the JSON text.
+
+        Raises:
+            ParameterError: if it is no protocol, or its numbers do not keep the promise that it states.
+
+        >>> protocol = VectorSum(n_users=1000, dim=3, epsilon=1.0, delta=1e-6)
+        >>> VectorSum.from_json(protocol.to_json()) == protocol
+        True
+        """
+        try:
+            values = json.loads(text)
+            if values.pop("format") != _FORMAT:
+                raise ValueError
+            kind = {kind.__name__: kind for kind in _kinds(ShuffledSum)}[values.pop("protocol")]
+            numbers, beside = values.pop("design"), values.pop("beside")
+            noise = numbers.pop("noise")
+            share = {"Coins": Coins, "Arrivals": Arrivals}[noise.pop("kind")](**noise)
+            design = Design(**{**numbers, "noise": share})
+            event = None if beside is None else Event.from_dict(beside)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ParameterError(
+                "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
+            ) from error
+        try:
+            return kind(**values, beside=event, chosen=design)
+        except TypeError as error:
+            raise ParameterError(
+                "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
+            ) from error
 
     # -- what a protocol says --
 
@@ -434,6 +492,7 @@ class VectorSum(SumOfVectors, Trusted):
             numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
         beside: what else is published under the same promise.
         label: names the deployment: reports of one with another label are malformed.
+        chosen: the numbers of the protocol; by default those with the least noise that keeps the promise.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -567,6 +626,13 @@ def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) 
         protocol.rounds,
         protocol.beside,
     )
+
+
+def _kinds(kind: type[ShuffledSum]) -> Iterator[type[ShuffledSum]]:
+    """All protocols."""
+    for own in kind.__subclasses__():
+        yield own
+        yield from _kinds(own)
 
 
 @lru_cache(maxsize=256)
