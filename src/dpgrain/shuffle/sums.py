@@ -123,7 +123,7 @@ class ShuffledSum(ABC):
             )
 
     def _check_chosen(self) -> None:
-        """Refuse numbers that do not keep the promise: whoever is handed a protocol need not believe it."""
+        """Refuse numbers that do not keep the promise: nobody need believe what they are handed."""
         event = self.event if self.beside is None else self.event + self.beside
         if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
             raise ParameterError(
@@ -132,7 +132,7 @@ class ShuffledSum(ABC):
             )
 
     def to_json(self) -> str:
-        """The protocol as JSON text, for devices and analyzers elsewhere; it holds public numbers only."""
+        """The protocol as JSON text, public numbers all, for devices and analyzers elsewhere."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         design = values.pop("design")
         noise = {"kind": type(design.noise).__name__, **asdict(design.noise)}
@@ -160,7 +160,8 @@ class ShuffledSum(ABC):
             values = json.loads(text)
             if values.pop("format") != _FORMAT:
                 raise ValueError
-            kind = {kind.__name__: kind for kind in _kinds(ShuffledSum)}[values.pop("protocol")]
+            protocols: dict[str, Any] = {kind.__name__: kind for kind in _subclasses(ShuffledSum)}
+            kind = protocols[values.pop("protocol")]
             numbers, beside = values.pop("design"), values.pop("beside")
             noise = numbers.pop("noise")
             share = {"Coins": Coins, "Arrivals": Arrivals}[noise.pop("kind")](**noise)
@@ -171,11 +172,12 @@ class ShuffledSum(ABC):
                 "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
             ) from error
         try:
-            return kind(**values, beside=event, chosen=design)
+            protocol: ShuffledSum = kind(**values, beside=event, chosen=design)
         except TypeError as error:
             raise ParameterError(
                 "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
             ) from error
+        return protocol
 
     # -- what a protocol says --
 
@@ -492,7 +494,8 @@ class VectorSum(SumOfVectors, Trusted):
             numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
         beside: what else is published under the same promise.
         label: names the deployment: reports of one with another label are malformed.
-        chosen: the numbers of the protocol; by default those with the least noise that keeps the promise.
+        chosen: the numbers of the protocol; by default those with the least noise that keeps the
+            promise.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -628,11 +631,11 @@ def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) 
     )
 
 
-def _kinds(kind: type[ShuffledSum]) -> Iterator[type[ShuffledSum]]:
-    """All protocols."""
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    """All kinds of a kind."""
     for own in kind.__subclasses__():
         yield own
-        yield from _kinds(own)
+        yield from _subclasses(own)
 
 
 @lru_cache(maxsize=256)
