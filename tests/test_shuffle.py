@@ -38,7 +38,8 @@ from dpgrain.shuffle import (
     encoding,
     sums,
 )
-from dpgrain.shuffle.sums import Design, ShuffledSum
+from dpgrain.shuffle.design import Design
+from dpgrain.shuffle.sums import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
 Array = NDArray[np.float64]

@@ -13,8 +13,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.progress import Progress
 from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
+from dpgrain.shuffle.design import Kind, gaussian_mu_for
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
-from dpgrain.shuffle.sums import Kind, ShuffledSum, _mu
+from dpgrain.shuffle.sums import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 from dpgrain.wording import counted, powers
 
@@ -132,7 +133,7 @@ def central_sd(protocol: ShuffledSum) -> float:
 
     Source: Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy".
     """
-    mu = _mu(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
+    mu = gaussian_mu_for(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
     return one_user(protocol) * math.sqrt(protocol.rounds) / mu
 
 

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike
 from dpgrain.accounting import Event, StatisticallyClose
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.shuffle.design import Design
 from dpgrain.shuffle.parties import Analyzer, Dropped, Enrolment, Estimate, Randomizer
 from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
-from dpgrain.shuffle.sums import Design, SumOfVectors, exact_design
+from dpgrain.shuffle.sums import SumOfVectors, exact_design
 
 # The share of δ that goes to what shares may tell besides their sum.
 _TOLD = 0.01

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, asdict, dataclass, field, fields
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -17,13 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.accounting import Event
 from dpgrain.budgets import charge
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
-from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.shuffle.design import Design, Kind, least_noise, printed
+from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
 from dpgrain.units import RELATIONS, Relation
@@ -34,42 +34,12 @@ if TYPE_CHECKING:
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Analysis: TypeAlias = Literal["exact", "printed"]
-Kind: TypeAlias = Literal["binomial", "poisson"]
 
-# The share of δ that may be leaked outright.
-_LEAK = 0.01
-# The rounding of one user moves a sum by √d steps: so many times fewer than the user does, up to 2500
-# coordinates; the more there are beyond, the longer a fine grid would take to account for. …
-_FINER, _COARSE = 50.0, 10.0
-# … and the rounding of all users has so many times less variance than the noise.
-_ROUNDING = 50.0
-# … if there is much noise: for a larger μ rounding is what is left. …
-_LOUD = 100.0
-# How close the least variance that is found is to one that is too small.
-_CLOSE = 1 + 2.0**-9
 # The most devices of a batch: a coin of each is noise of 50,000 steps.
 _MANY = 10**10
-# The largest noise in steps of the grid, which keeps the tables of its law small.
-_WIDEST = 1e5
 _TAG, _FORMAT = 8, "dpgrain.shuffle/1"
 # Coordinates for which rounding in floating point is bounded, and where sums are held.
 _WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
-_KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
-
-
-@dataclass(frozen=True)
-class Design:
-    """The numbers that a protocol is made of.
-
-    Args:
-        grid: g, the steps in which a device counts.
-        noise: what it adds.
-        leak: δ₀, the probability given away for each coordinate and round.
-    """
-
-    grid: int
-    noise: DeviceNoise
-    leak: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,7 +492,7 @@ class VectorSum(SumOfVectors, Trusted):
 
     def _designed(self) -> Design:
         if self.analysis == "printed":
-            return _printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
+            return printed(self.n_users, self.dim, self.epsilon, self.delta, self.rounds)
         return exact_design("binomial", self)
 
 
@@ -617,7 +587,7 @@ def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) 
         protocol: what is promised, for how many devices.
         delta: the δ that sums may use; by default all of it.
     """
-    return _exact(
+    return least_noise(
         kind,
         protocol.centred,
         protocol.n_users,
@@ -636,84 +606,6 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     for own in kind.__subclasses__():
         yield own
         yield from _subclasses(own)
-
-
-@lru_cache(maxsize=256)
-def _exact(
-    kind: Kind,
-    centred: bool,
-    n_users: int,
-    honest: int,
-    dim: int,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
-    rounds: int,
-    beside: Event | None,
-) -> Design:
-    """The least noise that keeps a promise, on a grid on which rounding adds little to it."""
-    leak = _LEAK * delta / (dim * rounds)
-    whole = _mu(epsilon, delta * (1 - _LEAK), relation, beside)
-    mu = whole / math.sqrt(rounds)
-    # How far a user moves the sum, in steps of the grid, ÷ g.
-    half = 2 if relation == "zero_out" and centred else 1
-    root = math.sqrt(dim)
-    rounding = min(mu, _LOUD) * math.sqrt(_ROUNDING * n_users) / 2
-    fine = max(min(_FINER * root, _FINER**2), _COARSE * root, rounding)
-    if _WIDEST * mu < 2 * root:
-        raise ParameterError(
-            f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
-            f"{counted(rounds, 'round')}: the noise would have more than {_WIDEST:,.0f} steps of the "
-            "grid. Take a larger epsilon, fewer coordinates or fewer rounds."
-        )
-    grid = 2 * math.ceil(half * min(fine, _WIDEST * mu) / 2)
-
-    def holds(variance: float) -> bool:
-        own = (
-            _KINDS[kind]
-            .for_variance(variance)
-            .event(honest, grid=grid, coordinates=dim, leak=leak, rounds=rounds, centred=centred)
-        )
-        event = own if beside is None else own + beside
-        return event.epsilon(delta, relation=relation) <= epsilon
-
-    # A hair more than Gaussian noise would take: that nearly always suffices.
-    low, more = ((grid / half + root) / mu) ** 2 / honest, 2.0**-11
-    while not holds(high := low * (1 + more)):
-        low, more = high, min(2 * more, 1.0)
-    while high > low * _CLOSE:
-        middle = (low + high) / 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return Design(grid, _KINDS[kind].for_variance(high), leak)
-
-
-def _mu(epsilon: float, delta: float, relation: Relation, beside: Event | None) -> float:
-    """The μ of the Gaussian mechanism that keeps a promise."""
-    one_each = Contribution(block="user", layout="shared", coordinates="signed")
-
-    def event(noise: float) -> Event:
-        own = Gaussian(noise, one_each)
-        return own if beside is None else own + beside
-
-    found = calibrate(event, epsilon, delta, relation=relation)
-    return (1 if relation == "zero_out" else 2) / found.parameter
-
-
-def _printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -> Design:
-    """The numbers of the proof of Theorem 3.2; over several rounds those of Algorithm 5."""
-    if epsilon > 15 or delta >= 0.5:
-        raise ParameterError(
-            f"analysis='printed' needs epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and {delta:g}."
-        )
-    if rounds > 1:
-        epsilon /= 2 * math.sqrt(2 * rounds * math.log(1 / delta))
-        delta /= rounds + 1
-    grid = 2 * math.ceil(max(2 * math.sqrt(n_users), math.sqrt(dim), 4) / 2)
-    share = delta / (dim + 1)
-    own = epsilon / (18 * math.sqrt(math.log(1 / share)))
-    ones = 90 * grid**2 * math.log(2 / share) / (own**2 * n_users)
-    count = math.floor(2 * ones) + 1
-    return Design(grid, Coins(count, ones / count), _LEAK * delta / dim)
 
 
 def _corrupt(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:

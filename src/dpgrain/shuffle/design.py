@@ -1,0 +1,149 @@
+"""The numbers of a protocol: the least noise that keeps a promise, and what the paper prints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.errors import ParameterError
+from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.units import Relation
+from dpgrain.wording import counted
+
+Kind: TypeAlias = Literal["binomial", "poisson"]
+
+#: The share of δ that may be leaked outright.
+LEAK = 0.01
+# The rounding of one user moves a sum by √d steps: so many times fewer than the user does, up to 2500
+# coordinates; the more there are beyond, the longer a fine grid would take to account for. …
+_FINER, _COARSE = 50.0, 10.0
+# … and the rounding of all users has so many times less variance than the noise.
+_ROUNDING = 50.0
+# … if there is much noise: for a larger μ rounding is what is left. …
+_LOUD = 100.0
+# How close the least variance that is found is to one that is too small.
+_CLOSE = 1 + 2.0**-9
+# The largest noise in steps of the grid, which keeps the tables of its law small.
+_WIDEST = 1e5
+_KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
+
+
+@dataclass(frozen=True)
+class Design:
+    """The numbers that a protocol is made of.
+
+    Args:
+        grid: g, the steps in which a device counts.
+        noise: what it adds.
+        leak: δ₀, the probability given away for each coordinate and round.
+    """
+
+    grid: int
+    noise: DeviceNoise
+    leak: float
+
+
+@lru_cache(maxsize=256)
+def least_noise(
+    kind: Kind,
+    centred: bool,
+    n_users: int,
+    honest: int,
+    dim: int,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    rounds: int,
+    beside: Event | None,
+) -> Design:
+    """The least noise that keeps a promise, on a grid on which rounding adds little to it.
+
+    Args:
+        kind: of noise.
+        centred: whether users without data lie in the middle of what others may add.
+        n_users: n, the devices of a batch.
+        honest: how many of them add noise, at least.
+        dim: d, the number of coordinates.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: the neighbouring relation.
+        rounds: T.
+        beside: what else is published under the same promise.
+
+    Raises:
+        ParameterError: if the noise would be too large for the grid.
+    """
+    leak = LEAK * delta / (dim * rounds)
+    whole = gaussian_mu_for(epsilon, delta * (1 - LEAK), relation, beside)
+    mu = whole / math.sqrt(rounds)
+    # How far a user moves the sum, in steps of the grid, ÷ g.
+    half = 2 if relation == "zero_out" and centred else 1
+    root = math.sqrt(dim)
+    rounding = min(mu, _LOUD) * math.sqrt(_ROUNDING * n_users) / 2
+    fine = max(min(_FINER * root, _FINER**2), _COARSE * root, rounding)
+    if _WIDEST * mu < 2 * root:
+        raise ParameterError(
+            f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
+            f"{counted(rounds, 'round')}: the noise would have more than {_WIDEST:,.0f} steps of the "
+            "grid. Take a larger epsilon, fewer coordinates or fewer rounds."
+        )
+    grid = 2 * math.ceil(half * min(fine, _WIDEST * mu) / 2)
+
+    def holds(variance: float) -> bool:
+        own = (
+            _KINDS[kind]
+            .for_variance(variance)
+            .event(honest, grid=grid, coordinates=dim, leak=leak, rounds=rounds, centred=centred)
+        )
+        event = own if beside is None else own + beside
+        return event.epsilon(delta, relation=relation) <= epsilon
+
+    # A hair more than Gaussian noise would take: that nearly always suffices.
+    low, more = ((grid / half + root) / mu) ** 2 / honest, 2.0**-11
+    while not holds(high := low * (1 + more)):
+        low, more = high, min(2 * more, 1.0)
+    while high > low * _CLOSE:
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return Design(grid, _KINDS[kind].for_variance(high), leak)
+
+
+def gaussian_mu_for(
+    epsilon: float, delta: float, relation: Relation, beside: Event | None
+) -> float:
+    """The μ of the Gaussian mechanism that keeps a promise.
+
+    Args:
+        epsilon: the promised ε.
+        delta: the promised δ.
+        relation: the neighbouring relation.
+        beside: what else is published under the same promise.
+    """
+    one_each = Contribution(block="user", layout="shared", coordinates="signed")
+
+    def event(noise: float) -> Event:
+        own = Gaussian(noise, one_each)
+        return own if beside is None else own + beside
+
+    found = calibrate(event, epsilon, delta, relation=relation)
+    return (1 if relation == "zero_out" else 2) / found.parameter
+
+
+def printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -> Design:
+    """The numbers of the proof of Theorem 3.2; over several rounds those of Algorithm 5."""
+    if epsilon > 15 or delta >= 0.5:
+        raise ParameterError(
+            f"analysis='printed' needs epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and {delta:g}."
+        )
+    if rounds > 1:
+        epsilon /= 2 * math.sqrt(2 * rounds * math.log(1 / delta))
+        delta /= rounds + 1
+    grid = 2 * math.ceil(max(2 * math.sqrt(n_users), math.sqrt(dim), 4) / 2)
+    share = delta / (dim + 1)
+    own = epsilon / (18 * math.sqrt(math.log(1 / share)))
+    ones = 90 * grid**2 * math.log(2 / share) / (own**2 * n_users)
+    count = math.floor(2 * ones) + 1
+    return Design(grid, Coins(count, ones / count), LEAK * delta / dim)
