@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import dpgrain as dg
 from dpgrain.aggregators.linear import LinearBlocks
+from dpgrain.cells import numbers
 from dpgrain.errors import ParameterError
 from dpgrain.learn import (
     HuberRegressor,
@@ -28,7 +29,6 @@ from dpgrain.learn import (
     PoissonRegressor,
     QuantileRegressor,
 )
-from dpgrain.learn.labels import numbers
 from dpgrain.learn.rows import arrange
 from dpgrain.optimize import Adagrad, Constant, Power, Sgd
 from dpgrain.units import Element, Record, Unit, User

@@ -23,9 +23,9 @@ from dpgrain.aggregators import (
 )
 from dpgrain.aggregators.recentred import RecentredRounds
 from dpgrain.budgets import charge
+from dpgrain.cells import cells
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.learn.labels import cells
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.noise import RandomState, Source, source_of

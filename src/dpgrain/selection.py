@@ -23,9 +23,9 @@ from dpgrain.accounting import (
     calibrate,
 )
 from dpgrain.budgets import charge
+from dpgrain.cells import cells
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.learn.labels import cells
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total

@@ -21,6 +21,7 @@ from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
 from dpgrain.aggregators.records import RecordBlocks
 from dpgrain.budgets import charge
+from dpgrain.cells import readable
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.learn.clipping import Norms, release_norms
@@ -31,7 +32,7 @@ from dpgrain.learn.confidence import (
     intervals,
     release_evidence,
 )
-from dpgrain.learn.labels import column, readable
+from dpgrain.learn.labels import column
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train

@@ -15,9 +15,10 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 
 from dpgrain import _validate
+from dpgrain.cells import numbers
 from dpgrain.errors import ParameterError
 from dpgrain.learn.base import LinearModel
-from dpgrain.learn.labels import codes, key, numbers
+from dpgrain.learn.labels import codes, key
 from dpgrain.optimize import (
     Hinge,
     Huber,

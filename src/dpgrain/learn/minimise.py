@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain.aggregators import ClippedMean, Contributions
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.budgets import charge
+from dpgrain.cells import cells
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.learn.labels import cells
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train

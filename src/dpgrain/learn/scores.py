@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.learn.labels import cells, numbers
+from dpgrain.cells import cells, numbers
 from dpgrain.learn.rows import Rows
 
 IntArray: TypeAlias = NDArray[np.int64]

@@ -142,7 +142,8 @@ def _read(values: ArrayLike) -> NDArray[Any]:
     """An array, of numbers where its type leaves that open: one odd cell must not be an error."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
-    from dpgrain.learn.labels import cells
+    # With arrays, as on devices, pandas need not be loaded.
+    from dpgrain.cells import cells
 
     try:
         return cells(values)
