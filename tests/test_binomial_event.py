@@ -230,6 +230,15 @@ def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert Binomial(600, 0.5, 90, 1, 1.0000002e-3).ratio(12) >= 9.9 * one
 
 
+def test_counts_that_floating_point_does_not_tell_apart_are_refused() -> None:
+    with pytest.raises(ParameterError, match="trials must be at most 2"):
+        Binomial(10**17, 1 - 2.0**-40, 8, 1, 1e-9)
+    with pytest.raises(ParameterError, match="mean must be at most 2"):
+        Poisson(1e16, 8, 1, 1e-9)
+    one, other = (Binomial(10**14, p, 8, 1, 1e-9).ratio(8) for p in (1e-9, 1 - 1e-9))
+    assert one == pytest.approx(other, rel=1e-4)
+
+
 def test_events_are_written_and_read() -> None:
     for event in (Binomial(500, 0.25, 5, 8, 1e-6, 3), Poisson(40.0, 3, 2, 1e-5)):
         assert Event.from_json(event.to_json()) == event

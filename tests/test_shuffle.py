@@ -593,6 +593,23 @@ def test_odd_cells_are_no_data(odd: Any) -> None:
     assert device.report(rows[1], random_state=2) == device.report(wanted[1], random_state=2)
 
 
+def test_rows_without_data_may_be_left_out_one_by_one() -> None:
+    protocol = VectorSum(n_users=50, dim=2, epsilon=4.0, delta=1e-4)
+    missing: list[Any] = [[0.1, 0.2], None, [0.5], [1.0, 2.0, 3.0], "abc", [0.3, 0.4]]
+    nan = [math.nan, math.nan]
+    wanted = [[0.1, 0.2], nan, nan, nan, nan, [0.3, 0.4]]
+    found = protocol.simulate(missing, random_state=1)
+    assert np.array_equal(found, protocol.simulate(wanted, random_state=1))
+
+
+def test_a_copy_does_not_count_in_another_batch_either() -> None:
+    protocol = VectorSum(n_users=5, dim=1, epsilon=8.0, delta=1e-4)
+    enrolment, report = Enrolment(), protocol.randomizer().report([0.5])
+    first, second = (protocol.shuffler(enrolment=enrolment) for _ in range(2))
+    assert first.receive(report, device="ann")
+    assert not second.receive(report, device="bob")
+
+
 def test_what_is_too_wide_or_too_many_is_refused() -> None:
     for change, named in (({"dim": 1 << 21}, r"2\^20"), ({"n_users": 10**17}, "n_users")):
         with pytest.raises(ParameterError, match=named):
@@ -796,18 +813,24 @@ def test_wrong_parameters_are_named(change: dict[str, Any], named: str) -> None:
     [
         (lambda p: p.simulate(np.ones((5, 2))), "shape"),
         (lambda p: p.simulate(np.ones((11, 3))), "at most 10 rows"),
-        (lambda p: p.simulate([[1.0], [1.0, 2.0, 3.0]]), "several lengths"),
+        (lambda p: p.simulate([[1.0], [1.0, 2.0]]), "none of those passed has"),
+        (lambda p: p.shuffler("x"), "round"),
+        (lambda p: p.shuffler(enrolment="x"), "enrolment must be"),
+        (
+            lambda p: p.shuffler().receive(p.randomizer().report(None), device=["a"]),
+            "device must be",
+        ),
         (lambda p: p.simulate(np.ones((1, 3)) + 1j), "numbers"),
         (lambda p: p.estimate([np.ones((2, 1))], 10, SystemSource()), "3 coordinates"),
         (
             lambda p: p.estimate([np.ones((2, 3))], 9, SystemSource()),
             "enrolled must lie between 10",
         ),
-        (lambda p: p.randomizer().report(np.ones((2, 3))), "shape"),
+        (lambda p: p.randomizer().report(np.ones((2, 3))), "3 coordinates"),
         (lambda p: p.simulate(np.ones((1, 3)), dropped=-1), "dropped"),
         (lambda p: p.simulate(np.ones((1, 3)), dropped=np.ones(3)), "dropped"),
         (lambda p: p.simulate(np.ones((1, 3)), corrupt=[[0.5, 0, 0]]), "corrupt"),
-        (lambda p: p.randomizer().report([1.0]), "shape"),
+        (lambda p: p.randomizer().report([1.0]), "3 coordinates"),
         (lambda p: p.randomizer(-1), "round"),
         (lambda p: p.guarantee_with(0.0), "honest_fraction"),
         (lambda p: p.analyzer().estimate(b"nothing"), "not a bag"),
@@ -816,6 +839,9 @@ def test_wrong_parameters_are_named(change: dict[str, Any], named: str) -> None:
         "columns",
         "rows",
         "ragged",
+        "round text",
+        "enrolment",
+        "device",
         "complex",
         "tile",
         "enrolled",
@@ -868,9 +894,36 @@ def test_a_protocol_that_does_not_keep_its_promise_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        ({"grid": 1}, "grid must be an even number"),
+        ({"grid": 7}, "grid must be an even number"),
+        ({"grid": 10**7}, "too large"),
+        ({"noise": {"kind": "Coins", "count": 10**12, "probability": 0.5}}, "too large"),
+        ({"noise": {"kind": "Coins", "count": 10**15, "probability": 1 - 2.0**-49}}, "2"),
+        ({"noise": {"kind": "Coins", "count": -5, "probability": 0.5}}, "too large"),
+        ({"leak": 0.2}, "do not keep"),
+        ({"leak": 0}, "leak"),
+    ],
+    ids=["one", "odd", "fine", "many", "counts", "negative", "leaky", "nothing"],
+)
+def test_numbers_that_are_handed_on_are_checked(numbers: dict[str, Any], named: str) -> None:
+    values = json.loads(VectorSum(n_users=200, dim=1, epsilon=0.5, delta=1e-6).to_json())
+    values["design"] |= numbers
+    with pytest.raises(ParameterError, match=named):
+        VectorSum.from_json(json.dumps(values))
+
+
+def test_protocols_that_are_equal_have_one_tag() -> None:
+    one, other = (VectorSum(n_users=9, dim=1, epsilon=1, delta=1e-6, l2_bound=b) for b in (1, 1.0))
+    assert one == other
+    assert one._packing(0) == other._packing(0)
+
+
+@pytest.mark.parametrize(
     "text",
-    ["", "{}", "[]", "7", '{"format": "dpgrain.shuffle/1"}', '{"format": "other"}'],
-    ids=["nothing", "empty", "list", "number", "little", "other"],
+    ["", "{}", "[]", "7", '{"format": "dpgrain.shuffle/1"}', '{"format": "other"}', "[" * 200_000],
+    ids=["nothing", "empty", "list", "number", "little", "other", "deep"],
 )
 def test_foreign_text_is_no_protocol(text: str) -> None:
     with pytest.raises(ParameterError, match="not a protocol"):

@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.noise.counts import BinomialLaw, CountLaw, PoissonLaw
+from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
 from dpgrain.units import Level
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -46,6 +46,8 @@ def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     found, before = 0.0, 0
     for k in _shifts(reach):
         apart = float(np.max(rejected[start : end + k + 1] - accepted[start - k : end + 1]))
+        if not math.isfinite(apart):
+            return math.inf
         # μ increases: it stands for the shifts since the last one.
         found = max(found, (apart + _SCORE_ROUNDING) / (before + 1))
         before = k
@@ -190,7 +192,8 @@ class Binomial(_Shifted, Event):
     centred: bool = True
 
     def __post_init__(self) -> None:
-        _validate.integer(minimum=1, trials=self.trials)
+        if _validate.integer(minimum=1, trials=self.trials) > LARGEST_COUNT:
+            raise ParameterError(f"trials must be at most 2^52, not {self.trials!r}.")
         _validate.fraction(probability=self.probability)
         self._check()
 
@@ -232,7 +235,8 @@ class Poisson(_Shifted, Event):
     centred: bool = True
 
     def __post_init__(self) -> None:
-        _validate.positive(mean=self.mean)
+        if _validate.positive(mean=self.mean) > LARGEST_COUNT / 2:
+            raise ParameterError(f"mean must be at most 2^51, not {self.mean!r}.")
         self._check()
 
     @property

@@ -25,6 +25,8 @@ from dpgrain.noise.sources import Source, SystemSource
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
+#: Counts beyond it are no longer told apart in floating point.
+LARGEST_COUNT = 1 << 52
 # From here on the remainder of Stirling's formula is computed by its series.
 _SERIES = 16
 # ln of the mass on each side that is not in the table: such draws are decided exactly.
@@ -221,6 +223,8 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
     width = math.sqrt(2 * law.variance * _DEPTH) + _DEPTH
     first = max(math.floor(law.mean - width), 0)
     last = int(min(math.ceil(law.mean + width), law.last))
+    if last > LARGEST_COUNT:
+        raise ParameterError(f"counts must be at most 2^52, not about {law.mean:.3g}.")
     if last - first >= _LONGEST:
         raise ParameterError(
             f"the noise must have a standard deviation below 200,000 counts, not "

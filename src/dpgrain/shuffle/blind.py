@@ -75,7 +75,6 @@ class BlindShuffler:
         self._shares, self._size, self._least, self._source = shares, size, least, source
         self._sequential, self._enrolment = enrolment is not None, enrolment or Enrolment()
         self._messages: list[bytes] = []
-        self._seen: set[bytes] = set()
         self._reports, self._dropped, self._released = 0, Dropped(), False
 
     def __repr__(self) -> str:
@@ -96,7 +95,7 @@ class BlindShuffler:
 
         Args:
             messages: as many, and as long, as a device sends; they are not read. All come together,
-                out of a channel that nobody else can read or change; those that come again are dropped.
+                in one message that nobody else can read or change; a set that comes again is dropped.
             device: who sent them, if the transport knows: a second set of a device is dropped.
 
         Returns:
@@ -117,7 +116,7 @@ class BlindShuffler:
             not isinstance(one, bytes) or len(one) != size for one in sent
         ):
             self._dropped = self._dropped.plus(malformed=1)
-        elif (content := hashlib.sha256(b"".join(sorted(sent))).digest()) in self._seen:
+        elif self._enrolment.came(content := hashlib.sha256(b"".join(sorted(sent))).digest()):
             # Sent again: shares are random, so that no two devices send the same.
             self._dropped = self._dropped.plus(repeated=1)
         elif self._reports == self._size:
@@ -125,7 +124,7 @@ class BlindShuffler:
         elif device is not None and not self._enrolment.take(device):
             self._dropped = self._dropped.plus(repeated=1)
         else:
-            self._seen.add(content)
+            self._enrolment.count(content)
             self._messages += sent
             self._reports += 1
             return True
@@ -212,8 +211,8 @@ class BlindSum(SumOfVectors):
 
     @property
     def influence(self) -> float:
-        """How far one corrupt device can move the sum: as far as it likes, since nobody reads it."""
-        return math.inf
+        """How far one corrupt device can move the sum, l2: its shares add up to anything accepted."""
+        return self.n_users * super().influence
 
     @property
     def variation(self) -> float:

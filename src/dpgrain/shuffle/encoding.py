@@ -22,6 +22,8 @@ IntArray: TypeAlias = NDArray[np.int64]
 _ROOM = 1 - 2.0**-30
 # Entries that are encoded at a time: the work space stays in cache.
 _ENTRIES = 1 << 17
+# The most steps of a grid.
+_FINEST = 1 << 40
 _THREADS, _FEW = 4, 4
 #: Bytes of the number of a report.
 NONCE = 16
@@ -48,6 +50,11 @@ class Encoding:
     dim: int
     centred: bool = True
 
+    def __post_init__(self) -> None:
+        if self.grid % 2 or not 2 <= self.grid < _FINEST:
+            # Halfway must be a step, or the code of no data would not be in the middle.
+            raise ParameterError(f"grid must be an even number from 2 to 2^40, not {self.grid!r}.")
+
     @property
     def step(self) -> float:
         """What one integer stands for."""
@@ -63,12 +70,12 @@ class Encoding:
 
         Args:
             values: (k, d), or (k,) for one coordinate. Cells that are no numbers are NaN; a vector that
-                is not finite is a user without data.
+                is not finite is a user without data, as is, in a list, one of another length or None.
 
         Raises:
             ParameterError: if it is not numbers of this shape.
         """
-        array = _read(values)
+        array = _read(values, self.dim)
         if array.ndim == 1 and self.dim == 1:
             array = array[:, None]
         if array.ndim != 2 or array.shape[1] != self.dim or array.dtype.kind not in "fiub":
@@ -138,19 +145,29 @@ class Encoding:
                 yield tile[first : first + most]
 
 
-def _read(values: ArrayLike) -> NDArray[Any]:
-    """An array, of numbers where its type leaves that open: one odd cell must not be an error."""
+def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
+    """An array, of numbers where its type leaves that open: an odd cell or row is no error."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
     # With arrays, as on devices, pandas need not be loaded.
     from dpgrain.cells import cells
 
-    try:
+    def read(row: Any) -> NDArray[Any] | None:
+        try:
+            found = cells(row)
+        except ValueError:
+            return None
+        return found if found.shape == (dim,) and found.dtype.kind in "fiub" else None
+
+    if not isinstance(values, list | tuple):
         return cells(values)
-    except ValueError:
-        raise ParameterError(
-            "vectors must be numbers of one shape, not rows of several lengths."
-        ) from None
+    if dim == 1 and not any(isinstance(row, list | tuple | np.ndarray) for row in values):
+        return cells(list(values))
+    rows = [None if row is None else read(row) for row in values]
+    if values and all(row is None for row in rows) and any(row is not None for row in values):
+        raise ParameterError(f"vectors must have {dim} coordinates; none of those passed has.")
+    empty = np.full(dim, np.nan)
+    return np.array([empty if row is None else row for row in rows]).reshape(-1, dim)
 
 
 @dataclass(frozen=True)
@@ -192,7 +209,12 @@ class Packing:
         Args:
             integers: (d,), each at most the largest.
             nonce: 16 random bytes.
+
+        Raises:
+            ParameterError: if an integer is out of range.
         """
+        if integers.min() < 0 or integers.max() > self.largest:
+            raise ParameterError(f"integers must lie between 0 and {self.largest}.")
         places = np.arange(self.bits, dtype=np.int64)
         bits = (integers[:, None] >> places) & 1
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()

@@ -181,7 +181,7 @@ class Bag:
 
 
 class Enrolment:
-    """Who has taken part: in the sequential model nobody does twice.
+    """Who has taken part, and which reports came: in the sequential model nobody does twice.
 
     >>> enrolment = Enrolment()
     >>> enrolment.take("a"), enrolment.take("a")
@@ -190,13 +190,27 @@ class Enrolment:
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()
+        self._reports: set[bytes] = set()
 
     def take(self, device: Hashable) -> bool:
         """Whether the device takes part for the first time."""
-        if device in self._seen:
-            return False
-        self._seen.add(device)
+        try:
+            if device in self._seen:
+                return False
+            self._seen.add(device)
+        except TypeError:
+            raise ParameterError(
+                f"device must be an identifier, such as a number or text, not {device!r}."
+            ) from None
         return True
+
+    def came(self, report: bytes) -> bool:
+        """Whether a report, by its number, has come and counts already."""
+        return report in self._reports
+
+    def count(self, report: bytes) -> None:
+        """Remember that a report counts."""
+        self._reports.add(report)
 
 
 class Shuffler:
@@ -225,7 +239,7 @@ class Shuffler:
         self._packing, self._size, self._least = packing, size, least
         self._sequential = enrolment is not None
         self._enrolment = enrolment or Enrolment()
-        self._ones, self._seen = np.zeros(packing.dim, dtype=np.int64), set[bytes]()
+        self._ones = np.zeros(packing.dim, dtype=np.int64)
         self._reports, self._dropped, self._released = 0, Dropped(), False
 
     def __repr__(self) -> str:
@@ -267,7 +281,7 @@ class Shuffler:
         counts = self._packing.unpack(report)
         if counts is None:
             self._dropped = self._dropped.plus(malformed=1)
-        elif self._packing.nonce_of(report) in self._seen:
+        elif self._enrolment.came(self._packing.nonce_of(report)):
             # Sent again: somebody else's copies would drown all noise but that person's own.
             self._dropped = self._dropped.plus(repeated=1)
         elif self._reports == self._size:
@@ -275,7 +289,7 @@ class Shuffler:
         elif device is not None and not self._enrolment.take(device):
             self._dropped = self._dropped.plus(repeated=1)
         else:
-            self._seen.add(self._packing.nonce_of(report))
+            self._enrolment.count(self._packing.nonce_of(report))
             self._ones += counts
             self._reports += 1
             return True

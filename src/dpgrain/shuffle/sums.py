@@ -38,6 +38,8 @@ Analysis: TypeAlias = Literal["exact", "printed"]
 # The most devices of a batch: a coin of each is noise of 50,000 steps.
 _MANY = 10**10
 _TAG, _FORMAT = 8, "dpgrain.shuffle/1"
+# The finest grid and the widest noise of numbers that were handed on.
+_FINE, _WIDE_NOISE = 1_000_000, 180_000
 # Coordinates for which rounding in floating point is bounded, and where sums are held.
 _WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
 
@@ -85,14 +87,29 @@ class ShuffledSum(ABC):
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
         object.__setattr__(self, "design", self._designed() if chosen is None else chosen)
         if chosen is not None:
-            self._check_chosen()
+            self._check_numbers()
         if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
             raise ParameterError(
                 f"n_users = {self.n_users:,} is too many for the noise that each device adds: a sum "
                 "could pass 2^62."
             )
+        if chosen is not None:
+            self._check_promise()
 
-    def _check_chosen(self) -> None:
+    def _check_numbers(self) -> None:
+        """Refuse numbers for which accounting, or a device, would take long."""
+        if not isinstance(self.design, Design):
+            raise ParameterError(f"chosen must be a Design, not {self.design!r}.")
+        _ = self.encoding
+        law = self.design.noise.law(self.n_users)
+        if self.design.grid > _FINE or not 0 < law.variance <= _WIDE_NOISE**2:
+            raise ParameterError(
+                f"the numbers of the protocol are too large: {self.design.grid:,} steps (at most "
+                f"{_FINE:,}), noise of {math.sqrt(abs(law.variance)):,.0f} of them (at most "
+                f"{_WIDE_NOISE:,})."
+            )
+
+    def _check_promise(self) -> None:
         """Refuse numbers that do not keep the promise: nobody need believe what they are handed."""
         event = self.event if self.beside is None else self.event + self.beside
         if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
@@ -137,7 +154,7 @@ class ShuffledSum(ABC):
             share = {"Coins": Coins, "Arrivals": Arrivals}[noise.pop("kind")](**noise)
             design = Design(**{**numbers, "noise": share})
             event = None if beside is None else Event.from_dict(beside)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ParameterError(
                 "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
             ) from error
@@ -300,7 +317,9 @@ class ShuffledSum(ABC):
 
     def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
         """Refuse a round that the promise does not count."""
-        if enrolment is None and of_round >= self.rounds:
+        if enrolment is not None and not isinstance(enrolment, Enrolment):
+            raise ParameterError(f"enrolment must be an Enrolment, not {enrolment!r}.")
+        if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
             raise ParameterError(
                 f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "
                 "counts, from 0: state rounds=…, or pass enrolment=Enrolment(), the same for all "
@@ -386,7 +405,7 @@ class Trusted(ShuffledSum, ABC):
         return self._randomizer(round)
 
     def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
-        """Who collects the reports of one round.
+        """Who collects the reports of one round; make one for each round.
 
         Args:
             round: which; reports of others are malformed.
@@ -417,7 +436,7 @@ class SumOfVectors(ShuffledSum, ABC):
 
     @property
     def _shape(self) -> tuple[int, float]:
-        return self.dim, self.l2_bound
+        return self.dim, float(self.l2_bound)
 
     def simulate(
         self,
@@ -558,7 +577,7 @@ class ScalarSum(Trusted):
 
     @property
     def _shape(self) -> tuple[int, float]:
-        return 1, self.bound
+        return 1, float(self.bound)
 
     def simulate(
         self,
