@@ -14,7 +14,7 @@ from dpgrain.accounting import Event, StatisticallyClose
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.shuffle.design import Design
-from dpgrain.shuffle.parties import Analyzer, Dropped, Enrolment, Estimate, Randomizer
+from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Intake, Randomizer
 from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
 from dpgrain.shuffle.sums import SumOfVectors, exact_design
 
@@ -53,7 +53,7 @@ class BlindRandomizer:
         return self.shares.messages(self.plain.counts(vector, source), source)
 
 
-class BlindShuffler:
+class BlindShuffler(Intake):
     """A middle that need not read or add: it mixes the messages of a batch, all together.
 
     Args:
@@ -64,6 +64,8 @@ class BlindShuffler:
         enrolment: who took part in other batches, where nobody may twice.
     """
 
+    _noun = "devices"
+
     def __init__(
         self,
         shares: Shares,
@@ -72,23 +74,9 @@ class BlindShuffler:
         source: Source,
         enrolment: Enrolment | None = None,
     ) -> None:
-        self._shares, self._size, self._least, self._source = shares, size, least, source
-        self._sequential, self._enrolment = enrolment is not None, enrolment or Enrolment()
+        super().__init__(size, least, enrolment)
+        self._shares, self._source = shares, source
         self._messages: list[bytes] = []
-        self._reports, self._dropped, self._released = 0, Dropped(), False
-
-    def __repr__(self) -> str:
-        return f"<BlindShuffler: {self._reports} of {self._size} devices, {self._dropped}>"
-
-    @property
-    def reports(self) -> int:
-        """How many devices count."""
-        return self._reports
-
-    @property
-    def dropped(self) -> Dropped:
-        """What does not count."""
-        return self._dropped
 
     def receive(self, messages: Sequence[bytes], device: Hashable = None) -> bool:
         """Take in the messages of one device.
@@ -105,30 +93,16 @@ class BlindShuffler:
             ParameterError: if nobody may take part twice and the device is not said, or the batch has
                 been handed on.
         """
-        if self._released:
-            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
-        if self._sequential and device is None:
-            raise ParameterError(
-                "device must be said where each may take part once: pass device=…, any identifier."
-            )
         sent, size = list(messages), self._shares.message_bytes
-        if len(sent) != self._shares.slots or any(
-            not isinstance(one, bytes) or len(one) != size for one in sent
-        ):
-            self._dropped = self._dropped.plus(malformed=1)
-        elif self._enrolment.came(content := hashlib.sha256(b"".join(sorted(sent))).digest()):
-            # Sent again: shares are random, so that no two devices send the same.
-            self._dropped = self._dropped.plus(repeated=1)
-        elif self._reports == self._size:
-            self._dropped = self._dropped.plus(surplus=1)
-        elif device is not None and not self._enrolment.take(device):
-            self._dropped = self._dropped.plus(repeated=1)
-        else:
-            self._enrolment.count(content)
-            self._messages += sent
-            self._reports += 1
-            return True
-        return False
+        well = len(sent) == self._shares.slots and all(
+            isinstance(one, bytes) and len(one) == size for one in sent
+        )
+        # Shares are random: no two devices send the same.
+        identity = hashlib.sha256(b"".join(sorted(sent))).digest() if well else None
+        if not self._counts(identity, device):
+            return False
+        self._messages += sent
+        return True
 
     def release(self) -> list[bytes]:
         """All messages, in random order; once.
@@ -136,14 +110,7 @@ class BlindShuffler:
         Raises:
             ParameterError: if too few devices sent any, or they were handed on before.
         """
-        if self._released:
-            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
-        if self._reports < self._least:
-            raise ParameterError(
-                f"the batch has {self._reports} of the {self._least} devices that it needs: wait for "
-                "more."
-            )
-        self._released = True
+        self._close()
         return shuffled(self._messages, self._source)
 
 

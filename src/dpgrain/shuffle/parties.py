@@ -15,6 +15,7 @@ from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.wording import shown
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
@@ -213,7 +214,88 @@ class Enrolment:
         self._reports.add(report)
 
 
-class Shuffler:
+class Intake:
+    """The way into a batch: what comes counts once, in its batch, and is handed on once.
+
+    Args:
+        size: n, the devices of a batch; what comes beyond it is surplus.
+        least: how many there must be before anything is handed on.
+        enrolment: who took part in other batches, where nobody may twice.
+    """
+
+    #: What is counted.
+    _noun = "reports"
+
+    def __init__(self, size: int, least: int, enrolment: Enrolment | None = None) -> None:
+        self._size, self._least = size, least
+        self._sequential = enrolment is not None
+        self._enrolment = enrolment or Enrolment()
+        self._reports, self._dropped, self._released = 0, Dropped(), False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._reports} of {self._size} {self._noun}, {self._dropped}>"
+
+    @property
+    def reports(self) -> int:
+        """How many reports count: one of each device."""
+        return self._reports
+
+    @property
+    def dropped(self) -> Dropped:
+        """What does not count."""
+        return self._dropped
+
+    def _counts(self, identity: bytes | None, device: Hashable) -> bool:
+        """Whether a report counts; if so, nothing of the same identity or device does again.
+
+        Args:
+            identity: some bytes that no other report has; None for what is malformed.
+            device: who sent it, if that is known.
+
+        Raises:
+            ParameterError: if nobody may take part twice and the device is not said, or the batch has
+                been handed on.
+        """
+        self._check_open()
+        if self._sequential and device is None:
+            raise ParameterError(
+                "device must be said where each may take part once: pass device=…, any identifier."
+            )
+        if identity is None:
+            self._dropped = self._dropped.plus(malformed=1)
+        elif self._enrolment.came(identity):
+            # Sent again: somebody else's copies would drown all noise but that person's own.
+            self._dropped = self._dropped.plus(repeated=1)
+        elif self._reports == self._size:
+            self._dropped = self._dropped.plus(surplus=1)
+        elif device is not None and not self._enrolment.take(device):
+            self._dropped = self._dropped.plus(repeated=1)
+        else:
+            self._enrolment.count(identity)
+            self._reports += 1
+            return True
+        return False
+
+    def _close(self) -> None:
+        """End the batch.
+
+        Raises:
+            ParameterError: if too little has come, or it was handed on before.
+        """
+        self._check_open()
+        if self._reports < self._least:
+            raise ParameterError(
+                f"the batch has {self._reports} of the {self._least} {self._noun} that it needs: wait "
+                "for more."
+            )
+        self._released = True
+
+    def _check_open(self) -> None:
+        if self._released:
+            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
+
+
+class Shuffler(Intake):
     """The trusted middle: it collects the reports of a batch and hands on their bag, and nothing else.
 
     Args:
@@ -236,24 +318,9 @@ class Shuffler:
     def __init__(
         self, packing: Packing, size: int, least: int, enrolment: Enrolment | None = None
     ) -> None:
-        self._packing, self._size, self._least = packing, size, least
-        self._sequential = enrolment is not None
-        self._enrolment = enrolment or Enrolment()
+        super().__init__(size, least, enrolment)
+        self._packing = packing
         self._ones = np.zeros(packing.dim, dtype=np.int64)
-        self._reports, self._dropped, self._released = 0, Dropped(), False
-
-    def __repr__(self) -> str:
-        return f"<Shuffler: {self._reports} of {self._size} reports, {self._dropped}>"
-
-    @property
-    def reports(self) -> int:
-        """How many reports count."""
-        return self._reports
-
-    @property
-    def dropped(self) -> Dropped:
-        """What does not count."""
-        return self._dropped
 
     def receive(self, report: bytes | bytearray | memoryview, device: Hashable = None) -> bool:
         """Take in one report.
@@ -271,29 +338,13 @@ class Shuffler:
             ParameterError: if nobody may take part twice and the device is not said, or the batch has
                 been handed on.
         """
-        if self._released:
-            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
-        if self._sequential and device is None:
-            raise ParameterError(
-                "device must be said where each may take part once: pass device=…, any identifier."
-            )
         report = bytes(report) if isinstance(report, bytearray | memoryview) else report
         counts = self._packing.unpack(report)
-        if counts is None:
-            self._dropped = self._dropped.plus(malformed=1)
-        elif self._enrolment.came(self._packing.nonce_of(report)):
-            # Sent again: somebody else's copies would drown all noise but that person's own.
-            self._dropped = self._dropped.plus(repeated=1)
-        elif self._reports == self._size:
-            self._dropped = self._dropped.plus(surplus=1)
-        elif device is not None and not self._enrolment.take(device):
-            self._dropped = self._dropped.plus(repeated=1)
-        else:
-            self._enrolment.count(self._packing.nonce_of(report))
+        identity = None if counts is None else self._packing.nonce_of(report)
+        counted = self._counts(identity, device)
+        if counted and counts is not None:
             self._ones += counts
-            self._reports += 1
-            return True
-        return False
+        return counted
 
     def release(self) -> Bag:
         """The bag of the batch; once.
@@ -301,14 +352,7 @@ class Shuffler:
         Raises:
             ParameterError: if there are too few reports, or it was handed on before.
         """
-        if self._released:
-            raise ParameterError("the batch has been handed on: make a shuffler for the next.")
-        if self._reports < self._least:
-            raise ParameterError(
-                f"the batch has {self._reports} of the {self._least} reports that it needs: wait for "
-                "more."
-            )
-        self._released = True
+        self._close()
         return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
 
 
@@ -330,11 +374,9 @@ class Estimate:
     dropped: Dropped = field(default_factory=Dropped)
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{x:.4g}" for x in self.value[:4])
-        more = ", …" if len(self.value) > 4 else ""
         lost = f"; {self.dropped.total:,} dropped" if self.dropped.total else ""
         return (
-            f"sum ({shown}{more}), standard error {self.standard_error:.2g} each, "
+            f"sum {shown(self.value)}, standard error {self.standard_error:.2g} each, "
             f"{self.reports:,} devices{lost}"
         )
 
