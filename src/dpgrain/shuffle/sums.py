@@ -155,15 +155,11 @@ class ShuffledSum(ABC):
             design = Design(**{**numbers, "noise": share})
             event = None if beside is None else Event.from_dict(beside)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise ParameterError(
-                "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
-            ) from error
+            raise _foreign() from error
         try:
             protocol: ShuffledSum = kind(**values, beside=event, chosen=design)
         except TypeError as error:
-            raise ParameterError(
-                "the text is not a protocol of dpgrain.shuffle; give what to_json wrote."
-            ) from error
+            raise _foreign() from error
         return protocol
 
     # -- what a protocol says --
@@ -357,10 +353,13 @@ class ShuffledSum(ABC):
                 f"enrolled must lie between {self.honest:,}, who add the noise, and n_users = "
                 f"{self.n_users:,}, not be {enrolled!r}."
             )
+        return self._analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
+
+    def _ones(self, tiles: Iterable[FloatArray], devices: int, source: Source) -> NDArray[np.int64]:
+        """(d,) the ones that so many honest devices send, some of whom have data."""
         total, present = self.encoding.total(tiles, source)
-        total = total + (enrolled - present) * self.encoding.null
-        total = total + counts_of(self.design.noise.law(enrolled), len(total), source)
-        return self._analyzer().decoded(total, enrolled)
+        total = total + (devices - present) * self.encoding.null
+        return total + counts_of(self.design.noise.law(devices), len(total), source)
 
     def _simulated(
         self,
@@ -387,14 +386,9 @@ class ShuffledSum(ABC):
         source = source_of(random_state)
         charge(self._promise(self.event_with(self.honest, 1), private=source.private))
         warn_of_delta(self.delta, "user", self.n_users, 1)
-        kept = vectors[here.rows]
-        analyzer = self._analyzer()
-        total, present = self.encoding.total([kept], source)
-        total = total + (devices - present) * self.encoding.null + messages.sum(axis=0)
-        if devices:
-            total = total + counts_of(self.design.noise.law(devices), len(total), source)
-        reports = devices + len(messages)
-        return Estimate(analyzer.decoded(total, reports), analyzer.standard_error(reports), reports)
+        ones = self._ones([vectors[here.rows]], devices, source) + messages.sum(axis=0)
+        analyzer, reports = self._analyzer(), devices + len(messages)
+        return Estimate(analyzer.decoded(ones, reports), analyzer.standard_error(reports), reports)
 
 
 class Trusted(ShuffledSum, ABC):
@@ -618,6 +612,10 @@ def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) 
         protocol.rounds,
         protocol.beside,
     )
+
+
+def _foreign() -> ParameterError:
+    return ParameterError("the text is not a protocol of dpgrain.shuffle; give what to_json wrote.")
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
