@@ -31,7 +31,7 @@ LARGEST_COUNT = 1 << 52
 _SERIES = 16
 # ln of the mass on each side that is not in the table: such draws are decided exactly.
 _DEPTH = 45.0
-# Masses are added in blocks; the table may be so long.
+# Masses are added in blocks; the table may be so long: 32 MB, and eight tables are kept.
 _BLOCK, _LONGEST = 1 << 11, 1 << 22
 # A bound on the error of the table for each addition, and each standard deviation (of ln P there).
 _ERROR = 2.0**-50
@@ -207,16 +207,18 @@ def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArra
     words = source.words(_validate.integer(minimum=0, size=size))
     uniform = words * 2.0**-64
     places = np.searchsorted(table, uniform, side="right")
-    padded = np.concatenate([[0.0], table, [1.0]])
+    # Below the table F is 0, and beyond it 1, as far as can be told.
+    below = np.where(places > 0, table[np.maximum(places - 1, 0)], 0.0)
+    above = np.where(places < len(table), table[np.minimum(places, len(table) - 1)], 1.0)
     slack = _slack(law)
-    near = (uniform - padded[places] <= slack) | (padded[places + 1] - uniform <= slack)
+    near = (uniform - below <= slack) | (above - uniform <= slack)
     found = first + places.astype(np.int64)
     for i in np.flatnonzero(near):
         found[i] = _decide(law, int(words[i]), int(found[i]), source)
     return found
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _table(law: CountLaw) -> tuple[int, FloatArray]:
     """The first count of a table, and F at it and those that follow."""
     # Bernstein: less than e^{−depth} lies further from the mean.
