@@ -15,11 +15,10 @@ from scipy.special import ndtri
 from scipy.stats import beta, kstest, norm
 
 from aggregator_contract import OWNERS, USERS, AggregatorContract, Array
-from dpgrain.accounting import Gaussian
+from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.aggregators import Aggregator, PanPrivate, PanPrivateStream, Vectors
 from dpgrain.aggregators import pan_private as module
 from dpgrain.aggregators.grid import on_grid
-from dpgrain.aggregators.protocol import ONE_EACH
 from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian

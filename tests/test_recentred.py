@@ -12,11 +12,10 @@ from scipy.special import logsumexp, ndtri
 from scipy.stats import beta, chisquare
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
-from dpgrain.accounting import Gaussian
+from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.aggregators import Aggregator, Vectors
 from dpgrain.aggregators import recentred as module
 from dpgrain.aggregators.grid import exactly_noised
-from dpgrain.aggregators.protocol import ONE_EACH
 from dpgrain.aggregators.recentred import Recentred, scores_of
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, SystemSource

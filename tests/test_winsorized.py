@@ -18,10 +18,9 @@ from scipy.special import logsumexp
 from scipy.stats import beta, chi2, norm
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
-from dpgrain.accounting import Gaussian
+from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.accounting.threshold import GDP_OF_RANGE
 from dpgrain.aggregators import Aggregator, Vectors, grid, winsorized
-from dpgrain.aggregators.protocol import ONE_EACH
 from dpgrain.aggregators.ranges import PrivateRange, chosen_bins, range_event
 from dpgrain.aggregators.rotation import Rotation, hadamard, padded
 from dpgrain.aggregators.winsorized import Winsorized, WinsorizedScalar

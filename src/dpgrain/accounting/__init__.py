@@ -10,7 +10,7 @@ from dpgrain.accounting.calibrate import (
     calibrate_truncated_geometric,
     gaussian_multipliers,
 )
-from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.contribution import ONE_EACH, Contribution
 from dpgrain.accounting.events import (
     RDP,
     ZCDP,
@@ -34,6 +34,7 @@ from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, S
 from dpgrain.accounting.variation import StatisticallyClose
 
 __all__ = [
+    "ONE_EACH",
     "RDP",
     "ZCDP",
     "AboveThreshold",

@@ -217,3 +217,7 @@ class Contribution:
             # No more cells than exist can change.
             moved = min(moved, self.replace_factor * self._add(self.cells))
         return moved
+
+
+#: How a sum of one vector for each user is to the accountant.
+ONE_EACH = Contribution(block="user", layout="shared", coordinates="signed")

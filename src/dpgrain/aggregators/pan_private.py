@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Event, Gaussian, calibrate
+from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
 from dpgrain.aggregators.grid import on_grid, tiles
-from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray
+from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
 from dpgrain.clipping import clipped, finite
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, SystemSource, raised, rounded_gaussian

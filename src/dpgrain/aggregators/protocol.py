@@ -13,16 +13,13 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain.accounting import Contribution, Event
+from dpgrain.accounting import Event
 from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Drawn: TypeAlias = NDArray[np.intp]
-
-#: How a sum of one vector for each user is to the accountant.
-ONE_EACH = Contribution(block="user", layout="shared", coordinates="signed")
 
 
 class Contributions(Protocol):

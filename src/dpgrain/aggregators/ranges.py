@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Gaussian
+from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.accounting.threshold import GDP_OF_RANGE
-from dpgrain.aggregators.protocol import ONE_EACH, FloatArray
+from dpgrain.aggregators.protocol import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.choice import choose_scores, uniform_below

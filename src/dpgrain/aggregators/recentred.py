@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain.accounting import Event, ExponentialMechanism, Gaussian, calibrate
+from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.aggregators.grid import exactly_noised, tiles
-from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray
+from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
 from dpgrain.clipping import finite
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, gumbel_order

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import (
+    ONE_EACH,
     Contribution,
     Event,
     Gaussian,
@@ -21,7 +22,7 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.protocol import ONE_EACH, Contributions, CountedRounds, FloatArray
+from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
 from dpgrain.aggregators.ranges import PrivateRange, range_event
 from dpgrain.aggregators.rotation import Rotation, padded
 from dpgrain.clipping import clipped

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.units import Relation
@@ -122,10 +122,9 @@ def gaussian_mu_for(
         relation: the neighbouring relation.
         beside: what else is published under the same promise.
     """
-    one_each = Contribution(block="user", layout="shared", coordinates="signed")
 
     def event(noise: float) -> Event:
-        own = Gaussian(noise, one_each)
+        own = Gaussian(noise, ONE_EACH)
         return own if beside is None else own + beside
 
     found = calibrate(event, epsilon, delta, relation=relation)
