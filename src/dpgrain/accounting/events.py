@@ -271,6 +271,14 @@ class Event(ABC):
             return NotImplemented
         return Compose(self.parts + other.parts)
 
+    def beside(self, other: Event | None) -> Event:
+        """This and what else is published under the same promise, if anything is.
+
+        >>> Gaussian(4.0).beside(None) == Gaussian(4.0)
+        True
+        """
+        return self if other is None else self + other
+
     def __radd__(self, other: object) -> Event:
         # What `sum` begins with.
         return self if other == 0 else NotImplemented

@@ -127,7 +127,7 @@ class ClippedMean:
             own = SampledGaussian(
                 noise, sampling_rate, rounds, sampling, "shared", level, max_elements=kept
             )
-            return own if beside is None else own + beside
+            return own.beside(beside)
 
         found = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
         return ClippedMean(

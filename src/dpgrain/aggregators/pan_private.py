@@ -113,8 +113,7 @@ class PanPrivate:
         """
 
         def event(noise: float) -> Event:
-            own = Gaussian(noise, ONE_EACH)
-            return own if beside is None else own + beside
+            return Gaussian(noise, ONE_EACH).beside(beside)
 
         found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10)
         return PanPrivate(clip, found.parameter, n_users, rounds)

@@ -148,13 +148,13 @@ class Recentred:
         """
         rounds = _validate.integer(minimum=1, rounds=rounds)
 
-        def make(event: Event) -> Event:
-            return event if beside is None else event + beside
-
         choice = 0.0
         if choose:
             whole = calibrate(
-                lambda noise: make(Gaussian(noise, ONE_EACH)), epsilon, delta, relation=relation
+                lambda noise: Gaussian(noise, ONE_EACH).beside(beside),
+                epsilon,
+                delta,
+                relation=relation,
             )
             choice = _choice_scale(_mu(whole.parameter, relation), rounds, relation)
 
@@ -162,7 +162,11 @@ class Recentred:
             return Recentred(radius, noise, n_users, rounds, shares, weight, choice, beyond=beyond)
 
         found = calibrate(
-            lambda noise: make(mean(noise).event), epsilon, delta, relation=relation, low=2.0**-10
+            lambda noise: mean(noise).event.beside(beside),
+            epsilon,
+            delta,
+            relation=relation,
+            low=2.0**-10,
         )
         return mean(found.parameter)
 

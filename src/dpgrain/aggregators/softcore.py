@@ -141,7 +141,7 @@ class SoftCore:
 
             def event(noise: float, test: _Test = test) -> Event:
                 own = test.event(noise, n_users, rounds)
-                return own if beside is None else own + beside
+                return own.beside(beside)
 
             try:
                 found = calibrate(

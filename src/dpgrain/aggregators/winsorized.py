@@ -151,7 +151,7 @@ class Winsorized:
             """The ε of the choices and what is beside them."""
             own = made(1.0, users)
             event: Event = range_event(math.sqrt(times) * own.range_epsilon, own.choices)
-            return (event if beside is None else event + beside).epsilon(delta, relation=relation)
+            return event.beside(beside).epsilon(delta, relation=relation)
 
         if choices(n_users) >= epsilon and (
             beside is None or _cost(beside, delta, relation) < epsilon
@@ -165,7 +165,7 @@ class Winsorized:
 
         def event(noise: float) -> Event:
             own = made(noise, n_users).event
-            return own if beside is None else own + beside
+            return own.beside(beside)
 
         found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10, high=2.0**30)
         return made(found.parameter, n_users)

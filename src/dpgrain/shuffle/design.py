@@ -98,8 +98,7 @@ def least_noise(
             .for_variance(variance)
             .event(honest, grid=grid, coordinates=dim, leak=leak, rounds=rounds, centred=centred)
         )
-        event = own if beside is None else own + beside
-        return event.epsilon(delta, relation=relation) <= epsilon
+        return own.beside(beside).epsilon(delta, relation=relation) <= epsilon
 
     # A hair more than Gaussian noise would take: that nearly always suffices.
     low, more = ((grid / half + root) / mu) ** 2 / honest, 2.0**-11
@@ -124,8 +123,7 @@ def gaussian_mu_for(
     """
 
     def event(noise: float) -> Event:
-        own = Gaussian(noise, ONE_EACH)
-        return own if beside is None else own + beside
+        return Gaussian(noise, ONE_EACH).beside(beside)
 
     found = calibrate(event, epsilon, delta, relation=relation)
     return (1 if relation == "zero_out" else 2) / found.parameter

@@ -111,7 +111,7 @@ class ShuffledSum(ABC):
 
     def _check_promise(self) -> None:
         """Refuse numbers that do not keep the promise: nobody need believe what they are handed."""
-        event = self.event if self.beside is None else self.event + self.beside
+        event = self.event.beside(self.beside)
         if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
             raise ParameterError(
                 f"the numbers of the protocol do not keep epsilon = {self.epsilon:g} at delta = "
