@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
-from dpgrain.aggregators.grid import on_grid, tiles
+from dpgrain.aggregators.grid import on_grid
 from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.aggregators.roster import Roster
 from dpgrain.clipping import clipped, finite
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, SystemSource, raised, rounded_gaussian
@@ -24,8 +25,6 @@ FORMAT, VERSION = "dpgrain pan-private stream", 1
 
 # The grid has so many steps to the clipping bound, and at most so many to the noise.
 _STEPS, _NOISE_STEPS = 2.0**24, 2.0**38
-# Entries of users' vectors that are held at a time.
-_ENTRIES = 1 << 21
 # No integer of a state is larger: far above what any roster adds up to.
 _LARGEST = 2**62
 
@@ -179,13 +178,7 @@ class PanPrivate:
         Raises:
             ParameterError: if there are no owners, or they are no whole numbers.
         """
-        places = np.asarray(owners)
-        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
-            raise ParameterError(
-                "owners must be whole numbers, the place in the roster of each block's user, not "
-                f"{'left out' if owners is None else places.dtype}."
-            )
-        return PanPrivateRounds(self, source, places.astype(np.int64))
+        return PanPrivateRounds(self, source, Roster.of(owners))
 
 
 class PanPrivateStream:
@@ -251,7 +244,7 @@ class PanPrivateStream:
         return self._add(self._row(vector), users=1)
 
     def _add(self, vectors: FloatArray, users: int) -> FloatArray | None:
-        """Take so many users of one batch at once: the same integers as one at a time."""
+        """Take vectors of one batch, and so many users' turns: the same integers as one at a time."""
         mean = self.mean
         if vectors.shape[1] != len(self._state):
             raise ParameterError(
@@ -351,43 +344,26 @@ class PanPrivateRounds(CountedRounds):
     Args:
         mean: its public numbers.
         source: where noise comes from.
-        owners: (blocks,): the place in the roster of each block's user.
+        roster: whose the blocks are.
     """
 
-    def __init__(self, mean: PanPrivate, source: Source, owners: NDArray[np.int64]) -> None:
+    def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:
         super().__init__(mean.rounds)
-        self.mean, self.source = mean, source
-        self._owners, self._order = owners, np.argsort(owners, kind="stable")
+        self.mean, self.source, self._roster = mean, source, roster
         self._stream: PanPrivateStream | None = None
 
     def _round(self, contributions: Contributions) -> FloatArray:
-        if contributions.blocks != len(self._owners):
-            raise ParameterError(
-                f"owners must name a user for each of {contributions.blocks} blocks, not for "
-                f"{len(self._owners)}."
-            )
+        # The round has been counted: the batch ends where the next one begins.
+        first, end = (self.mean.first(batch) for batch in (self._done - 1, self._done))
+        held = self._roster.vectors(contributions, first, end)
         if self._stream is None:
             self._stream = PanPrivateStream(self.mean, contributions.dimension, self.source)
-        found, last = None, self.mean.first(self._done)
-        most = max(1, _ENTRIES // contributions.dimension)
-        while found is None:
-            # The round has been counted: the batch ends where the next one begins.
-            place = self._stream.received
-            users = min(most, last - place)
-            found = self._stream._add(self._vectors(contributions, place, place + users), users)
+        for vectors in held:
+            self._stream._add(vectors, users=0)
+        # Those without data have had their turn, too.
+        found = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)
+        assert found is not None  # noqa: S101 - the batch is complete
         return found
-
-    def _vectors(self, contributions: Contributions, first: int, end: int) -> FloatArray:
-        """(users, dimension) what the users from one place to another hold."""
-        held = np.searchsorted(self._owners, [first, end], sorter=self._order)
-        blocks = np.sort(self._order[held[0] : held[1]])
-        vectors, done = np.zeros((end - first, contributions.dimension)), 0
-        with np.errstate(over="ignore", invalid="ignore"):
-            for tile in tiles(contributions, blocks):
-                places = self._owners[blocks[done : done + len(tile)]] - first
-                np.add.at(vectors, places, tile)
-                done += len(tile)
-        return finite(vectors)
 
 
 def _foreign() -> ParameterError:

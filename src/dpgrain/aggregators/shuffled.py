@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ApproximateDP, Event, Parallel
 from dpgrain.aggregators.grid import tiles
-from dpgrain.aggregators.protocol import Contributions, CountedRounds, Drawn, FloatArray
-from dpgrain.clipping import finite
+from dpgrain.aggregators.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.aggregators.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.shuffle import PoissonSum, VectorSum
@@ -186,7 +184,7 @@ class Shuffled:
         """
         if owners is None and self.interaction == "full":
             return ShuffledRounds(self, source, None)
-        return ShuffledRounds(self, source, _Roster.of(owners))
+        return ShuffledRounds(self, source, Roster.of(owners))
 
 
 class ShuffledRounds(CountedRounds):
@@ -198,7 +196,7 @@ class ShuffledRounds(CountedRounds):
         roster: whose the blocks are.
     """
 
-    def __init__(self, mean: Shuffled, source: Source, roster: _Roster | None) -> None:
+    def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
         super().__init__(mean.rounds)
         self.mean, self.source, self._roster = mean, source, roster
 
@@ -298,7 +296,7 @@ class FreshBatches:
         Raises:
             ParameterError: if owners are no whole numbers.
         """
-        return FreshRun(self, source, _Roster.of(owners))
+        return FreshRun(self, source, Roster.of(owners))
 
 
 class FreshRun:
@@ -310,7 +308,7 @@ class FreshRun:
         roster: whose the blocks are.
     """
 
-    def __init__(self, batches: FreshBatches, source: Source, roster: _Roster) -> None:
+    def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:
         self.batches, self.source, self._roster = batches, source, roster
         #: The protocols of the batches so far: they are public.
         self.protocols: list[VectorSum | PoissonSum] = []
@@ -347,52 +345,6 @@ class FreshRun:
         self.protocols.append(protocol)
         held = self._roster.vectors(contributions, first, first + size)
         return protocol.estimate(held, size, self.source) / size
-
-
-@dataclass(frozen=True)
-class _Roster:
-    """Whose each block is: its places, and the blocks in their order."""
-
-    owners: NDArray[np.int64]
-    order: NDArray[np.intp]
-
-    @staticmethod
-    def of(owners: NDArray[Any] | None) -> _Roster:
-        places = np.asarray(owners)
-        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
-            raise ParameterError(
-                "owners must be whole numbers, the place in the roster of each block's user, not "
-                f"{'left out' if owners is None else places.dtype}."
-            )
-        places = places.astype(np.int64)
-        return _Roster(places, np.argsort(places, kind="stable"))
-
-    def vectors(self, contributions: Contributions, first: int, end: int) -> Iterator[FloatArray]:
-        """What the users from one place to another hold, a row for each who holds something."""
-        if contributions.blocks != len(self.owners):
-            raise ParameterError(
-                f"owners must name a user for each of {contributions.blocks} blocks, not for "
-                f"{len(self.owners)}."
-            )
-        bounds = np.searchsorted(self.owners, [first, end], sorter=self.order)
-        drawn = np.sort(self.order[bounds[0] : bounds[1]])
-        users, row = np.unique(self.owners[drawn], return_inverse=True)
-        if len(users) == len(drawn):
-            return tiles(contributions, drawn)
-        return iter([_added(contributions, drawn, row, len(users))])
-
-
-def _added(
-    contributions: Contributions, drawn: Drawn, row: NDArray[np.intp], rows: int
-) -> FloatArray:
-    """The sums of blocks that share a row."""
-    found, done = np.zeros((rows, contributions.dimension)), 0
-    with np.errstate(over="ignore", invalid="ignore"):
-        # Whatever overflows is somebody's value: no warning may tell of it.
-        for tile in tiles(contributions, drawn):
-            np.add.at(found, row[done : done + len(tile)], tile)
-            done += len(tile)
-    return finite(found)
 
 
 def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
