@@ -48,6 +48,7 @@ class Shuffled:
     depends on nobody's data. Source: Cheu, Joseph, Mao and Peng 2022, Definitions 2.7 and 2.8, with the
     accounting of docs/theory.md, "Shuffled gradients".
 
+    >>> import numpy as np
     >>> from dpgrain.aggregators import Vectors
     >>> from dpgrain.noise import SystemSource
     >>> mean = Shuffled.calibrate(epsilon=2.0, delta=1e-6, n_users=600, rounds=2, dimension=2)
@@ -231,6 +232,7 @@ class FreshBatches:
     asks others. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory.md, "Shuffled
     gradients".
 
+    >>> import numpy as np
     >>> from dpgrain.aggregators import Vectors
     >>> from dpgrain.noise import SystemSource
     >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=2)
