@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         recipes,
         shuffle,
     )
-    from dpgrain.budgets import Budget, budget
+    from dpgrain.publishing.budget import Budget, budget
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
@@ -50,7 +50,7 @@ except PackageNotFoundError:  # pragma: no cover - run from a source tree that i
 _LAZY = {
     "AutoClip": "dpgrain.statistics.bounds",
     "AutoRange": "dpgrain.statistics.values",
-    "Budget": "dpgrain.budgets",
+    "Budget": "dpgrain.publishing.budget",
     "Choice": "dpgrain.selection",
     "Elements": "dpgrain.data.elements",
     "Estimates": "dpgrain.statistics.release",
@@ -63,7 +63,7 @@ _LAZY = {
     "UserTable": "dpgrain.data.table",
     "ball_cover": "dpgrain.selection",
     "best_of": "dpgrain.selection",
-    "budget": "dpgrain.budgets",
+    "budget": "dpgrain.publishing.budget",
     "count": "dpgrain.statistics.histogram",
     "elements_per_user": "dpgrain.statistics.holdings",
     "histogram": "dpgrain.statistics.histogram",

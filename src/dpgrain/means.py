@@ -22,7 +22,7 @@ from dpgrain.aggregators import (
     clipped,
 )
 from dpgrain.aggregators.recentred import RecentredRounds
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.cells import cells
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.guarantee import Guarantee, warn_of_delta

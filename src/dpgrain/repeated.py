@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.select import Stopping
-from dpgrain.budgets import in_budget
+from dpgrain.publishing import in_budget
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import Source, SystemSource

@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.cells import cells
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta

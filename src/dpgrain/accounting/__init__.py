@@ -26,7 +26,7 @@ from dpgrain.accounting.events import (
     TruncatedGeometric,
     selection_leak,
 )
-from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, pure_mu
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.sampled import Participation, SampledGaussian
 from dpgrain.accounting.select import SelectBest
@@ -68,5 +68,6 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_mu",
     "gaussian_multipliers",
+    "pure_mu",
     "selection_leak",
 ]

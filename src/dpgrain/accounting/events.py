@@ -22,6 +22,7 @@ from scipy.special import ndtr
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.curves import Group, Worst
+from dpgrain.accounting.gaussian import pure_mu
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.pairs import FloatArray
 from dpgrain.errors import ParameterError
@@ -666,7 +667,9 @@ class BoundedRange(Event):
             return Loss(pure=math.inf)
         moved = asked.units if asked.level == "user" or self.level == "record" else 1
         spread = self.rate * moved * (1 if asked.relation == "zero_out" else 2)
-        return Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
+        loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
+        # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
+        return loss.or_else(Loss(mu=math.sqrt(self.count) * pure_mu(spread / 2)))
 
 
 @dataclass(frozen=True)

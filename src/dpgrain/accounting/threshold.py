@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain.accounting.curves import Group
 from dpgrain.accounting.events import Asked, Event
+from dpgrain.accounting.gaussian import pure_mu
 from dpgrain.accounting.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.units import LEVELS, RELATIONS, Level, Relation
@@ -123,8 +124,7 @@ class ExponentialMechanism(Event):
         spread = sum(moves) / self.scale
         loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
         # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
-        away = GDP_OF_RANGE * (1 + _ROUNDING) * spread
-        return loss.or_else(Loss(mu=math.sqrt(self.count) * away))
+        return loss.or_else(Loss(mu=math.sqrt(self.count) * pure_mu(spread / 2)))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
 from dpgrain.aggregators.records import RecordBlocks
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.cells import readable
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.aggregators import ClippedMean, Contributions
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.cells import cells
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta

@@ -21,7 +21,7 @@ from dpgrain.accounting import (
     calibrate,
     gaussian_mu,
 )
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import warn_of_delta
 from dpgrain.learn.confidence import check_curvature

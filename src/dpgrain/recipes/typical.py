@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, gumbel_order, source_of

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.noise import RandomState, Source, source_of

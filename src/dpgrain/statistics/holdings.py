@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, calibrate_gaussian, calibrate_laplace
-from dpgrain.budgets import charge
+from dpgrain.publishing import before_publishing
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.engine import Cells, Engine

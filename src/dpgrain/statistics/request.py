@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.budgets import charge, in_budget
+from dpgrain.publishing import before_publishing, in_budget
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.domain import Domain, public_domain

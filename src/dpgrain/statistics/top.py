@@ -17,7 +17,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_truncated_geometric,
 )
-from dpgrain.budgets import charge, in_budget
+from dpgrain.publishing import before_publishing, in_budget
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.engine import Cells, Engine

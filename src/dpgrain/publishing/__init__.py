@@ -1,0 +1,18 @@
+"""The room of promises and budgets: every release is charged here before anything is read."""
+
+from dpgrain.publishing.budget import Budget, budget, in_budget
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.prices import Price, price
+from dpgrain.publishing.publish import before_publishing
+from dpgrain.publishing.terms import Terms
+
+__all__ = [
+    "Budget",
+    "Caps",
+    "Price",
+    "Terms",
+    "before_publishing",
+    "budget",
+    "in_budget",
+    "price",
+]

@@ -1,0 +1,274 @@
+"""``dg.budget``: several releases under one promise, each refused beforehand if it would break it."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from dpgrain import _validate
+from dpgrain.accounting import Loss
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.prices import Price, price
+from dpgrain.publishing.process import check_process, mark_closed, mark_open
+from dpgrain.units import OWN_UNIT
+from dpgrain.wording import powers, rounded_up
+
+# The share of δ that leaks may have, unless another is stated.
+_LEAK_SHARE = 0.1
+
+
+class Budget:
+    """One (ε, δ) for all releases that are made while it is open; made by :func:`budget`.
+
+    Args:
+        epsilon: the promised ε of all of them together.
+        delta: the promised δ of all of them together.
+        pure: the cap E on pure ε; see :func:`budget`.
+        leak: the cap D on leaks; see :func:`budget`.
+        plan: what was fixed beforehand; see :func:`budget`.
+
+    Attributes:
+        caps: what the budget holds and promises, fixed when it was made.
+        guarantee: a note to its holder, not a promise: what all releases so far would promise if they
+            had been fixed beforehand; None before the first.
+        spent: a note, too: what the releases so far have taken of the caps.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        pure: float | None = None,
+        leak: float | None = None,
+        plan: Iterable[Any] = (),
+    ) -> None:
+        self.epsilon = _validate.positive(epsilon=epsilon)
+        self.delta = _validate.delta(allow_zero=True, delta=delta)
+        planned = [_planned(item) for item in plan]
+        self._like = _all_alike(planned)
+        self._planned = Counter(guarantee.event for guarantee in planned)
+        losses = (_loss(guarantee) for guarantee in planned)
+        bag = sum(losses, Loss())
+        self.caps = Caps.of(self.epsilon, self.delta, *self._stated(pure, leak, bag), bag)
+        self.guarantee: Guarantee | None = None
+        self.spent = Price()
+        self._lock = threading.Lock()
+
+    def _stated(self, pure: float | None, leak: float | None, bag: Loss) -> tuple[float, float]:
+        """The caps on pure ε and on leaks, as stated or by default."""
+        if pure is None:
+            pure = self.epsilon - bag.pure if self.delta == 0 else 0.0
+            pure = max(pure, 0.0)
+        elif not 0 <= _validate.non_negative(pure=pure) <= self.epsilon:
+            raise ParameterError(f"pure must be at most epsilon = {self.epsilon:g}, not {pure!r}.")
+        if leak is None:
+            leak = _LEAK_SHARE * self.delta
+        elif not 0 <= _validate.non_negative(leak=leak) <= self.delta:
+            raise ParameterError(f"leak must be at most delta = {self.delta:g}, not {leak!r}.")
+        return float(pure), float(leak)
+
+    def __enter__(self) -> Budget:
+        with _slot.lock:
+            check_process(None)
+            if _slot.budget is not None:
+                raise ParameterError("a budget is already open; close it before opening another.")
+            _slot.budget, _slot.pid, _slot.mark = self, os.getpid(), mark_open()
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        with _slot.lock:
+            if _slot.budget is self:
+                mark_closed(_slot.mark)
+                _slot.budget, _slot.pid = None, None
+        return False
+
+    @property
+    def left(self) -> float:
+        """The largest ``share=`` that a release can certainly have: a note, not a promise.
+
+        >>> budget(1.0, 1e-6).left
+        1.0
+        """
+        return max(1.0 - self.spent.share_of(self.caps.price), 0.0)
+
+    def charge(self, guarantee: Guarantee) -> None:
+        """Add a release that is about to be made.
+
+        Raises:
+            ParameterError: if the budget would not hold it, or it protects another unit.
+        """
+        with self._lock:
+            together = guarantee if self.guarantee is None else self.guarantee + guarantee
+            if self._like is not None:
+                # Refused unless it protects the same unit of the same users.
+                _ = self._like + guarantee
+            if self._planned[guarantee.event] > 0:
+                self._planned[guarantee.event] -= 1
+            else:
+                self.spent = self._with(guarantee)
+            self.guarantee = together
+
+    def _with(self, guarantee: Guarantee) -> Price:
+        """What would be spent with another release."""
+        caps = self.caps.price
+        own = price(guarantee.event, guarantee.relation, OWN_UNIT[guarantee.level], caps)
+        together = self.spent + own
+        if not self.caps.hold(together):
+            raise ParameterError(
+                f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
+                f"release: it would take {_percent(own.share_of(caps))} of the budget, of which "
+                f"{_percent(self.left, up=False)} is left; ask for less, such as "
+                f"share={max(math.floor(self.left * 100) / 100, 0.01):g}, or open a larger budget."
+            )
+        return together
+
+    def __repr__(self) -> str:
+        whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}"
+        return f"Budget({whole}; spent {_percent(self.spent.share_of(self.caps.price))})"
+
+
+def _percent(part: float, *, up: bool = True) -> str:
+    if part > 10:
+        return "more than all" if math.isfinite(part) else "more than any amount"
+    return rounded_up(100 * part, 3) + "%" if up else f"{math.floor(1000 * part) / 10:g}%"
+
+
+def _planned(item: Any) -> Guarantee:
+    """The guarantee of a planned release: stated, or found by rehearsing it."""
+    if isinstance(item, Guarantee):
+        return item
+    if callable(item):
+        return _rehearsed(item)
+    raise ParameterError(
+        "plan must hold functions without arguments that make one release each, or guarantees, not "
+        f"{type(item).__name__}."
+    )
+
+
+class _Rehearsed(BaseException):
+    """Ends the rehearsal of a release where it would have been charged; nothing has been read."""
+
+    def __init__(self, guarantee: Guarantee) -> None:
+        super().__init__()
+        self.guarantee = guarantee
+
+
+_rehearsal = threading.local()
+
+
+def _rehearsed(release: Callable[[], Any]) -> Guarantee:
+    """What a release would promise: it is run up to where it would be charged."""
+    _rehearsal.on = True
+    try:
+        release()
+    except _Rehearsed as ended:
+        return ended.guarantee
+    finally:
+        _rehearsal.on = False
+    raise ParameterError("plan must hold functions that make one release each; one made none.")
+
+
+def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
+    """Any of the guarantees, after it is seen that all of them compose."""
+    first, *rest = planned or [None]
+    for guarantee in rest:
+        if first is not None and guarantee is not None:
+            first + guarantee
+    return first
+
+
+def _loss(guarantee: Guarantee) -> Loss:
+    return guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+
+
+class _Slot:
+    """Where the open budget stands: one for the whole process, so that no thread is outside of it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.budget: Budget | None = None
+        self.pid: int | None = None
+        self.mark = ""
+
+
+_slot = _Slot()
+
+
+def budget(
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    pure: float | None = None,
+    leak: float | None = None,
+    plan: Iterable[Callable[[], Any] | Guarantee] = (),
+) -> Budget:
+    """Open one budget for several releases on the same people's data.
+
+    Args:
+        epsilon: the promised ε of all of them together.
+        delta: the promised δ of all of them together.
+        pure: so much ε is kept for releases without Gaussian noise, added up as ε; by default none,
+            and all of ε where δ = 0. Without it such releases are charged as the Gaussian noise that
+            they are no worse than, which is cheaper for many small ones and dearer for a large one.
+        leak: so much of δ is kept for names below a threshold and for the tails of other noise than
+            Gaussian; by default a tenth. With 0 Gaussian noise has all of δ, and .5% less noise.
+        plan: releases that are fixed beforehand, each as a function without arguments that makes it,
+            or as its guarantee. They are composed exactly, which is cheaper, and may then be made in
+            any order, or left out; what else the budget holds is for releases that are not planned.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or the plan does not fit.
+
+    Every release inside ``with`` is charged before anything is read, and refused if the budget would
+    not hold it, in whatever thread it is made. All must protect the same unit of the same users, by
+    the same partition and relation. ``share=0.5`` of whatever publishes gives it half of the budget,
+    in any order; ε and δ of its own are charged at their price. A process that is forked or started
+    while a budget is open refuses to publish. Processes that were started before, or without this
+    one's environment, are not seen: that none of them publishes about these people is assumed.
+
+    Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from
+    the outcomes of those before: prices (e, m, ℓ) are added up and held against caps that are fixed
+    when the budget is made. Source: docs/theory.md, "Budgets".
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> table = read(pa.table({"who": [1, 2, 2], "page": ["a", "a", "b"]}), user="who")
+    >>> with budget(1.0, 1e-6) as b:
+    ...     visits = count(table, unit=User(), clip=5.0, share=0.5)
+    ...     pages = count(table, by="page", unit=User(), clip=5.0, domain=["a"], share=0.5)
+    >>> b
+    Budget(epsilon=1, delta=1e-06; spent 100%)
+    """
+    return Budget(epsilon, delta, pure=pure, leak=leak, plan=plan)
+
+
+def in_budget() -> bool:
+    """Whether a budget is open."""
+    return _slot.budget is not None
+
+
+def open_caps() -> Caps | None:
+    """What the open budget holds; None if none is open."""
+    current = _slot.budget
+    return None if current is None else current.caps
+
+
+def charge(guarantee: Guarantee) -> None:
+    """Charge a release that is about to be made to the budget that is open, if one is.
+
+    Raises:
+        ParameterError: if the budget does not hold it, or stands open in another process.
+    """
+    if getattr(_rehearsal, "on", False):
+        raise _Rehearsed(guarantee)
+    current = _slot.budget
+    check_process(_slot.pid)
+    if current is not None:
+        current.charge(guarantee)

@@ -1,0 +1,109 @@
+"""The caps of a budget, and what they promise: the privacy filter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dpgrain.accounting import Loss, gaussian_delta, gaussian_mu
+from dpgrain.accounting.gaussian import bisect
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.prices import Price
+from dpgrain.wording import powers, rounded_up
+
+# Shares that add up to 1 may add up to this much more in floating point: that is promised, too.
+_SUMMING = 1e-9
+
+
+@dataclass(frozen=True)
+class Caps:
+    """What a budget holds, fixed when it opens, and what it promises whatever is done with it.
+
+    Args:
+        price: (E, M, D): releases are refused once their prices would add up to more.
+        planned: what the releases cost that were fixed beforehand.
+
+    Formal guarantee: (ε, δ)-DP for everything that is published, however each release was chosen from
+    the outcomes of those before, with δ = [e^E·δ_G(ε−E; M) + δ_G(ε+E; M)]/(1+e^E) + D; with a plan,
+    that of N(M, 1) ⊗ RR_E composed with the plan, plus D. Source: docs/theory.md, "Budgets".
+
+    >>> Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) < 2.15e-7
+    True
+    """
+
+    price: Price
+    planned: Loss = field(default_factory=Loss)
+
+    @staticmethod
+    def of(epsilon: float, delta: float, pure: float, leak: float, planned: Loss) -> Caps:
+        """The caps with the largest M that promise (ε, δ).
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            pure: E, the cap on ε of pure releases that are charged as such.
+            leak: D, the cap on leaks.
+            planned: what the releases cost that are fixed beforehand.
+
+        Raises:
+            ParameterError: if the plan and the caps leave nothing, or do not fit.
+
+        >>> round(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.mu, 4)
+        0.2355
+        """
+
+        def holds(mu: float) -> bool:
+            return _rounded_down(pure, mu, leak, planned).delta(epsilon) <= delta
+
+        if not holds(0.0):
+            what = "plan" if planned != Loss() else "caps"
+            raise ParameterError(
+                f"the {what} of the budget must keep its promise, ε = {rounded_up(epsilon)} at δ = "
+                f"{powers(delta)}; plan less, or choose smaller pure= and leak=."
+            )
+        high = gaussian_mu(epsilon, delta) if delta > 0 else 0.0
+        if not holds(high):
+            high = bisect(lambda mu: not holds(mu), 0.0, high)[0] if delta > 0 else 0.0
+        return _rounded_down(pure, high, leak, planned)
+
+    def delta(self, epsilon: float) -> float:
+        """The δ that is promised at an ε ≥ 0, rounded up."""
+        more = 1 + _SUMMING
+        pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
+        if self.planned != Loss():
+            return (self.planned + Loss(mu, pure, leak)).delta(epsilon)
+        # Randomised response tells the truth with probability e^E/(1 + e^E).
+        truth = 1 / (1 + math.exp(-pure))
+        if mu == 0:
+            known = max(truth - math.exp(min(epsilon, 700.0)) * (1 - truth), 0.0)
+            known = known if epsilon < pure else 0.0
+        else:
+            below, above = gaussian_delta(epsilon - pure, mu), gaussian_delta(epsilon + pure, mu)
+            known = truth * below + (1 - truth) * above
+        return min(known * (1 + 2.0**-50) + leak, 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε ≥ 0 that is promised at a δ, rounded up; infinite if there is none.
+
+        >>> caps = Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss())
+        >>> round(caps.epsilon(1e-6), 6)
+        1.0
+        """
+        if self.delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self.delta(high) > delta:
+            high *= 2
+            if high > 1e6:
+                return math.inf
+        return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)[1]
+
+    def hold(self, spent: Price) -> bool:
+        """Whether prices that add up to ``spent`` are within the caps."""
+        return spent.share_of(self.price) <= 1 + _SUMMING
+
+
+def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
+    """Caps so much lower that sums in floating point stay within the stated ones."""
+    less = 1 - 2 * _SUMMING
+    return Caps(Price(pure * less, mu * less, leak * less), planned)

@@ -1,0 +1,272 @@
+"""What a release takes from a budget: its price in three currencies.
+
+A release has price (e, m, ℓ) if for all neighbours, in both orders, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ at
+every γ ≥ 0, where N(m, 1) is a Gaussian mechanism, RR_e randomised response, and H_γ the hockey-stick
+divergence. Prices of releases that are chosen one after the other add up: e, m² and ℓ each by itself.
+Proofs: docs/theory.md, "Budgets".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from dpgrain.accounting import Event, Loss, gaussian_delta, pure_mu
+from dpgrain.accounting.pairs import FloatArray
+from dpgrain.units import Relation, Unit
+
+# At so many points a curve is looked up; between them it lies below its chords.
+_CURVE_POINTS = 64
+# A curve takes at least this share of a budget's leak, which bounds how far out it is looked up.
+_LEAST_LEAK_SHARES = (1e-3, 1e-2, 1e-1, 1.0)
+# Beyond this ε a curve has no price.
+_LARGEST_EPSILON = 300.0
+# Prices are rounded up by this much, which covers the rounding of the special functions.
+_RELATIVE_ROUNDING = 1e-9
+# With at most so many parts of two prices, every combination is tried.
+_COMBINED_PARTS = 6
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a release takes from a budget.
+
+    Args:
+        pure: e, the ε of randomised response.
+        mu: m, the μ of a Gaussian mechanism.
+        leak: ℓ, probability given away outright.
+
+    >>> Price(mu=3.0) + Price(mu=4.0, leak=1e-7)
+    Price(pure=0.0, mu=5.0, leak=1e-07)
+    """
+
+    pure: float = 0.0
+    mu: float = 0.0
+    leak: float = 0.0
+
+    def __add__(self, other: Price) -> Price:
+        return Price(
+            self.pure + other.pure, math.hypot(self.mu, other.mu), self.leak + other.leak
+        )
+
+    def times(self, count: int) -> Price:
+        """The price of so many of the same."""
+        return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
+
+    def share_of(self, whole: Price) -> float:
+        """The largest share that this takes of a currency of ``whole``; the μ's shares are of its square.
+
+        >>> Price(mu=0.1, leak=1e-8).share_of(Price(mu=0.2, leak=1e-7))
+        0.25
+        """
+        parts = (
+            (self.pure, whole.pure),
+            (self.mu * self.mu, whole.mu * whole.mu),
+            (self.leak, whole.leak),
+        )
+        # An infinite or unknown price fits nowhere: NaN must not win a comparison.
+        if not all(math.isfinite(part) for part, _ in parts):
+            return math.inf
+        return max(0.0 if part == 0 else part / of if of > 0 else math.inf for part, of in parts)
+
+
+NO_PRICE = Price(math.inf, math.inf, math.inf)
+
+
+def price(event: Event, relation: Relation, unit: Unit, caps: Price) -> Price:
+    """The price of an event at which it takes the smallest share of a budget.
+
+    Args:
+        event: what is about to be published.
+        relation: the budget's neighbouring relation.
+        unit: the budget's privacy unit.
+        caps: what the whole budget holds.
+
+    Returns:
+        A true price; infinite where the event has none that the budget could hold.
+
+    Formal guarantee: H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every γ ≥ 0 and both orders of neighbours.
+    Source: docs/theory.md, "Budgets".
+
+    >>> from dpgrain import User
+    >>> from dpgrain.accounting import Contribution, Gaussian, PureDP
+    >>> whole = Price(mu=0.2355, leak=1e-7)
+    >>> price(Gaussian(10.0, Contribution(block="user")), "zero_out", User(), whole)
+    Price(pure=0.0, mu=0.1, leak=0.0)
+    >>> round(price(PureDP(0.1), "zero_out", User(), whole).mu, 4)
+    0.1253
+    """
+    parts = [_Part.of(part, relation, unit) for part in event.parts]
+    found = [_together(parts, caps, curves=False)]
+    if any(part.has_curve for part in parts):
+        found.append(_together(parts, caps, curves=True))
+    return min(found, key=lambda one: one.share_of(caps))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One event of a release.
+
+    Args:
+        prices: its prices by closed forms; none where only a curve is known.
+        loss: what it costs.
+    """
+
+    prices: tuple[Price, ...]
+    loss: Loss
+
+    @staticmethod
+    def of(event: Event, relation: Relation, unit: Unit) -> _Part:
+        loss = event.loss(1, relation, unit)
+        one, count = _one_of(event)
+        closed = _closed_prices(one.loss(1, relation, unit))
+        return _Part(tuple(price.times(count) for price in closed), loss)
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether a curve says more than the closed forms."""
+        return any(_by_curve(loss) for loss in (self.loss, *self.loss.others))
+
+
+def _one_of(event: Event) -> tuple[Event, int]:
+    """One of several equal mechanisms, and how many there are: each is priced by itself."""
+    count = getattr(event, "count", 1)
+    return (event, 1) if count == 1 else (dataclasses.replace(event, count=1), count)  # type: ignore[type-var]
+
+
+def _by_curve(loss: Loss) -> bool:
+    return bool(loss.pairs or loss.renyi) or math.isinf(loss.pure) and math.isfinite(loss.rho)
+
+
+def _closed_prices(loss: Loss) -> Iterable[Price]:
+    """The prices that each known bound on a loss has by a closed form."""
+    for bound in (loss, *loss.others):
+        if bound.pairs or bound.renyi or not math.isfinite(bound.pure):
+            continue
+        yield Price(mu=math.hypot(bound.mu, pure_mu(bound.pure)), leak=bound.leak)
+        if bound.pure > 0:
+            yield Price(bound.pure, bound.mu, bound.leak)
+
+
+def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Price:
+    """The cheapest price of all parts, with those that have a curve priced by it or not."""
+    by_curve = [part for part in parts if part.has_curve and (curves or not part.prices)]
+    others = [part.prices for part in parts if part not in by_curve]
+    if any(not prices for prices in others):
+        return NO_PRICE
+    curve = None
+    if by_curve:
+        curve = _Curve.of(sum((part.loss for part in by_curve), Loss()), caps.leak)
+    return min(
+        (_beside(sum(chosen, Price()), curve, caps) for chosen in _choices(others)),
+        key=lambda one: one.share_of(caps),
+    )
+
+
+def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
+    """One price for each part; not all combinations where parts are many."""
+    if sum(len(one) > 1 for one in prices) <= _COMBINED_PARTS:
+        yield from itertools.product(*prices)
+        return
+    yield tuple(min(one, key=lambda each: each.pure) for one in prices)
+    yield tuple(max(one, key=lambda each: each.pure) for one in prices)
+
+
+def _beside(known: Price, curve: _Curve | None, caps: Price) -> Price:
+    """A price for the parts whose price is known, and for a curve beside them."""
+    if curve is None:
+        return known
+    found = [_as_gaussian(known, curve, caps), _as_pure(known, curve, caps)]
+    return min(found, key=lambda one: one.share_of(caps))
+
+
+def _as_gaussian(known: Price, curve: _Curve, caps: Price) -> Price:
+    """A price with the curve below that of a Gaussian mechanism and a leak."""
+
+    def room(share: float) -> tuple[float, float]:
+        square = share * caps.mu * caps.mu - known.mu * known.mu
+        return math.sqrt(max(square, 0.0)), share * caps.leak - known.leak
+
+    low, high = known.share_of(caps), 1.0
+    if not (low < high and curve.below(*room(high))):
+        return NO_PRICE
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if curve.below(*room(middle)) else (middle, high)
+    mu, leak = room(high)
+    return known + Price(mu=curve.least_mu(leak, mu), leak=leak)
+
+
+def _as_pure(known: Price, curve: _Curve, caps: Price) -> Price:
+    """A price as an (ε₀, δ(ε₀))-DP mechanism, at the point of the curve that costs least."""
+    prices = [known + Price(pure=x, leak=y) for x, y in zip(curve.epsilons, curve.deltas, strict=True)]
+    return min(prices, key=lambda one: one.share_of(caps), default=NO_PRICE)
+
+
+@dataclass(frozen=True, eq=False)
+class _Curve:
+    """Points of a privacy curve; the curve is convex in e^ε, so that it lies below their chords.
+
+    Args:
+        epsilons: (n,) from 0 on, growing.
+        deltas: (n,) δ at each, not growing.
+    """
+
+    epsilons: FloatArray
+    deltas: FloatArray
+
+    @staticmethod
+    def of(loss: Loss, leak: float) -> _Curve:
+        """The curve of a loss, up to an ε at which it is a small share of ``leak``, if there is one."""
+        ends = (loss.epsilon(share * leak) for share in _LEAST_LEAK_SHARES if leak > 0)
+        last = next((end for end in ends if end <= _LARGEST_EPSILON), None)
+        if last is None:
+            return _Curve(np.empty(0), np.empty(0))
+        epsilons = np.linspace(0.0, last, _CURVE_POINTS)
+        deltas = np.array([loss.delta(float(epsilon)) for epsilon in epsilons])
+        # δ at a smaller ε holds at a larger one, and NaN stands for not known.
+        known = np.where(np.isnan(deltas), 1.0, deltas)
+        return _Curve(epsilons, np.minimum.accumulate(known))
+
+    @cached_property
+    def _slopes(self) -> FloatArray:
+        """(n−1,) of the chords, over γ = e^ε; at most 0."""
+        slopes: FloatArray = np.diff(self.deltas) / np.diff(np.exp(self.epsilons))
+        return slopes
+
+    def below(self, mu: float, leak: float) -> bool:
+        """Whether δ(ε) ≤ δ_G(ε; mu) + leak at every ε ≥ 0.
+
+        Args:
+            mu: of the Gaussian mechanism, at least 0.
+            leak: what is added to its curve.
+        """
+        if not self.deltas.size or leak < 0 or not self.deltas[-1] <= leak:
+            return False
+        if mu <= 0:
+            return bool(self.deltas[0] <= leak)
+        # Over γ the Gaussian curve is convex with slope −Φ(−μ/2 − ε/μ): where it is parallel to a
+        # chord, or at the chord's nearer end, it comes closest to it.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steep = np.minimum(-self._slopes, ndtr(0.0))
+            nearest = -mu * (mu / 2 + ndtri(steep))
+        at = np.clip(np.nan_to_num(nearest, nan=0.0), self.epsilons[:-1], self.epsilons[1:])
+        chords = self.deltas[:-1] + self._slopes * (np.exp(at) - np.exp(self.epsilons[:-1]))
+        smaller = mu * (1 - _RELATIVE_ROUNDING)
+        curve = np.array([gaussian_delta(float(epsilon), smaller) for epsilon in at])
+        return bool(np.all(chords <= curve * (1 - _RELATIVE_ROUNDING) + leak))
+
+    def least_mu(self, leak: float, mu: float) -> float:
+        """The smallest μ at most ``mu`` of a Gaussian curve above this one, rounded up."""
+        low, high = 0.0, mu
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.below(middle, leak) else (middle, high)
+        return high

@@ -1,0 +1,70 @@
+"""One budget in one process: a copy of it in another process would be a second one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+from dpgrain.errors import ParameterError
+
+# A process that is started while a budget is open inherits this variable from its parent.
+_MARK = "DPGRAIN_BUDGET_OPEN"
+
+
+class _Process:
+    """What this process knows of itself.
+
+    Attributes:
+        pid: the process in which dpgrain was imported, or the last budget was opened.
+        forked: whether this process is a copy that was made while a budget was open.
+        marks: the marks that this process has set itself.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.forked = False
+        self.marks: set[str] = set()
+
+
+_process = _Process()
+
+
+def mark_open() -> str:
+    """Tell processes that are started from now on that a budget is open here; returns the mark."""
+    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+    _process.marks.add(mark)
+    os.environ[_MARK] = mark
+    return mark
+
+
+def mark_closed(mark: str) -> None:
+    """Take the mark away, if it still stands."""
+    if os.environ.get(_MARK) == mark:
+        del os.environ[_MARK]
+
+
+def check_process(opened_by: int | None) -> None:
+    """Refuse to publish in a process that was started while a budget was open elsewhere.
+
+    Args:
+        opened_by: the process that opened the budget in force here; None if none is.
+
+    Raises:
+        ParameterError: in a forked or spawned process.
+    """
+    mark = os.environ.get(_MARK)
+    copied = _process.forked or (opened_by is not None and opened_by != os.getpid())
+    if copied or (mark is not None and mark not in _process.marks):
+        raise ParameterError(
+            "this process was started while a budget was open in another one, which would not be "
+            "charged for what is published here: publish in the process that opened the budget, in "
+            "as many threads as you like."
+        )
+
+
+def _after_fork_in_child() -> None:
+    # The child knows its parent's marks: it is told apart here, before anything else runs in it.
+    _process.forked = _process.forked or os.environ.get(_MARK) in _process.marks
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,23 @@
+"""The one way to publish: warn, charge, and only then read."""
+
+from __future__ import annotations
+
+from dpgrain.publishing.budget import charge
+from dpgrain.guarantee import Guarantee, warn_of_delta
+
+
+def before_publishing(guarantee: Guarantee, *, n_users: int | None = None, cells: int = 1) -> None:
+    """Warn of a large δ, then charge the open budget; nothing has been read when this is called.
+
+    The warning comes first: one that is turned into an error stops the release before it is charged.
+
+    Args:
+        guarantee: what the release promises.
+        n_users: the stated size of the roster, if it was stated.
+        cells: the public number of cells, where it is known.
+
+    Raises:
+        ParameterError: if the open budget does not hold the release; nothing is charged then.
+    """
+    warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
+    charge(guarantee)

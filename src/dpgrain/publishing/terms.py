@@ -1,0 +1,136 @@
+"""The ε and δ of one release: stated, or a share of the budget that is open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpgrain import _validate
+from dpgrain.accounting import Event, gaussian_epsilon
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.budget import open_caps
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.prices import price
+from dpgrain.units import Relation, Unit
+
+# A release that takes this much of its share is not made larger.
+_GOOD_ENOUGH = 0.995
+# So often another ε is tried, …
+_MOST_TRIALS = 14
+# … and by so much it changes at most.
+_LARGEST_STEP = 4.0
+# What the rounding of a share may amount to.
+_RELATIVE_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a release may spend.
+
+    Args:
+        epsilon: its ε; under a share, that of Gaussian noise which takes the share.
+        delta: its δ.
+        share: the share of the budget, if it was asked for by share.
+        caps: what the budget holds, if it was asked for by share.
+    """
+
+    epsilon: float
+    delta: float
+    share: float | None = None
+    caps: Caps | None = None
+
+    @staticmethod
+    def of(epsilon: float | None, delta: float, share: float | None) -> Terms:
+        """Read what a caller stated.
+
+        Args:
+            epsilon: the promised ε; None where a share is given.
+            delta: the promised δ; not looked at where a share is given.
+            share: the share of the open budget, in (0, 1]; None where ε is given.
+
+        Raises:
+            ParameterError: if neither or both are given, a value is out of range, or a share is asked
+                for where no budget is open.
+
+        >>> Terms.of(1.0, 1e-6, None)
+        Terms(epsilon=1.0, delta=1e-06, share=None, caps=None)
+        """
+        if share is None:
+            if epsilon is None:
+                raise ParameterError(
+                    "epsilon must be given, such as epsilon=1.0; or share=, such as 0.5, inside a "
+                    "budget."
+                )
+            return Terms(_validate.positive(epsilon=epsilon), delta)
+        if epsilon is not None:
+            raise ParameterError(
+                f"epsilon must be left out where share = {share!r} is given; state one of them."
+            )
+        if share != 1:
+            share = _validate.fraction(share=share)
+        caps = open_caps()
+        if caps is None:
+            raise ParameterError(
+                f"share = {share!r} needs an open budget: with dg.budget(epsilon, delta): …; or state "
+                "epsilon and delta."
+            )
+        epsilon, delta = _of_gaussian_noise(float(share), caps)
+        return Terms(epsilon, delta, float(share), caps)
+
+    def settled(
+        self, event_of: Callable[[float, float], Event], relation: Relation, unit: Unit
+    ) -> Terms:
+        """The ε at which a release takes its share, and no more; the stated one where there is none.
+
+        Args:
+            event_of: the event that a release with this ε and δ would be, from public numbers alone.
+            relation: the neighbouring relation.
+            unit: the privacy unit.
+
+        Raises:
+            ParameterError: if no ε makes the release fit into its share.
+        """
+        if self.share is None or self.caps is None:
+            return self
+        caps, share, delta = self.caps.price, self.share, self.delta
+        fits, too_much = 0.0, math.inf
+        factor = 1.0
+        for _ in range(_MOST_TRIALS):
+            taken = price(event_of(self.epsilon * factor, delta), relation, unit, caps)
+            part = taken.share_of(caps) / share
+            if part <= 1 + _RELATIVE_ROUNDING:
+                fits = factor
+                if part >= _GOOD_ENOUGH:
+                    break
+            else:
+                too_much = factor
+            factor = _next(factor, part, fits, too_much)
+            if fits > 0 and too_much <= fits * (2 - _GOOD_ENOUGH):
+                break
+        if fits == 0:
+            raise ParameterError(
+                f"share = {share:g} of this budget holds no such release, which has no price in "
+                "what the budget holds; open the budget with leak=, or with pure= for releases "
+                "without Gaussian noise, or choose other noise."
+            )
+        return Terms(self.epsilon * fits, delta, share, self.caps)
+
+
+def _next(factor: float, part: float, fits: float, too_much: float) -> float:
+    """Where to look next: prices grow about with the square of ε."""
+    step = 1 / _LARGEST_STEP if math.isinf(part) else math.sqrt(0.998 / max(part, 1e-9))
+    guess = factor * min(max(step, 1 / _LARGEST_STEP), _LARGEST_STEP)
+    if fits < guess < too_much:
+        return guess
+    return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP
+
+
+def _of_gaussian_noise(share: float, caps: Caps) -> tuple[float, float]:
+    """The ε and δ with which Gaussian noise takes a share; of a pure budget its ε."""
+    pure, mu, leak = caps.price.pure, caps.price.mu, caps.price.leak
+    if mu == 0:
+        return pure * share, leak * share
+    # Without a cap on leaks δ is only where the release's own ε is told.
+    delta = (leak if leak > 0 else caps.delta(1.0) / 10) * share
+    return gaussian_epsilon(delta, mu * math.sqrt(share)), delta
