@@ -24,7 +24,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
     calibrate_gaussian,
 )
-from dpgrain.budgets import Budget, in_budget
+from dpgrain.publishing.budget import Budget, in_budget
 from dpgrain.statistics.plan import make_plan
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation
 

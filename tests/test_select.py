@@ -20,7 +20,7 @@ from scipy import stats
 import dpgrain.selection as module
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
 from dpgrain.accounting.select import SelectBest
-from dpgrain.budgets import budget
+from dpgrain.publishing.budget import budget
 from dpgrain.errors import ParameterError
 from dpgrain.learn.rows import arrange
 from dpgrain.learn.scores import STEPS, BlockLosses, total

@@ -15,7 +15,7 @@ from scipy import sparse
 import dpgrain.learn.tuning as tuning
 from dpgrain.accounting import Compose, Gaussian, Parallel
 from dpgrain.accounting.select import SelectBest
-from dpgrain.budgets import budget
+from dpgrain.publishing.budget import budget
 from dpgrain.errors import ParameterError
 from dpgrain.learn import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from dpgrain.learn.rows import arrange

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
         recipes,
         shuffle,
     )
-    from dpgrain.publishing.budget import Budget, budget
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
     from dpgrain.guarantee import Guarantee
     from dpgrain.means import MeanOfUsers, mean_of_users
+    from dpgrain.publishing.budget import Budget, budget
     from dpgrain.selection import Choice, ball_cover, best_of, select
     from dpgrain.statistics.bounds import AutoClip
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004

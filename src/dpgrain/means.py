@@ -22,10 +22,9 @@ from dpgrain.aggregators import (
     clipped,
 )
 from dpgrain.aggregators.recentred import RecentredRounds
-from dpgrain.publishing import before_publishing
 from dpgrain.cells import cells
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.noise import RandomState, Source, source_of
@@ -203,8 +202,7 @@ def mean_of_users(
         users=users,
         elements=None,
     )
-    warn_of_delta(delta, "user", n, 1)
-    charge(promise)
+    before_publishing(promise, n_users=n)
     vectors = Vectors(user_means(records[rows.kept], rows.blocks, len(rows.owners), bound))
     value, error, far = plan.run(vectors, source)
     length = float(np.linalg.norm(value))

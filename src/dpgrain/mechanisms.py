@@ -19,7 +19,6 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
@@ -170,7 +169,7 @@ def release_mean(
     )
     delta = 0.0 if noise == "laplace" else delta
     promise = Guarantee("element", elements, relation, delta, event, public, source.private)
-    charge(promise)
+    before_publishing(promise)
     if noise == "laplace":
         drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
         spread = math.sqrt(2.0)

@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.select import Stopping
-from dpgrain.publishing import in_budget
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import Source, SystemSource
 from dpgrain.noise.stopping import negative_binomial, poisson
+from dpgrain.publishing import in_budget
 from dpgrain.wording import shown
 
 Result = TypeVar("Result")

@@ -22,10 +22,9 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.publishing import before_publishing
 from dpgrain.cells import cells
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
@@ -195,8 +194,7 @@ def select(
         users=users,
         elements=elements,
     )
-    warn_of_delta(delta, level, n, 1)
-    charge(promise)
+    before_publishing(promise, n_users=n)
     blocks = BlockLosses(rows, lower, bound)
 
     def losses(index: int) -> NDArray[np.int64]:

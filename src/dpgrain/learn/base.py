@@ -20,10 +20,9 @@ from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
 from dpgrain.aggregators.records import RecordBlocks
-from dpgrain.publishing import before_publishing
 from dpgrain.cells import readable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.learn.clipping import Norms, release_norms
 from dpgrain.learn.confidence import (
     Evidence,
@@ -169,10 +168,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return self._follow(X, targets, loss, rows, n, (enrolled, *public), users)
         plan = self._plan(n)
         promise = self._promise(plan, (enrolled, *public), users, elements)
-        warn_of_delta(self.delta, self._unit.level, n, 1)
         if plan.evidence is not None:
             check_curvature(loss, loss.outputs * (X.shape[1] + self.fit_intercept))
-        charge(promise)
+        before_publishing(promise, n_users=n)
         theta = self._train(X[rows.kept], targets[rows.kept], loss, plan, rows)
         self._keep(theta.reshape(loss.outputs, -1), loss)
         self.guarantee_ = promise
@@ -550,8 +548,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             users=users,
             elements=None,
         )
-        warn_of_delta(self.delta, "user", n, 1)
-        charge(promise)
+        before_publishing(promise, n_users=n)
         if self.feature_bound is not None:
             X = _bounded(X, self.feature_bound)  # noqa: N806
         kept = rows.kept

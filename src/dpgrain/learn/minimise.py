@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.aggregators import ClippedMean, Contributions
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
-from dpgrain.publishing import before_publishing
 from dpgrain.cells import cells
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train
@@ -182,8 +181,7 @@ def minimise(
         users=users,
         elements=elements,
     )
-    warn_of_delta(delta, unit.level, n, 1)
-    charge(promise)
+    before_publishing(promise, n_users=n)
     there = rows.kept[np.isfinite(targets[rows.kept])]
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)

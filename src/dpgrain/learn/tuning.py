@@ -21,9 +21,7 @@ from dpgrain.accounting import (
     calibrate,
     gaussian_mu,
 )
-from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import warn_of_delta
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.promise import promised, public_facts
 from dpgrain.learn.rows import Rows, arrange, roster
@@ -173,8 +171,7 @@ def fit_tuned(
         users=users,
         elements=elements,
     )
-    warn_of_delta(model.delta, model._unit.level, n, 1)
-    charge(promise)
+    before_publishing(promise, n_users=n)
     data = _Data(X, targets, rows, model._loss(), BlockLosses(rows, 0.0, bound), n)
     winner, setting = _best(model, settings, noise, data)
     fitted = {

@@ -177,11 +177,9 @@ def _rehearsed(release: Callable[[], Any]) -> Guarantee:
 
 def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
     """Any of the guarantees, after it is seen that all of them compose."""
-    first, *rest = planned or [None]
-    for guarantee in rest:
-        if first is not None and guarantee is not None:
-            first + guarantee
-    return first
+    for guarantee in planned[1:]:
+        _ = planned[0] + guarantee
+    return planned[0] if planned else None
 
 
 def _loss(guarantee: Guarantee) -> Loss:

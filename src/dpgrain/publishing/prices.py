@@ -52,16 +52,14 @@ class Price:
     leak: float = 0.0
 
     def __add__(self, other: Price) -> Price:
-        return Price(
-            self.pure + other.pure, math.hypot(self.mu, other.mu), self.leak + other.leak
-        )
+        return Price(self.pure + other.pure, math.hypot(self.mu, other.mu), self.leak + other.leak)
 
     def times(self, count: int) -> Price:
         """The price of so many of the same."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
     def share_of(self, whole: Price) -> float:
-        """The largest share that this takes of a currency of ``whole``; the μ's shares are of its square.
+        """The largest share that this takes of a currency of ``whole``; of μ, of its square.
 
         >>> Price(mu=0.1, leak=1e-8).share_of(Price(mu=0.2, leak=1e-7))
         0.25
@@ -142,7 +140,7 @@ def _one_of(event: Event) -> tuple[Event, int]:
 
 
 def _by_curve(loss: Loss) -> bool:
-    return bool(loss.pairs or loss.renyi) or math.isinf(loss.pure) and math.isfinite(loss.rho)
+    return bool(loss.pairs or loss.renyi) or (math.isinf(loss.pure) and math.isfinite(loss.rho))
 
 
 def _closed_prices(loss: Loss) -> Iterable[Price]:
@@ -206,7 +204,9 @@ def _as_gaussian(known: Price, curve: _Curve, caps: Price) -> Price:
 
 def _as_pure(known: Price, curve: _Curve, caps: Price) -> Price:
     """A price as an (ε₀, δ(ε₀))-DP mechanism, at the point of the curve that costs least."""
-    prices = [known + Price(pure=x, leak=y) for x, y in zip(curve.epsilons, curve.deltas, strict=True)]
+    prices = [
+        known + Price(pure=x, leak=y) for x, y in zip(curve.epsilons, curve.deltas, strict=True)
+    ]
     return min(prices, key=lambda one: one.share_of(caps), default=NO_PRICE)
 
 

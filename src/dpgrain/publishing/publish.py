@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpgrain.publishing.budget import charge
 from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.publishing.budget import charge
 
 
 def before_publishing(guarantee: Guarantee, *, n_users: int | None = None, cells: int = 1) -> None:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
-from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, gumbel_order, source_of
@@ -94,7 +93,7 @@ def typical_records(
         users=users,
         elements=None,
     )
-    charge(promise)
+    before_publishing(promise)
     scores = middle_scores(np.bincount(rows.blocks, minlength=len(rows.owners)), candidates)
     best = int(gumbel_order(scores, event.scale, 1, source=source)[0])
     return TypicalRecords(int(candidates[best]), promise)

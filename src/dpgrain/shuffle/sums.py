@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import Event
-from dpgrain.publishing import before_publishing
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
 from dpgrain.shuffle.design import Design, Kind, least_noise, printed
@@ -384,8 +383,8 @@ class ShuffledSum(ABC):
                 "honest_fraction, which makes every device add more noise."
             )
         source = source_of(random_state)
-        charge(self._promise(self.event_with(self.honest, 1), private=source.private))
-        warn_of_delta(self.delta, "user", self.n_users, 1)
+        promise = self._promise(self.event_with(self.honest, 1), private=source.private)
+        before_publishing(promise, n_users=self.n_users)
         ones = self._ones([vectors[here.rows]], devices, source) + messages.sum(axis=0)
         analyzer, reports = self._analyzer(), devices + len(messages)
         return Estimate(analyzer.decoded(ones, reports), analyzer.standard_error(reports), reports)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
+from dpgrain.publishing.terms import Terms
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import checked
@@ -25,8 +26,9 @@ def histogram(
     item: str | Sequence[str],
     *,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
@@ -43,8 +45,10 @@ def histogram(
         table: from :func:`dpgrain.read`.
         item: the column of items, or several: then each combination is an item.
         unit: what is protected: ``Record()``, ``Element(by)`` or ``User()``.
-        epsilon: the promised ε, above 0.
+        epsilon: the promised ε, above 0; left out where ``share`` is given.
         delta: the promised δ, in (0, 1); 0 is right only for Laplace noise.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         clip: the norm to which each unit's data are clipped (l2; l1 under Laplace noise): a public
             number, or ``"auto"`` to choose one bound per cell privately with a share of the budget.
@@ -79,7 +83,8 @@ def histogram(
     >>> len(release), round(release.guarantee.epsilon(), 6)
     (3, 1.0)
     """
-    rule = checked(epsilon, delta, relation, clip, noise)
+    terms = Terms.of(epsilon, delta, share)
+    rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
     if weight is not None and isinstance(table, UserTable):
         table.number(weight, "weight")
     request = Request.of(
@@ -87,8 +92,7 @@ def histogram(
         table,
         item,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=terms,
         relation=relation,
         clip=clip,
         noise=noise,
@@ -107,8 +111,9 @@ def count(
     *,
     by: By = None,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
@@ -126,6 +131,8 @@ def count(
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         clip: as for :func:`dpgrain.histogram`, as are the arguments not named here.
         domain: the public groups.
@@ -151,8 +158,7 @@ def count(
         table,
         by,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=Terms.of(epsilon, delta, share),
         relation=relation,
         clip=clip,
         noise=noise,
@@ -171,8 +177,9 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     by: By = None,
     bounds: tuple[float, float] | None = None,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
@@ -192,6 +199,8 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         clip: as for :func:`dpgrain.histogram`, in units of the largest magnitude within bounds, as
             are the arguments not named here.
@@ -223,8 +232,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         table,
         by,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=Terms.of(epsilon, delta, share),
         relation=relation,
         clip=clip,
         noise=noise,

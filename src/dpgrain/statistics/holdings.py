@@ -12,17 +12,23 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, calibrate_gaussian, calibrate_laplace
-from dpgrain.publishing import before_publishing
+from dpgrain.accounting import (
+    Contribution,
+    Gaussian,
+    Laplace,
+    calibrate_gaussian,
+    calibrate_laplace,
+)
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.engine import Cells, Engine
 from dpgrain.data.groups import Groups
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, source_of
 from dpgrain.progress import Progress
+from dpgrain.publishing import Terms, before_publishing
 from dpgrain.statistics.plan import checked, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import noise_of
@@ -65,8 +71,9 @@ def elements_per_user(
     by: str | None = None,
     *,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     edges: Sequence[int] = _EDGES,
     noise: Literal["gaussian", "laplace"] = "gaussian",
@@ -86,6 +93,8 @@ def elements_per_user(
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         edges: the largest number in each bin, increasing; public. A last bin takes what is larger.
         noise: ``"gaussian"`` or ``"laplace"``.
@@ -108,7 +117,8 @@ def elements_per_user(
     >>> held.groups.columns[1].to_pylist()
     [1, 2, None, 1, 2, None]
     """
-    checked(epsilon, delta, relation, "auto", noise)
+    terms = Terms.of(epsilon, delta, share)
+    checked(terms.epsilon, terms.delta, relation, "auto", noise)
     if not isinstance(table, UserTable):
         raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
     if table.user is None:
@@ -125,14 +135,19 @@ def elements_per_user(
     # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
     contribution = Contribution(block="user", norm="l1" if laplace else "l2")
     size = 2.0 if laplace else math.sqrt(2.0)
-    own, delta = OWN_UNIT[level], 0.0 if laplace else float(delta)
-    event = (
-        calibrate_laplace(epsilon, contribution=contribution, relation=relation, unit=own)
-        if laplace
-        else calibrate_gaussian(
+    own = OWN_UNIT[level]
+
+    def event_of(epsilon: float, delta: float) -> Gaussian | Laplace:
+        if laplace:
+            return calibrate_laplace(
+                epsilon, contribution=contribution, relation=relation, unit=own
+            )
+        return calibrate_gaussian(
             epsilon, delta, contribution=contribution, relation=relation, unit=own
         )
-    )
+
+    terms = terms.settled(event_of, relation, own)
+    event, delta = event_of(terms.epsilon, terms.delta), 0.0 if laplace else terms.delta
     source = source_of(random_state)
     facts = ["the bins", *(["the partition into elements"] if named else [])]
     if table.n_users is not None:
@@ -140,8 +155,7 @@ def elements_per_user(
     promise = Guarantee(
         level, named, relation, delta, event, tuple(facts), source.private, table.user
     )
-    charge(promise)
-    warn_of_delta(delta, level, table.n_users, 1)
+    before_publishing(promise, n_users=table.n_users)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with Engine(table) as engine, Progress(2, progress) as shown:
         shown.stage("Counting")
@@ -159,7 +173,7 @@ def elements_per_user(
         np.full(counts.size, noise_sd(event) * size),
         np.full(counts.size, size),
         promise,
-        _in_words(table, column, unit, named, relation, epsilon, delta, noise),
+        _in_words(table, column, unit, named, relation, terms.epsilon, delta, noise),
         noise,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 from dpgrain.data.kernel import FloatArray
 from dpgrain.data.table import UserTable
 from dpgrain.noise import RandomState
+from dpgrain.publishing.terms import Terms
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
@@ -28,8 +29,9 @@ def mean(
     by: By = None,
     bounds: tuple[float, float] | None = None,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
@@ -49,6 +51,8 @@ def mean(
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         clip: the norm to which each unit's masses are clipped; arguments not named here are as for
             :func:`dpgrain.histogram`.
@@ -80,8 +84,7 @@ def mean(
         table,
         by,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=Terms.of(epsilon, delta, share),
         relation=relation,
         clip=clip,
         noise=noise,
@@ -94,15 +97,15 @@ def mean(
     measured = noisy_sums(request, random_state, progress)
     low, width = _range(measured)
     masses, sd, z = measured.masses, measured.sd, _Z[request.noise]
-    share = _shares(masses)[:, 1]
+    part = _shares(masses)[:, 1]
     count = masses.sum(axis=1)
     bottom, top = _ratio_interval(masses[:, 1], masses[:, 0], z * sd)
     return Estimates(
         measured.groups,
-        low + width * share,
-        width * _bounded_error(np.hypot(share, 1 - share) * sd, count),
-        low + width * np.minimum(bottom, share),
-        low + width * np.maximum(top, share),
+        low + width * part,
+        width * _bounded_error(np.hypot(part, 1 - part) * sd, count),
+        low + width * np.minimum(bottom, part),
+        low + width * np.maximum(top, part),
         count,
         measured.guarantee,
         measured.asked,
@@ -116,8 +119,9 @@ def variance(
     by: By = None,
     bounds: tuple[float, float] | None = None,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
@@ -136,6 +140,8 @@ def variance(
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         clip: the norm to which each unit's masses are clipped.
         domain: the public groups.
@@ -167,8 +173,7 @@ def variance(
         table,
         by,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=Terms.of(epsilon, delta, share),
         relation=relation,
         clip=clip,
         noise=noise,
@@ -180,15 +185,15 @@ def variance(
     )
     measured = noisy_sums(request, random_state, progress)
     _, width = _range(measured)
-    share = _shares(measured.masses)
-    count, m = measured.masses.sum(axis=1), share[:, 1] / 2 + share[:, 2]
-    spread = np.clip(share[:, 2] - m**2, 0.0, 0.25)
+    part = _shares(measured.masses)
+    count, m = measured.masses.sum(axis=1), part[:, 1] / 2 + part[:, 2]
+    spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
     # The derivative of q − m² by each corner, with q, m ratios to the count.
     slope = np.stack(
         [
-            -(share[:, 2] - 2 * m**2),
-            -m - (share[:, 2] - 2 * m**2),
-            1 - 2 * m - (share[:, 2] - 2 * m**2),
+            -(part[:, 2] - 2 * m**2),
+            -m - (part[:, 2] - 2 * m**2),
+            1 - 2 * m - (part[:, 2] - 2 * m**2),
         ]
     )
     error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, count)

@@ -14,6 +14,7 @@ from dpgrain.data.kernel import FloatArray
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
+from dpgrain.publishing.terms import Terms
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
@@ -36,8 +37,9 @@ def quantiles(
     bounds: tuple[float, float] | None = None,
     bins: Literal[16, 256, 4096] | None = None,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
@@ -60,6 +62,8 @@ def quantiles(
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         clip: the norm to which each unit's masses are clipped; arguments not named here are as for
             :func:`dpgrain.histogram`.
@@ -97,8 +101,7 @@ def quantiles(
         table,
         by,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=Terms.of(epsilon, delta, share),
         relation=relation,
         clip=clip,
         noise=noise,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.publishing import before_publishing, in_budget
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.domain import Domain, public_domain
@@ -32,7 +31,7 @@ from dpgrain.data.kernel import FloatArray, Grid, IntArray
 from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
     Source,
     discrete_laplace,
@@ -42,6 +41,7 @@ from dpgrain.noise import (
     source_of,
 )
 from dpgrain.progress import Progress
+from dpgrain.publishing import Terms, before_publishing, in_budget
 from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
 from dpgrain.statistics.plan import (
     SELECTION_SHARE,
@@ -74,8 +74,7 @@ class Request:
         unit: the privacy unit.
         blocks: what is clipped as one.
         domain: the public part of the domain.
-        epsilon: the promised ε.
-        delta: the promised δ.
+        terms: the promised ε and δ, or the share of the budget that they come from.
         relation: the neighbouring relation.
         rule: the clipping bound, or how to choose bounds.
         noise: the law of the noise.
@@ -93,8 +92,7 @@ class Request:
     unit: Unit
     blocks: Blocks
     domain: Domain
-    epsilon: float
-    delta: float
+    terms: Terms
     relation: Relation
     rule: float | AutoClip
     noise: Literal["gaussian", "laplace"]
@@ -109,8 +107,7 @@ class Request:
         by: Any,
         *,
         unit: Unit,
-        epsilon: float,
-        delta: float,
+        terms: Terms,
         relation: Relation,
         clip: Any = "auto",
         noise: Law | Literal["auto"] = "gaussian",
@@ -136,8 +133,8 @@ class Request:
             public = not public_domain(
                 domain, Blocks.of_unit(unit, table, keys), table, keys
             ).selected
-            noise = better_law(unit, keys, corners, epsilon, delta, relation, public)
-        rule = checked(epsilon, delta, relation, clip, noise)
+            noise = better_law(unit, keys, corners, terms, relation, public)
+        rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
         if value is not None:
             table.number(value, "value")
         blocks = Blocks.of_unit(unit, table, keys)
@@ -169,9 +166,8 @@ class Request:
             unit,
             blocks,
             public_domain(domain, blocks, table, keys),
-            float(epsilon),
             # Laplace noise needs no δ: the promise made is the stronger one.
-            0.0 if noise == "laplace" else float(delta),
+            replace(terms, delta=0.0) if noise == "laplace" else terms,
             relation,
             rule,
             noise,
@@ -184,6 +180,30 @@ class Request:
                 "noise."
             )
         return request
+
+    @property
+    def epsilon(self) -> float:
+        """The promised ε."""
+        return self.terms.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The promised δ."""
+        return self.terms.delta
+
+    def settled(self, event_of: Callable[[Request], Event]) -> Request:
+        """The request with the ε at which it takes its share of the budget, if it was given one.
+
+        Args:
+            event_of: what will happen, from public numbers alone.
+        """
+
+        def event(epsilon: float, delta: float) -> Event:
+            stated = replace(self.terms, epsilon=epsilon, delta=delta, share=None)
+            return event_of(replace(self, terms=stated))
+
+        terms = self.terms.settled(event, self.relation, OWN_UNIT[self.unit.level])
+        return self if terms is self.terms else replace(self, terms=terms)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -453,12 +473,12 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         DataError: if the source cannot be read; nothing is released then.
         ParameterError: if the budget in force does not hold it.
     """
+    request = request.settled(lambda asked: asked.plan.event)
     source, plan = source_of(random_state), request.plan
     promise = request.guarantee(plan.event, source, request.plan_in_words())
     asked, care = request.in_words(), list[str]()
-    charge(promise)
     cells = request.contribution.cells or 1
-    warn_of_delta(request.delta, request.unit.level, request.table.n_users, cells)
+    before_publishing(promise, n_users=request.table.n_users, cells=cells)
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
@@ -524,8 +544,7 @@ def better_law(
     unit: Any,
     keys: Sequence[str],
     corners: int,
-    epsilon: float,
-    delta: float,
+    terms: Terms,
     relation: Relation,
     public: bool,
 ) -> Law:
@@ -535,6 +554,7 @@ def better_law(
     kept for elements, whose curve over k it makes far better, and inside a budget, whose shares are
     shares of μ².
     """
+    epsilon, delta = terms.epsilon, terms.delta
     if delta == 0:
         return "laplace"
     one_group = isinstance(unit, User) and not keys

@@ -17,14 +17,13 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_truncated_geometric,
 )
-from dpgrain.publishing import before_publishing, in_budget
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.engine import Cells, Engine
 from dpgrain.data.kernel import Grid
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee, warn_of_delta
+from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
     RandomState,
     raised,
@@ -33,6 +32,7 @@ from dpgrain.noise import (
     truncated_geometric,
 )
 from dpgrain.progress import Progress
+from dpgrain.publishing import Terms, before_publishing, in_budget
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
@@ -50,8 +50,9 @@ def top(
     *,
     k: int | None = None,
     unit: Unit,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,
     relation: Relation = "zero_out",
     domain: Any = None,
     method: Method = "auto",
@@ -73,6 +74,8 @@ def top(
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ, in (0, 1); 0 is right only for a public domain.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: ``"zero_out"`` or ``"replace"``.
         domain: the public list of items, as for :func:`dpgrain.histogram`; without one, items are
             selected privately.
@@ -114,9 +117,10 @@ def top(
     _validate.one_of(_METHODS, method=method)
     if k is not None:
         k = _validate.integer(minimum=1, k=k)
-    pure = method in ("auto", "gumbel") and delta == 0 and domain is not None
+    terms = Terms.of(epsilon, delta, share)
+    pure = method in ("auto", "gumbel") and terms.delta == 0 and domain is not None
     laplace = method == "laplace" or pure
-    if delta == 0 and not laplace:
+    if terms.delta == 0 and not laplace:
         raise ParameterError(
             "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6."
         )
@@ -125,8 +129,7 @@ def top(
         table,
         item,
         unit=unit,
-        epsilon=epsilon,
-        delta=delta,
+        terms=terms,
         relation=relation,
         clip=clip,
         noise="laplace" if laplace else "gaussian",
@@ -171,7 +174,7 @@ def _known(
         return _known(request, "gumbel", counts, k, random_state, progress)
     elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
-        other = replace(request, noise="laplace", delta=0.0)
+        other = replace(request, noise="laplace", terms=replace(request.terms, delta=0.0))
         if other.plan.std_error < request.plan.std_error:
             request = other
     return as_histogram(noisy_sums(request, random_state, progress), request.noise)
@@ -212,6 +215,7 @@ def _unknown(
         return _truncated(request, None if alone else most, random_state, progress)
     if counts:
         return as_histogram(noisy_sums(request, random_state, progress), "gaussian")
+    request = request.settled(lambda asked: _weighted(asked, most))
     return _names(request, _weighted(request, most), random_state, progress)
 
 
@@ -262,13 +266,13 @@ def _truncated(
     request: Request, most: int | None, random_state: RandomState, progress: bool | None
 ) -> Histogram:
     """Names and counts at once: truncated noise on every count."""
-    source = source_of(random_state)
-    event = _truncated_event(request, 1 if most is None else most)
+    items = 1 if most is None else most
+    request = request.settled(lambda asked: _truncated_event(asked, items))
+    source, event = source_of(random_state), _truncated_event(request, items)
     facts = [f"items with a noisy count above {event.cutoff} are named"]
     if most is not None:
         facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
     promise = request.guarantee(event, source, facts)
-    warn_of_delta(request.delta, request.unit.level, request.table.n_users, 1)
     with _held(request, promise, progress) as data:
         groups = data.dictionary.groups
         sums = data.holders(max_items=most)
@@ -300,7 +304,6 @@ def _names(
         f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
     ]
     promise = request.guarantee(event, source, facts)
-    warn_of_delta(request.delta, request.unit.level, request.table.n_users, 1)
     with _held(request, promise, progress) as data:
         grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
@@ -330,7 +333,7 @@ def _names(
 @contextmanager
 def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterator[Contributions]:
     """What units hold of all items that anybody holds, after the budget was charged."""
-    charge(promise)
+    before_publishing(promise, n_users=request.table.n_users)
     with Engine(request.table) as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = held_groups(engine, request.blocks, request.keys)
