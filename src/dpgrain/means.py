@@ -28,6 +28,7 @@ from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
 from dpgrain.learn.rows import arrange, roster
 from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.publishing import before_publishing
 from dpgrain.units import RELATIONS, Relation, User
 from dpgrain.wording import counted, rounded_up, shown
 

@@ -28,6 +28,7 @@ from dpgrain.noise import (
     rounded_gaussian,
     source_of,
 )
+from dpgrain.publishing import before_publishing
 from dpgrain.units import RELATIONS, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]

@@ -30,6 +30,7 @@ from dpgrain.learn.rows import arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
 from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.publishing import before_publishing
 from dpgrain.repeated import Best, best_of, keep_best
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 from dpgrain.wording import rounded_up, shown

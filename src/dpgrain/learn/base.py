@@ -37,6 +37,7 @@ from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
+from dpgrain.publishing import before_publishing
 from dpgrain.recipes import Known, PanPrivateConcentrated, Recipe, ShuffleConcentrated, Task, Trust
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 

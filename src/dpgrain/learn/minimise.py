@@ -20,6 +20,7 @@ from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
+from dpgrain.publishing import before_publishing
 from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
 

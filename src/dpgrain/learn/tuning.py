@@ -28,6 +28,7 @@ from dpgrain.learn.rows import Rows, arrange, roster
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
+from dpgrain.publishing import before_publishing
 from dpgrain.recipes import Recipe
 from dpgrain.repeated import keep_best
 from dpgrain.units import Level, User

@@ -14,6 +14,7 @@ from dpgrain.accounting import ExponentialMechanism
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, gumbel_order, source_of
+from dpgrain.publishing import before_publishing
 from dpgrain.units import RELATIONS, Relation, User
 
 

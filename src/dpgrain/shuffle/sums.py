@@ -21,6 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
+from dpgrain.publishing import before_publishing
 from dpgrain.shuffle.design import Design, Kind, least_noise, printed
 from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
