@@ -127,7 +127,7 @@ class Loss:
         if delta >= 1:
             return 0.0, 0.0
         upper, best = self._best(delta)
-        rest = delta - best.leak
+        rest = best._rest(delta)
         if not best.pairs and math.isfinite(upper):
             return upper * (1 - _ROUNDING), upper
         if math.isinf(upper) or not best._direct:
@@ -143,12 +143,17 @@ class Loss:
         best, smallest = self, math.inf
         # Closed forms first: what a quick look finds far above them is not composed.
         for loss in sorted(self._alternatives, key=lambda loss: loss._closed is None):
-            if smallest == 0 or loss._hopeless(delta - loss.leak, smallest):
+            if smallest == 0 or loss._hopeless(loss._rest(delta), smallest):
                 continue
-            epsilon = loss._epsilon(delta - loss.leak)
+            epsilon = loss._epsilon(loss._rest(delta))
             if epsilon < smallest:
                 best, smallest = loss, epsilon
         return smallest, best
+
+    def _rest(self, delta: float) -> float:
+        """What the leak leaves of δ, rounded so that both together are not above δ."""
+        rest = delta - self.leak
+        return rest if rest + self.leak <= delta else math.nextafter(rest, -math.inf)
 
     def _hopeless(self, rest: float, known: float) -> bool:
         """Whether even a quick bound, which is seldom twice the answer, is far above a known one."""
@@ -288,7 +293,8 @@ class Loss:
                 return bisect(lambda epsilon: self._direct_delta(epsilon) <= rest, 0.0, self.pure)[
                     1
                 ]
-            return self.pure + gaussian_epsilon(rest, self.mu)
+            # Rounded up, so that taking the pure part off again does not fall below.
+            return (self.pure + gaussian_epsilon(rest, self.mu)) * (1 + 2.0**-51)
         # δ = (e^p − e^ε)/(1 + e^p) solved for ε, rounded up; δ(0) > rest makes the logarithm finite.
         if rest == 0:
             return self.pure
