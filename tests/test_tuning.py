@@ -15,7 +15,6 @@ from scipy import sparse
 import dpgrain.learn.tuning as tuning
 from dpgrain.accounting import Compose, Gaussian, Parallel
 from dpgrain.accounting.select import SelectBest
-from dpgrain.publishing.budget import budget
 from dpgrain.errors import ParameterError
 from dpgrain.learn import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
 from dpgrain.learn.rows import arrange
@@ -23,6 +22,7 @@ from dpgrain.learn.scores import BlockLosses
 from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
 from dpgrain.progress import Progress
+from dpgrain.publishing.budget import budget
 from dpgrain.recipes import Concentrated
 from dpgrain.units import Element, Record, Relation, Unit, User
 

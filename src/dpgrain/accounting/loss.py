@@ -150,6 +150,21 @@ class Loss:
                 best, smallest = loss, epsilon
         return smallest, best
 
+    def best_at(self, delta: float) -> Loss:
+        """The one bound that is best at a δ, which is quicker to ask for the δ of many ε.
+
+        Args:
+            delta: where the bound is chosen; it holds everywhere.
+        """
+        from dpgrain.accounting.pld import rough_epsilon
+
+        _, best = self._best(delta)
+        rest = best._rest(delta)
+        if best._closed is not None or not best.pairs or rest <= 0:
+            return replace(best, others=())
+        tuned = _Composed(best.pairs)._tuned(lambda pairs: rough_epsilon(pairs, rest))
+        return replace(best, pairs=tuned, others=())
+
     def _rest(self, delta: float) -> float:
         """What the leak leaves of δ, rounded so that both together are not above δ."""
         rest = delta - self.leak

@@ -117,15 +117,19 @@ class Budget:
 
     def _with(self, guarantee: Guarantee) -> Price:
         """What would be spent with another release."""
-        caps = self.caps.price
-        own = price(guarantee.event, guarantee.relation, OWN_UNIT[guarantee.level], caps)
+        caps, unit = self.caps.price, OWN_UNIT[guarantee.level]
+        room = self.spent.rest_of(caps)
+        own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
         if not self.caps.hold(together):
+            event = guarantee.event
+            pure = event.loss(1, guarantee.relation, unit).pure > 0 and caps.pure == 0
+            kept = " (with pure=, it keeps room for noise that is not Gaussian)" if pure else ""
             raise ParameterError(
                 f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
                 f"release: it would take {_percent(own.share_of(caps))} of the budget, of which "
                 f"{_percent(self.left, up=False)} is left; ask for less, such as "
-                f"share={max(math.floor(self.left * 100) / 100, 0.01):g}, or open a larger budget."
+                f"share={max(math.floor(self.left * 100) / 100, 0.01):g}, or open a larger budget{kept}."
             )
         return together
 
@@ -252,10 +256,9 @@ def in_budget() -> bool:
     return _slot.budget is not None
 
 
-def open_caps() -> Caps | None:
-    """What the open budget holds; None if none is open."""
-    current = _slot.budget
-    return None if current is None else current.caps
+def open_budget() -> Budget | None:
+    """The budget that is open; None if none is."""
+    return _slot.budget
 
 
 def charge(guarantee: Guarantee) -> None:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 from dpgrain.accounting import Loss, gaussian_delta, gaussian_mu
 from dpgrain.accounting.gaussian import bisect
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.prices import Price
+from dpgrain.publishing.prices import SUMMING, Price
 from dpgrain.wording import powers, rounded_up
-
-# Shares that add up to 1 may add up to this much more in floating point: that is promised, too.
-_SUMMING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Caps:
 
     def delta(self, epsilon: float) -> float:
         """The δ that is promised at an ε ≥ 0, rounded up."""
-        more = 1 + _SUMMING
+        more = 1 + SUMMING
         pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
         if self.planned != Loss():
             return (self.planned + Loss(mu, pure, leak)).delta(epsilon)
@@ -100,10 +97,10 @@ class Caps:
 
     def hold(self, spent: Price) -> bool:
         """Whether prices that add up to ``spent`` are within the caps."""
-        return spent.share_of(self.price) <= 1 + _SUMMING
+        return spent.share_of(self.price) <= 1 + SUMMING
 
 
 def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
     """Caps so much lower that sums in floating point stay within the stated ones."""
-    less = 1 - 2 * _SUMMING
+    less = 1 - 2 * SUMMING
     return Caps(Price(pure * less, mu * less, leak * less), planned)

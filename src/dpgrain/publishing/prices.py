@@ -8,11 +8,10 @@ Proofs: docs/theory.md, "Budgets".
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +57,16 @@ class Price:
         """The price of so many of the same."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
+    def rest_of(self, whole: Price) -> Price:
+        """What of ``whole`` is left after this."""
+        square = whole.mu * whole.mu - self.mu * self.mu
+        pure, leak = whole.pure - self.pure, whole.leak - self.leak
+        return Price(max(pure, 0.0), math.sqrt(max(square, 0.0)), max(leak, 0.0))
+
+    def part(self, share: float) -> Price:
+        """A share of this: of ε and of the leak in proportion, of μ its root."""
+        return Price(self.pure * share, self.mu * math.sqrt(share), self.leak * share)
+
     def share_of(self, whole: Price) -> float:
         """The largest share that this takes of a currency of ``whole``; of μ, of its square.
 
@@ -75,17 +84,24 @@ class Price:
         return max(0.0 if part == 0 else part / of if of > 0 else math.inf for part, of in parts)
 
 
+# Shares that add up to 1 may add up to this much more in floating point: budgets promise that, too.
+SUMMING = 1e-9
 NO_PRICE = Price(math.inf, math.inf, math.inf)
 
 
-def price(event: Event, relation: Relation, unit: Unit, caps: Price) -> Price:
+def price(
+    event: Event, relation: Relation, unit: Unit, caps: Price, room: Price | None = None
+) -> Price:
     """The price of an event at which it takes the smallest share of a budget.
+
+    Pure ε that the budget keeps for such releases is used first, as nothing else can use it.
 
     Args:
         event: what is about to be published.
         relation: the budget's neighbouring relation.
         unit: the budget's privacy unit.
         caps: what the whole budget holds.
+        room: what is there for this release; by default all of it.
 
     Returns:
         A true price; infinite where the event has none that the budget could hold.
@@ -102,10 +118,13 @@ def price(event: Event, relation: Relation, unit: Unit, caps: Price) -> Price:
     0.1253
     """
     parts = [_Part.of(part, relation, unit) for part in event.parts]
-    found = [_together(parts, caps, curves=False)]
+    found = list(_together(parts, caps, curves=False))
     if any(part.has_curve for part in parts):
-        found.append(_together(parts, caps, curves=True))
-    return min(found, key=lambda one: one.share_of(caps))
+        found += _together(parts, caps, curves=True)
+    within = [one for one in found if one.share_of(caps if room is None else room) <= 1 + SUMMING]
+    if within:
+        return min(within, key=lambda one: replace(one, pure=0.0).share_of(caps))
+    return min(found, key=lambda one: one.share_of(caps), default=NO_PRICE)
 
 
 @dataclass(frozen=True)
@@ -136,7 +155,7 @@ class _Part:
 def _one_of(event: Event) -> tuple[Event, int]:
     """One of several equal mechanisms, and how many there are: each is priced by itself."""
     count = getattr(event, "count", 1)
-    return (event, 1) if count == 1 else (dataclasses.replace(event, count=1), count)  # type: ignore[type-var]
+    return (event, 1) if count == 1 else (replace(event, count=1), count)  # type: ignore[type-var]
 
 
 def _by_curve(loss: Loss) -> bool:
@@ -153,19 +172,15 @@ def _closed_prices(loss: Loss) -> Iterable[Price]:
             yield Price(bound.pure, bound.mu, bound.leak)
 
 
-def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Price:
-    """The cheapest price of all parts, with those that have a curve priced by it or not."""
+def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Iterable[Price]:
+    """Prices of all parts together, with those that have a curve priced by it or not."""
     by_curve = [part for part in parts if part.has_curve and (curves or not part.prices)]
     others = [part.prices for part in parts if part not in by_curve]
-    if any(not prices for prices in others):
-        return NO_PRICE
     curve = None
     if by_curve:
         curve = _Curve.of(sum((part.loss for part in by_curve), Loss()), caps.leak)
-    return min(
-        (_beside(sum(chosen, Price()), curve, caps) for chosen in _choices(others)),
-        key=lambda one: one.share_of(caps),
-    )
+    for chosen in _choices(others):
+        yield from _beside(sum(chosen, Price()), curve, caps)
 
 
 def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
@@ -177,12 +192,11 @@ def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
     yield tuple(max(one, key=lambda each: each.pure) for one in prices)
 
 
-def _beside(known: Price, curve: _Curve | None, caps: Price) -> Price:
-    """A price for the parts whose price is known, and for a curve beside them."""
+def _beside(known: Price, curve: _Curve | None, caps: Price) -> Iterable[Price]:
+    """Prices for the parts whose price is known, and for a curve beside them."""
     if curve is None:
-        return known
-    found = [_as_gaussian(known, curve, caps), _as_pure(known, curve, caps)]
-    return min(found, key=lambda one: one.share_of(caps))
+        return [known]
+    return [_as_gaussian(known, curve, caps), _as_pure(known, curve, caps)]
 
 
 def _as_gaussian(known: Price, curve: _Curve, caps: Price) -> Price:
@@ -192,8 +206,10 @@ def _as_gaussian(known: Price, curve: _Curve, caps: Price) -> Price:
         square = share * caps.mu * caps.mu - known.mu * known.mu
         return math.sqrt(max(square, 0.0)), share * caps.leak - known.leak
 
-    low, high = known.share_of(caps), 1.0
-    if not (low < high and curve.below(*room(high))):
+    low = known.share_of(caps)
+    # More than the whole budget tells how far off a release is.
+    high = next((top for top in (1.0, 8.0, 64.0) if low < top and curve.below(*room(top))), None)
+    if high is None:
         return NO_PRICE
     for _ in range(30):
         middle = (low + high) / 2
@@ -225,6 +241,8 @@ class _Curve:
     @staticmethod
     def of(loss: Loss, leak: float) -> _Curve:
         """The curve of a loss, up to an ε at which it is a small share of ``leak``, if there is one."""
+        if leak > 0:
+            loss = loss.best_at(leak)
         ends = (loss.epsilon(share * leak) for share in _LEAST_LEAK_SHARES if leak > 0)
         last = next((end for end in ends if end <= _LARGEST_EPSILON), None)
         if last is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.budget import open_caps
+from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.caps import Caps
-from dpgrain.publishing.prices import price
+from dpgrain.publishing.prices import SUMMING, price
 from dpgrain.units import Relation, Unit
 
 # A release that takes this much of its share is not made larger.
@@ -20,8 +20,8 @@ _GOOD_ENOUGH = 0.995
 _MOST_TRIALS = 14
 # … and by so much it changes at most.
 _LARGEST_STEP = 4.0
-# What the rounding of a share may amount to.
-_RELATIVE_ROUNDING = 1e-9
+# An ε this much below that of Gaussian noise is not tried.
+_SMALLEST_FACTOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Terms:
             )
         if share != 1:
             share = _validate.fraction(share=share)
-        caps = open_caps()
-        if caps is None:
+        budget = open_budget()
+        if budget is None:
             raise ParameterError(
                 f"share = {share!r} needs an open budget: with dg.budget(epsilon, delta): …; or state "
                 "epsilon and delta."
             )
-        epsilon, delta = _of_gaussian_noise(float(share), caps)
-        return Terms(epsilon, delta, float(share), caps)
+        epsilon, delta = _of_gaussian_noise(float(share), budget.caps, budget.delta)
+        return Terms(epsilon, delta, float(share), budget.caps)
 
     def settled(
         self, event_of: Callable[[float, float], Event], relation: Relation, unit: Unit
@@ -94,17 +94,20 @@ class Terms:
         if self.share is None or self.caps is None:
             return self
         caps, share, delta = self.caps.price, self.share, self.delta
+        room = caps.part(share)
         fits, too_much = 0.0, math.inf
         factor = 1.0
         for _ in range(_MOST_TRIALS):
-            taken = price(event_of(self.epsilon * factor, delta), relation, unit, caps)
-            part = taken.share_of(caps) / share
-            if part <= 1 + _RELATIVE_ROUNDING:
+            taken = price(event_of(self.epsilon * factor, delta), relation, unit, caps, room)
+            part = taken.share_of(room)
+            if part <= 1 + SUMMING:
                 fits = factor
                 if part >= _GOOD_ENOUGH:
                     break
             else:
                 too_much = factor
+            if fits == 0 and factor < _SMALLEST_FACTOR:
+                break
             factor = _next(factor, part, fits, too_much)
             if fits > 0 and too_much <= fits * (2 - _GOOD_ENOUGH):
                 break
@@ -126,11 +129,11 @@ def _next(factor: float, part: float, fits: float, too_much: float) -> float:
     return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP
 
 
-def _of_gaussian_noise(share: float, caps: Caps) -> tuple[float, float]:
+def _of_gaussian_noise(share: float, caps: Caps, delta: float) -> tuple[float, float]:
     """The ε and δ with which Gaussian noise takes a share; of a pure budget its ε."""
-    pure, mu, leak = caps.price.pure, caps.price.mu, caps.price.leak
-    if mu == 0:
-        return pure * share, leak * share
+    part = caps.price.part(share)
+    if part.mu == 0:
+        return part.pure, part.leak
     # Without a cap on leaks δ is only where the release's own ε is told.
-    delta = (leak if leak > 0 else caps.delta(1.0) / 10) * share
-    return gaussian_epsilon(delta, mu * math.sqrt(share)), delta
+    delta = part.leak if part.leak > 0 else delta * share
+    return gaussian_epsilon(delta, part.mu), delta
