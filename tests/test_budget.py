@@ -129,11 +129,15 @@ def test_a_warning_that_is_an_error_charges_nothing(name: str) -> None:
     assert b.guarantee is None
 
 
+def laplace(rows: dg.UserTable, **options: Any) -> Any:
+    return dg.sum(rows, "paid", noise="laplace", **options)
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
 def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
     """Whatever the noise, a release takes nearly its whole share, and not more."""
-    ask = ASKED.get(name, lambda t, **o: dg.sum(t, "paid", noise="laplace", **o))
+    ask = ASKED.get(name, laplace)
     with dg.budget(1.0, 1e-6) as b:
         ask(table(), **USER, share=0.3, relation=relation)
         assert 0.99 * 0.3 <= b.spent.share_of(b.caps.price) <= 0.3 * (1 + 1e-8)

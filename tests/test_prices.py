@@ -37,7 +37,7 @@ COMPOSED_SLOWLY = {name for name in EVENTS if name.startswith(("users", "pairs-"
 
 
 def exactly(loss: Loss, count: int) -> Loss:
-    """Closed parts of a loss composed as pairs of laws, so often: without the bounds of closed forms."""
+    """The closed parts of a loss, composed as pairs of laws."""
     pairs: list[tuple[Any, int]] = []
     if loss.mu > 0:
         pairs.append((Mixtures(((1.0, loss.mu),), ((1.0, 0.0),)), count))

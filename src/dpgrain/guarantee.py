@@ -100,6 +100,9 @@ class Guarantee:
     def __add__(self, other: Guarantee) -> Guarantee:
         """Both releases together, on the same people: losses compose, δ adds.
 
+        True if the second release's noise and kind were not chosen by the outcome of the first; where
+        they are, both belong into one :func:`dpgrain.budget`.
+
         Raises:
             ParameterError: if the two protect different units, partitions or users, or use different
                 relations.

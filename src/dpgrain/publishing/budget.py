@@ -129,7 +129,8 @@ class Budget:
                 f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
                 f"release: it would take {_percent(own.share_of(caps))} of the budget, of which "
                 f"{_percent(self.left, up=False)} is left; ask for less, such as "
-                f"share={max(math.floor(self.left * 100) / 100, 0.01):g}, or open a larger budget{kept}."
+                f"share={max(math.floor(self.left * 100) / 100, 0.01):g}, or open a larger "
+                f"budget{kept}."
             )
         return together
 
