@@ -1,0 +1,328 @@
+"""A search for neighbours over the product of all that decides what one unit may move.
+
+Unit × number of key columns × public or selected keys × ``max_items`` × statistic and method, and for each
+of them what changes: records, elements or users, one or two, removed or exchanged. Both tables of a pair go
+the whole way of a release; noise is taken away, and what it would have been added to is compared with
+what the event bills. Tables are small and bounds are tight, so that they bite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.special import log_ndtr
+from test_statistics import (
+    CELLS,
+    ITEMS,
+    Ask,
+    Asked,
+    Memory,
+    Noised,
+    Outcome,
+    marks,
+    noised_table,
+    ratio,
+)
+from test_statistics import holdings_module, request_module, top_module
+
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Selection
+from dpgrain.accounting import events as events_module
+from dpgrain.data import kernel
+from dpgrain.data.blocks import Blocks
+from dpgrain.statistics.plan import make_plan
+from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
+
+Row: TypeAlias = tuple[int, str | None, str | None, str | None, float]  # who, item, cell, topic, x
+Pair: TypeAlias = tuple[list[Row], list[Row]]
+
+COLUMNS = ("item", "cell", "topic")
+VALUES = {"item": ITEMS, "cell": CELLS, "topic": ["x", "y", "z"]}
+SCHEMA = pa.schema(
+    [("who", pa.int64()), *((name, pa.string()) for name in COLUMNS), ("x", pa.float64())]
+)
+ROUNDING = 1e-9
+
+
+def part_of(value: str) -> str:
+    """The cell of a value of any column."""
+    return "one" if value in ("a", "b", "p", "x") else "other"
+
+
+UNITS: dict[str, Unit] = {
+    "record": dg.Record(),
+    "own": dg.Element("item"),
+    "column": dg.Element("topic"),
+    "function": dg.Element(part_of),
+    "made": dg.Element("part"),
+    "user": dg.User(),
+    "capped": dg.User(2, by="item"),
+    "capped to one": dg.User(1, by="cell"),
+    "capped function": dg.User(1, by=part_of),
+    "capped made": dg.User(1, by="part"),
+}
+METHODS: dict[str, Callable[..., Any]] = {
+    "histogram": lambda t, k, **o: dg.histogram(t, k, **o),
+    "weights": lambda t, k, **o: dg.histogram(t, k, weight="x", **o),
+    "count": lambda t, k, **o: dg.count(t, by=k or None, **o),
+    "sum": lambda t, k, **o: dg.sum(t, "x", by=k or None, bounds=(-4, 4), **o),
+    "mean": lambda t, k, **o: dg.mean(t, "x", by=k or None, bounds=(-4, 4), **o),
+    "mean in a range": lambda t, k, **o: dg.mean(t, "x", by=k or None, **o),
+    "variance": lambda t, k, **o: dg.variance(t, "x", by=k or None, bounds=(-4, 4), **o),
+    "quantiles": lambda t, k, **o: dg.quantiles(
+        t, "x", by=k or None, bounds=(-4, 4), bins=16, **o
+    ),
+    "top": lambda t, k, **o: dg.top(t, k, **o),
+    "top by noise": lambda t, k, **o: dg.top(t, k, **{**o, "method": "gaussian"}),
+    "truncated": lambda t, k, **o: dg.top(t, k, **{**o, "method": "truncated"}),
+    "names": lambda t, k, **o: dg.top(t, k, **{**o, "method": "gaussian", "counts": False}),
+    "gumbel": lambda t, k, **o: dg.top(t, k, **{**o, "method": "gumbel", "k": 2}),
+    "laplace top": lambda t, k, **o: dg.top(t, k, **{**o, "method": "laplace", "delta": 0.0}),
+    **{
+        f"laplace {name}": lambda t, k, name=name, **o: METHODS[name](
+            t, k, **{**o, "noise": "laplace", "delta": 0.0}
+        )
+        for name in ("histogram", "count", "sum", "mean", "quantiles")
+    },
+}
+TOPS = ("top", "top by noise", "truncated", "names", "gumbel", "laplace top")
+
+
+class Case(NamedTuple):
+    """A release: what is published of which groups, for whom, and within which bounds."""
+
+    method: str
+    unit: str
+    keys: tuple[str, ...]
+    selected: tuple[str, ...]
+    max_items: int
+
+
+def offered(case: Case) -> bool:
+    """Whether there is such a release, and its bound of items is one."""
+    method, keys, selected = case.method, case.keys, case.selected
+    if not keys and (
+        method in TOPS or "histogram" in method or "weights" in method or "function" in case.unit
+    ):
+        return False
+    if selected and ("laplace" in method or method == "gumbel"):
+        return False
+    if method in ("truncated", "names") and (selected != keys or not keys):
+        return False
+    # Nothing is selected of public groups: one bound is like the others.
+    return bool(selected) or case.max_items == 1
+
+
+def product() -> list[Case]:
+    """Every release."""
+    keys = [ordered for size in range(3) for ordered in itertools.permutations(COLUMNS, size)]
+    # Of three the first one matters, by which blocks are named.
+    keys += [("item", "cell", "topic"), ("cell", "topic", "item"), ("topic", "item", "cell")]
+    return [
+        case
+        for method, unit, names in itertools.product(METHODS, UNITS, keys)
+        for chosen in itertools.product((False, True), repeat=len(names))
+        for most in (1, 2, 3, 1000)
+        if offered(
+            case := Case(method, unit, names, tuple(itertools.compress(names, chosen)), most)
+        )
+    ]
+
+
+def ask_for(case: Case, relation: Relation, clip: Any) -> Ask:
+    """The release of a table, calibrated for a relation."""
+    known = {key: VALUES[key] for key in case.keys if key not in case.selected}
+    options: dict[str, Any] = {
+        "unit": UNITS[case.unit], "epsilon": 3.0, "delta": 1e-6, "relation": relation, "clip": clip,
+        "domain": known or None, "max_items": case.max_items, "random_state": 1,
+    }  # fmt: skip
+    return lambda table: METHODS[case.method](table, case.keys, **options)
+
+
+@functools.cache
+def empty_table() -> dg.UserTable:
+    table = dg.read(SCHEMA.empty_table(), user="who")
+    return table.with_cells("part", of="item", by=part_of)
+
+
+def table_of(rows: Sequence[Row]) -> dg.UserTable:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
+    made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
+    known = empty_table()
+    source: Any = known.source
+    return dataclasses.replace(
+        known, source=dataclasses.replace(source, table=pa.table(made, schema=SCHEMA)), threads=1
+    )
+
+
+# -- neighbours ---
+
+
+def cell_in(case: Case) -> Callable[[Row], Any]:
+    """The element of a row; some partition where the unit has none."""
+    unit = UNITS[case.unit]
+    by = getattr(unit, "by", None) or "item"
+    if callable(by):
+        place = 1 + COLUMNS.index(case.keys[0])
+    else:
+        place = 1 + COLUMNS.index("item" if by == "part" else by)
+    parted = callable(by) or by == "part"
+    return lambda row: part_of(row[place]) if parted and row[place] is not None else row[place]
+
+
+class World(NamedTuple):
+    """The values that the rows of a table take: the fewer, the more of a person's data meet."""
+
+    values: dict[str, list[str]]
+    repeats: tuple[int, ...]
+    once: tuple[str, ...]
+
+    @staticmethod
+    def of(rng: np.random.Generator, case: Case) -> World:
+        """A small world, in which bounds bite; most often one where each group is held once."""
+        values = {
+            name: [str(one) for one in rng.permutation(known)[: rng.choice([1, 2, 3, 3])]]
+            for name, known in VALUES.items()
+        }
+        if rng.random() < 0.3:
+            return World(values, (1, 1, 2, 30), ())
+        return World(values, (1,), case.selected or case.keys)
+
+    def rows(self, rng: np.random.Generator, user: int, most: int, least: int = 0) -> list[Row]:
+        """So many places of one user, each held once or more often."""
+        found: list[Row] = []
+        for _ in range(int(rng.integers(least, most + 1))):
+            item, cell, topic = (
+                None if rng.random() < 0.03 else str(rng.choice(self.values[name]))
+                for name in COLUMNS
+            )
+            x = float(rng.choice([4.0, -4.0, 1.0, 0.3]))
+            found += [(user, item, cell, topic, x)] * int(rng.choice(self.repeats))
+        if not self.once:
+            return found
+        places = [1 + COLUMNS.index(name) for name in self.once]
+        return [*{tuple(row[i] for i in places): row for row in found}.values()]
+
+
+def neighbour(
+    rng: np.random.Generator, world: World, rows: list[Row], asked: Asked, case: Case
+) -> list[Row]:
+    """The table with so many units of one person, or so many users, removed or exchanged."""
+    exchanged, cell = asked.relation == "replace", cell_in(case)
+    own = [row for row in rows if row[0] == 0]
+    if asked.level == "user":
+        gone = [row for row in rows if row[0] < asked.units]
+        new = [row for user in range(asked.units) for row in world.rows(rng, user, 6)]
+    elif asked.level == "record":
+        places = [1 + COLUMNS.index(name) for name in case.selected or case.keys]
+        gone = some(rng, own, asked.units, lambda row: marks([row[i] for i in places]))
+        new = [row for row in (world.rows(rng, 0, 1, 1) for _ in gone) for row in row[:1]]
+    else:
+        other = world.rows(rng, 0, 12)
+        # Cells that are empty in one of the tables change, too.
+        among = own + other if exchanged else own
+        cells = sorted({cell(row) for row in among}, key=str)
+        changed = some(rng, cells, asked.units, lambda one: marks([one]))
+        gone = [row for row in own if cell(row) in changed]
+        new = [row for row in other if cell(row) in changed]
+    rest = Counter(rows) - Counter(gone)
+    return [*rest.elements(), *(new if exchanged else [])]
+
+
+def some(
+    rng: np.random.Generator, among: Sequence[Any], count: int, order: Callable[[Any], Any]
+) -> list[Any]:
+    """So many of them: the first in the public order, which make room for others, or any."""
+    if rng.random() < 0.5:
+        return sorted(among, key=order)[:count]
+    return [among[i] for i in rng.permutation(len(among))[:count]]
+
+
+def questions(case: Case) -> list[Asked]:
+    """Whom the event is asked about: its own unit, those inside it, and whole users."""
+    unit = UNITS[case.unit]
+    levels: tuple[Level, ...] = ("record", "element", "user")
+    if unit.level == "record":
+        levels = ("record",)
+    return [Asked(*one) for one in itertools.product(levels, RELATIONS, (1, 2))]
+
+
+# -- what is billed ---
+
+
+def sole_holders(one: Noised, two: Noised, asked: Asked, event: Selection) -> float:
+    """How likely some item of one side alone is named, over the leak billed, whatever the noise.
+
+    With little noise what one item counts matters; with much of it how many items there are.
+    """
+    worst = 0.0
+    for mine, its in ((one, two), (two, one)):
+        alone = [
+            count / mine.radius[name]
+            for name, count in mine.sums.items()
+            if count > 0 and its.sums.get(name, 0) == 0
+        ]
+        for sd, reach in itertools.product((0.03, 2.5, 100.0), {1, asked.units}) if alone else ():
+            other = dataclasses.replace(event, noise_multiplier=sd, threshold=reach + 6 * sd)
+            named = -math.expm1(
+                math.fsum(float(log_ndtr((other.threshold - count) / sd)) for count in alone)
+            )
+            billed = other.loss(asked.units, asked.relation, OWN_UNIT[asked.level]).leak
+            # Where one probability is too small for a number, so is the other.
+            worst = max(worst, named / billed if billed else (math.inf if named > 1e-300 else 0.0))
+    return worst
+
+
+def shares(case: Case, pair: tuple[list[Noised], list[Noised]], asked: Asked) -> Iterator[float]:
+    """What a pair shows of what is billed, vector by vector: at most 1."""
+    assert len(pair[0]) == len(pair[1])
+    for one, two in zip(*pair, strict=True):
+        assert one.event is not None
+        assert one.event == two.event
+        yield ratio(one, two, asked, one.event)
+        if isinstance(one.event, Selection):
+            yield sole_holders(one, two, asked, one.event)
+
+
+def searched(case: Case, seed: int, tables: int, worst: Counter[Any]) -> None:
+    """Look for a violation of one release, and keep the largest shares by what changes."""
+    rng = np.random.default_rng([seed, *case.__repr__().encode()])
+    outcome = Outcome()
+    for _ in range(tables):
+        relation = RELATIONS[rng.integers(0, 2)]
+        clip = ["auto", 1.0, 2.5][rng.integers(0, 3)]
+        ask = ask_for(case, relation, clip)
+        world = World.of(rng, case)
+        rows = [row for user, most in enumerate((6, 6, 2)) for row in world.rows(rng, user, most)]
+        before = noised_table(ask, table_of(rows), outcome)[0]
+        for asked in questions(case):
+            other = neighbour(rng, world, rows, asked, case)
+            after = noised_table(ask, table_of(other), outcome)[0]
+            found = max(shares(case, (before, after), asked), default=0.0)
+            assert found <= 1 + ROUNDING, (case, asked, relation, clip, rows, other, found)
+            worst[case.method, asked.level, asked.relation] = max(
+                worst[case.method, asked.level, asked.relation], found
+            )
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in memory, and plans made once."""
+    for module in (request_module, top_module, holdings_module):
+        monkeypatch.setattr(module, "Engine", Memory)
+    monkeypatch.setattr(request_module, "make_plan", functools.lru_cache(None)(make_plan))
+    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "select_by_threshold"):
+        once = functools.lru_cache(maxsize=None)(getattr(top_module, name))
+        monkeypatch.setattr(top_module, name, once)
+
+
+CASES = product()
