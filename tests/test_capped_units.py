@@ -107,6 +107,7 @@ def held(table: dg.UserTable, keys: tuple[str, ...], **options: Any) -> Any:
 
 
 UNUSED = ("clip", "domain", "max_items")
+CLIPS: list[Any] = ["auto", 1.0, 2.5, dg.AutoClip()]
 TOPS = ("top", "top by noise", "truncated", "names", "gumbel", "laplace top")
 
 
@@ -328,7 +329,8 @@ def searched(case: Case, seed: int, tables: int = 1) -> Iterator[Found]:
     outcome = Outcome()
     for _ in range(tables):
         # An event that was calibrated for one relation may be asked about the other one.
-        ask = ask_for(case, RELATIONS[rng.integers(0, 2)], ["auto", 1.0, 2.5][rng.integers(0, 3)])
+        clip = CLIPS[rng.integers(0, len(CLIPS))]
+        ask = ask_for(case, RELATIONS[rng.integers(0, 2)], clip)
         world, sizes = World.of(rng, case), [(6, 6, 2), (6, 0, 1)][rng.integers(0, 2)]
         rows = [row for user, most in enumerate(sizes) for row in world.rows(rng, user, most)]
         before = noised_table(ask, table_of(rows), outcome)[0]
