@@ -396,8 +396,13 @@ Ask: TypeAlias = Callable[[dg.UserTable], Any]
 
 def noised(ask: Ask, rows: Sequence[Row], outcome: Outcome) -> tuple[list[Noised], Any]:
     """Every vector of a release, each with its event, and the release."""
+    return noised_table(ask, table_of(rows, threads=1), outcome)
+
+
+def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[Noised], Any]:
+    """The same of a table."""
     with recording(outcome) as recorder:
-        release = ask(table_of(rows, threads=1))
+        release = ask(table)
     parts = list(release.guarantee.event.parts)
     drawn: list[Noised] = []
     kinds = {"gaussian": Selection, "truncated": TruncatedGeometric, "gumbel": BoundedRange}

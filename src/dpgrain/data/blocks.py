@@ -27,7 +27,8 @@ class Blocks:
         named: the partition in words; empty if there is none.
         alone: whether each group is a cell by itself, and each cell one group.
         cell_column: the column of the table that holds the cell, where there is one.
-        of_records: whether only records are promised anything, whatever the blocks are.
+        of_records: whether only records are promised anything, and each pair of a user and a group is a
+            block: a record then moves one block, or two, and makes room for no other.
     """
 
     block: Level
@@ -110,6 +111,9 @@ class Blocks:
         """
         if self.block != "element":
             return table, self
+        if self.of_records:
+            # Pairs of other groups: blocks that held several would let others in where a record leaves.
+            return table, replace(self, of=keys[0], key=0, alone=True)
         if self.of in keys and self.of is not None:
             single = self.elements is None and len(keys) == 1
             return table, replace(self, key=list(keys).index(self.of), alone=single)
@@ -137,7 +141,7 @@ class Blocks:
             single: whether every block is one coordinate, by public knowledge.
             norm: the norm that is clipped.
         """
-        if self.of_records:
+        if self.of_records and self.alone:
             # One record moves one coordinate by at most 1, or two when it moves; no cells are known.
             one = items == 1
             return Contribution("record", coordinates="one" if one else "nonnegative", norm=norm)

@@ -93,7 +93,7 @@ def top(
         counts: with unknown items and ``"gaussian"``: False spends all on selecting; estimates are
             then the weighted counts.
         clip: the norm to which a unit's items are clipped where they are counted after selection.
-        max_items: at most so many items of one unit take part in selecting.
+        max_items: at most so many items of one unit take part in selecting (a record has one).
         random_state: a seed, for tests and research.
         progress: show progress.
 
@@ -141,7 +141,7 @@ def top(
         raise ParameterError("item must name at least one column.")
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block, in which any record
-        # may tip the balance.
+        # may tip the balance, and which makes room for no other.
         pairs = Blocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
         request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
     if request.domain.selected:
