@@ -19,16 +19,19 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 from scipy.special import ndtr
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.curves import Group, Worst
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.pairs import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # What the rounding of a probability, and of the scale of the noise behind it, may amount to.
 _ROUNDING = 2.0**-36
+# How deeply events may be nested: what walks through them is recursive.
+_DEEPEST = 40
+_TOO_DEEP = f"events must be nested at most {_DEEPEST} deep; put them beside each other."
 
 
 @dataclass(frozen=True)
@@ -87,15 +90,15 @@ class Event(ABC):
 
     def __init_subclass__(cls) -> None:
         Event._kinds[cls.__name__] = cls
-        check = cls.__dict__.get("__post_init__")
+        ranges = getattr(cls, "__post_init__", None)
 
-        def plain_and_checked(self: Event) -> None:
-            _validate.plain(self)
-            if check is not None:
-                check(self)
+        def checked(self: Event) -> None:
+            _fields.check(self)
+            if ranges is not None:
+                ranges(self)
 
-        # Before anything is computed from them: numbers of NumPy wrap and round.
-        cls.__post_init__ = plain_and_checked  # type: ignore[attr-defined]
+        # Before anything is computed from them, and also where a class has no checks of its own.
+        cls.__post_init__ = checked  # type: ignore[attr-defined]
 
     @property
     @abstractmethod
@@ -106,6 +109,12 @@ class Event(ABC):
     def parts(self) -> tuple[Event, ...]:
         """The events that it is made of: itself, unless it is composed."""
         return (self,)
+
+    @property
+    def _depth(self) -> int:
+        """How deeply events are nested in it."""
+        inner = getattr(self, "events", ())
+        return 1 + max(event._depth for event in inner) if inner else 0
 
     @abstractmethod
     def cost(self, asked: Asked) -> Loss:
@@ -122,8 +131,7 @@ class Event(ABC):
 
         Arguments as for :meth:`epsilon`.
         """
-        if relation not in RELATIONS:
-            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
+        _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
         unit = OWN_UNIT[self.level] if unit is None else unit
         level = unit_level(unit, "user")
@@ -304,35 +312,21 @@ class Event(ABC):
         """The event that :meth:`to_dict` described.
 
         Raises:
-            ParameterError: if no such kind of event is known.
+            ParameterError: if no such kind of event is known, or a field is missing, unknown or wrong.
         """
         if not isinstance(values, dict):
             raise ParameterError("the description is not of an event; give what to_dict made.")
-        values = dict(values)
-        name = values.pop("event", None)
+        name = values.get("event")
         if not isinstance(name, str) or name not in Event._kinds:
             known = ", ".join(sorted(Event._kinds))
-            raise ParameterError(f"event {name!r} is not known; this version knows {known}.")
-        if isinstance(values.get("contribution"), dict):
-            parts: dict[str, Any] = values["contribution"]
-            try:
-                values["contribution"] = Contribution(**_infinite(parts))
-            except TypeError as error:
-                raise ParameterError(f"contribution has wrong fields: {error}.") from error
-        elif "contribution" in values:
-            raise ParameterError("contribution must be an object with its fields.")
-        if "events" in values:
-            if not isinstance(values["events"], list | tuple):
-                raise ParameterError("events must be a list of events.")
-            values["events"] = tuple(Event.from_dict(event) for event in values["events"])
-        try:
-            return Event._kinds[name](**_infinite(values))
-        except ParameterError:
-            raise
-        except (TypeError, ValueError, AttributeError) as error:
             raise ParameterError(
-                f"event {name} is described with wrong fields: {error}."
-            ) from error
+                f"event {_validate.said(name)} is not known; this version knows {known}."
+            )
+        others = {key: value for key, value in values.items() if key != "event"}
+        try:
+            return _fields.read(Event._kinds[name], others, f"event {name}")
+        except RecursionError as error:
+            raise ParameterError(_TOO_DEEP) from error
 
     @staticmethod
     def from_json(text: str) -> Event:
@@ -341,15 +335,7 @@ class Event(ABC):
         Raises:
             ParameterError: if the text does not describe an event.
         """
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise ParameterError("the text is not JSON; give what to_json wrote.") from error
-        return Event.from_dict(values)
-
-
-def _infinite(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: math.inf if value == "inf" else value for key, value in values.items()}
+        return Event.from_dict(_fields.loads(text, "an event"))
 
 
 def _finite(value: Any) -> Any:
@@ -653,7 +639,6 @@ class BoundedRange(Event):
     def __post_init__(self) -> None:
         _validate.positive(rate=self.rate)
         _validate.integer(minimum=1, count=self.count)
-        _validate.one_of(LEVELS, level=self.level)
 
     @property
     def scale(self) -> float:
@@ -729,15 +714,11 @@ def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_
     return ApproximateDP(epsilon, 0.0, level, relation)
 
 
-def _checked(level: Level, relation: Relation, count: int) -> None:
-    _validate.one_of(LEVELS, level=level)
-    _validate.one_of(RELATIONS, relation=relation)
-    _validate.integer(minimum=1, count=count)
-
-
 def _check_events(events: tuple[Event, ...]) -> None:
-    if not events or not all(isinstance(event, Event) for event in events):
-        raise ParameterError(f"events must hold events, at least one, not {events!r}.")
+    if not events:
+        raise ParameterError("events must hold events, at least one, not ().")
+    if 1 + max(event._depth for event in events) > _DEEPEST:
+        raise ParameterError(_TOO_DEEP)
 
 
 def _common_level(events: tuple[Event, ...]) -> Level:
@@ -802,7 +783,7 @@ class ZCDP(Event):
 
     def __post_init__(self) -> None:
         _validate.positive(rho=self.rho)
-        _checked(self.level, self.relation, self.count)
+        _validate.integer(minimum=1, count=self.count)
 
     def cost(self, asked: Asked) -> Loss:
         steps = asked.steps(self.level, self.relation)
@@ -839,8 +820,6 @@ class RDP(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "orders", tuple(map(float, self.orders)))
-        object.__setattr__(self, "values", tuple(map(float, self.values)))
         if not self.orders or len(self.orders) != len(self.values):
             raise ParameterError(
                 f"values must be as many as orders, at least one, not {len(self.values)} "
@@ -851,7 +830,7 @@ class RDP(Event):
                 raise ParameterError(f"orders must be finite and above 1, not {order!r}.")
             if not value >= 0:
                 raise ParameterError(f"values must be at least 0, not {value!r}.")
-        _checked(self.level, self.relation, self.count)
+        _validate.integer(minimum=1, count=self.count)
 
     def cost(self, asked: Asked) -> Loss:
         steps = asked.steps(self.level, self.relation)

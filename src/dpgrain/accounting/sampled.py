@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from dpgrain import _validate
@@ -12,7 +12,7 @@ from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.pairs import Gram, Mixtures, Revealed, binomial_weights, drawn
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, Level
+from dpgrain.units import Level
 
 # Weights of a binomial law that count as probability given away instead.
 _NEGLIGIBLE = 1e-60
@@ -53,7 +53,14 @@ class SampledGaussian(Event):
     noise_multiplier: float
     sampling_rate: float
     rounds: int = 1
-    sampling: Literal["pairs", "users"] = "pairs"
+    sampling: Literal["pairs", "users"] = field(
+        default="pairs",
+        metadata={
+            "remedy": "only independent draws hide who takes part. For batches of a fixed size, "
+            "shuffled or without replacement use Participation(noise_multiplier, rounds), with the "
+            "passes over the data."
+        },
+    )
     blocks: Literal["shared", "disjoint"] = "shared"
     level: Level = "element"
     count: int = 1
@@ -66,15 +73,7 @@ class SampledGaussian(Event):
             raise ParameterError("sampling_rate must be above 0, not 0: nothing would be sampled.")
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.integer(minimum=1, count=self.count)
-        _validate.one_of(("shared", "disjoint"), blocks=self.blocks)
-        _validate.one_of(LEVELS, level=self.level)
         _ = self.contribution
-        if self.sampling not in ("pairs", "users"):
-            raise ParameterError(
-                f"sampling must be 'pairs' or 'users', not {self.sampling!r}: only independent draws "
-                "hide who takes part. For batches of a fixed size, shuffled or without replacement "
-                "use Participation(noise_multiplier, rounds), with the passes over the data."
-            )
 
     @property
     def contribution(self) -> Contribution:

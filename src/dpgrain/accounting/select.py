@@ -16,7 +16,6 @@ from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
 Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
-_STOPPINGS: tuple[Stopping, ...] = ("negative_binomial", "poisson")
 
 # The Rényi orders of the answer, and of the candidate.
 _ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
@@ -69,7 +68,6 @@ class SelectBest(Event):
             object.__setattr__(self, "events", (self.events,))
         # The same checks.
         Compose(self._run)
-        _validate.one_of(_STOPPINGS, stopping=self.stopping)
         _validate.positive(mean=self.mean)
         if self.stopping == "negative_binomial" and not self.mean > 1:
             raise ParameterError(
