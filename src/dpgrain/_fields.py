@@ -197,22 +197,14 @@ def read(cls: Callable[..., Made], values: Any, what: str) -> Made:
 
 def _parsed(name: str, kind: Any, value: Any) -> Any:
     """A value from JSON as its type has it, where JSON has no such type."""
-    if kind is float:
-        return math.inf if isinstance(value, str) and value == "inf" else value
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        return (
-            tuple(_parsed(name, inner, v) for v in value)
-            if isinstance(value, list | tuple)
-            else value
-        )
-    if get_origin(kind) in (Union, types.UnionType):
-        # Of several types JSON has the last one, a list, or the plain one.
-        return (
-            value
-            if value is None
-            else _parsed(name, get_args(kind)[-1 if isinstance(value, list) else 0], value)
-        )
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is float and isinstance(value, str) and value == "inf":
+        return math.inf
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_parsed(name, args[0], part) for part in value)
+    if origin in (Union, types.UnionType) and value is not None:
+        # One thing, or a list of such: the last of the types.
+        return _parsed(name, args[-1] if isinstance(value, list | tuple) else args[0], value)
     if isinstance(kind, type) and hasattr(kind, "from_dict"):
         return kind.from_dict(value)
-    return read(kind, value, name) if is_dataclass(kind) else value
+    return read(cast(Any, kind), value, name) if is_dataclass(kind) else value

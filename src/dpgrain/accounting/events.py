@@ -14,21 +14,25 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from dpgrain import _fields, _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.curves import Group, Worst
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.pairs import FloatArray
+from dpgrain.accounting.rounding import or_worst, product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # What the rounding of a probability, and of the scale of the noise behind it, may amount to.
 _ROUNDING = 2.0**-36
+# Numbers up to here are looked at one by one, and larger ones to so fine a share of themselves.
+_FINE = 1 << 12
 # How deeply events may be nested: what walks through them is recursive.
 _DEEPEST = 40
 _TOO_DEEP = f"events must be nested at most {_DEEPEST} deep; put them beside each other."
@@ -412,7 +416,7 @@ class Laplace(Event):
     def cost(self, asked: Asked) -> Loss:
         moved = asked.move(self.contribution)
         one = moved / self.noise_multiplier
-        pure = self.count * moved / self.noise_multiplier
+        pure = product_up(self.count, moved, over=self.noise_multiplier)
         return Loss(pure=pure, rho=self.count * one * one / 2)
 
 
@@ -466,7 +470,10 @@ class Selection(Event):
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may pile up on one item: k/√t each on t items is the worst case, and the
             # items whose smallest holder has t items number at most k·t.
-            piled = (t * self._passes(blocks / math.sqrt(t)) for t in range(1, self.max_items + 1))
+            piled = (
+                last * self._passes(blocks / math.sqrt(first))
+                for first, last in _stretches(self.max_items)
+            )
             return min(blocks * max(piled), 1.0)
         single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
         return -math.expm1(blocks * math.log1p(-single)) if single < 1 else 1.0
@@ -493,12 +500,22 @@ def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
     """The probability that any item held by one block alone is named, at the worst block size."""
-    import numpy as np
-    from scipy.special import log_ndtr
+    first, last = np.array(_stretches(max_items), dtype=np.float64).T
+    # The more items, the smaller each count; the last number of several bounds them all.
+    with np.errstate(all="ignore"):
+        log_none = last * log_ndtr((threshold - 1 / np.sqrt(first)) / noise_multiplier)
+    return or_worst(float(-np.expm1(log_none.min())), 1.0)
 
-    t = np.arange(1, max_items + 1, dtype=np.float64)
-    log_none = t * log_ndtr((threshold - 1 / np.sqrt(t)) / noise_multiplier)
-    return float(-np.expm1(log_none.min()))
+
+@lru_cache(maxsize=16)
+def _stretches(most: int) -> tuple[tuple[int, int], ...]:
+    """1..most in stretches (first, last): each number by itself up to some thousand, then coarser."""
+    found, first = [], 1
+    while first <= most:
+        last = min(first + first // _FINE, most)
+        found.append((first, last))
+        first = last + 1
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -566,9 +583,10 @@ class TruncatedGeometric(Event):
         # An item that changes by j costs (j·rate, passes(j)); no more than the best ratio for each
         # change, which is found before the law of X ends.
         ends = min(piled, 2 * self.cutoff + 1)
-        leak = changes * max(self.passes(j) / j for j in range(1, ends + 1))
+        # Passing grows with the count, so that the last of several bounds them all.
+        leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
         return Loss(
-            pure=changes * self.rate,
+            pure=product_up(changes, self.rate),
             leak=min(leak * (1 + _ROUNDING), 1.0),
             rho=changes * piled * self.rate * self.rate / 2,
         )
@@ -650,8 +668,8 @@ class BoundedRange(Event):
         if self.level == "record" and asked.level != "record":
             return Loss(pure=math.inf)
         moved = asked.units if asked.level == "user" or self.level == "record" else 1
-        spread = self.rate * moved * (1 if asked.relation == "zero_out" else 2)
-        return Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
+        spread = product_up(self.rate, moved, 1 if asked.relation == "zero_out" else 2)
+        return Loss(pure=product_up(self.count, spread), rho=self.count * spread * spread / 8)
 
 
 @dataclass(frozen=True)
@@ -688,20 +706,18 @@ class ApproximateDP(Event):
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
-        pure, rho = (
-            self.count * steps * epsilon,
-            self.count * steps * epsilon * (steps * epsilon) / 2,
-        )
+        pure = product_up(self.count, steps, epsilon)
+        rho = self.count * steps * epsilon * (steps * epsilon) / 2
         if self.guaranteed_delta == 0:
             return Loss(pure=pure, rho=rho)
         # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.
-        grown = steps
-        if epsilon > 0:
-            last = math.exp(min((steps - 1) * epsilon, 700))
-            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon)
-        leak = min(self.count * self.guaranteed_delta * grown, 1.0)
+        grown: float = steps
         if (steps - 1) * epsilon > 700:
-            leak = 1.0
+            grown = math.inf
+        elif epsilon > 0 and steps > 1:
+            last = math.exp((steps - 1) * epsilon)
+            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon) * (1 + _ROUNDING)
+        leak = min(product_up(self.count, self.guaranteed_delta, grown), 1.0)
         return Loss(pure=pure, leak=leak, rho=rho)
 
 
@@ -836,7 +852,8 @@ class RDP(Event):
         steps = asked.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
-        doublings = math.ceil(math.log2(steps))
+        # The least c with 2^c ≥ steps.
+        doublings = math.ceil(steps - 1).bit_length()
         known = [
             (order / 2**doublings, self.count * 3**doublings * value)
             for order, value in sorted(zip(self.orders, self.values, strict=True))

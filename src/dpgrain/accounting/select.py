@@ -12,6 +12,7 @@ from dpgrain.accounting.curves import Invertible
 from dpgrain.accounting.events import Asked, Compose, Event
 from dpgrain.accounting.gaussian import bisect
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.rounding import sum_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
@@ -195,7 +196,7 @@ def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float],
     if finite := tuple((order, value) for order, value in known if value < math.inf):
         others.append(Loss(renyi=finite))
     if run == Loss(pure=run.pure, rho=run.rho) and run.pure < math.inf:
-        return Loss(pure=run.pure + shift).or_else(*others)
+        return Loss(pure=sum_up(run.pure, shift)).or_else(*others)
     return others[0].or_else(*others[1:])
 
 

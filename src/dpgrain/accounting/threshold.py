@@ -10,6 +10,7 @@ from dpgrain import _validate
 from dpgrain.accounting.curves import Group
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.rounding import product_up, sum_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import LEVELS, Level, Relation
 
@@ -77,7 +78,7 @@ class AboveThreshold(Event):
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
         one = _test_loss(*moves, self.threshold_scale, self.query_scale)
-        return Loss(pure=self.count * one.pure, rho=self.count * one.rho)
+        return Loss(pure=product_up(self.count, one.pure), rho=self.count * one.rho)
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,8 @@ class ExponentialMechanism(Event):
         moves = _moves(self, asked)
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
-        spread = sum(moves) / self.scale
-        loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
+        spread = product_up(sum_up(*moves), over=self.scale)
+        loss = Loss(pure=product_up(self.count, spread), rho=self.count * spread * spread / 8)
         # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
         away = GDP_OF_RANGE * (1 + _ROUNDING) * spread
         return loss.or_else(Loss(mu=math.sqrt(self.count) * away))
@@ -253,7 +254,7 @@ def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[
         steps: float = 1 if event.relation == "replace" else 2
     else:
         steps = asked.steps(event.level, event.relation)
-    moved = event.sensitivity * steps
+    moved = product_up(event.sensitivity, steps)
     if not event.one_way:
         return moved, moved
     whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)
@@ -271,7 +272,8 @@ def _check_noise(threshold_scale: float, query_scale: float) -> None:
 
 def _test_loss(up: float, down: float, threshold_scale: float, query_scale: float) -> Loss:
     """What one run costs if all queries rise by at most ``up`` and fall by at most ``down``."""
-    pure = max(up, down) / threshold_scale + (up + down) / query_scale
+    on_threshold = product_up(max(up, down), over=threshold_scale)
+    pure = sum_up(on_threshold, product_up(sum_up(up, down), over=query_scale))
     spread = (up + down) * (1 / threshold_scale + 2 / query_scale)
     return Loss(pure=pure, rho=spread * spread / 8)
 
