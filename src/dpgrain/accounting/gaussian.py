@@ -20,6 +20,8 @@ from dpgrain.errors import ParameterError
 _ROUNDING = 64 * 2.0**-53
 # A bound on the rounding of ε/μ − μ/2, relative to ε/μ + μ/2.
 _PLACE_ROUNDING = 4 * 2.0**-53
+# μ is a sensitivity over a noise, both of them rounded: the bound covers what it may really be.
+_MU_ROUNDING = 1 + 2.0**-47
 # The smallest float: no δ of a Gaussian is 0.
 _LEAST = 5e-324
 # Beyond this, squares overflow and e^{−x²/2} is 0.
@@ -52,6 +54,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         return _LEAST if epsilon > mu * mu else 1.0
     if epsilon / mu > _HUGE:
         return _LEAST
+    mu *= _MU_ROUNDING
     b = epsilon / mu + mu / 2
     # A difference of two numbers as large as b, rounded down: δ falls with it.
     a = epsilon / mu - mu / 2 - _PLACE_ROUNDING * abs(b)
@@ -76,6 +79,7 @@ def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.floa
     True
     """
     with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
+        mus = mus * _MU_ROUNDING
         b = epsilon / mus + mus / 2
         a = epsilon / mus - mus / 2 - _PLACE_ROUNDING * b
         # As above, with e^{−a²/2}/2 drawn out on the right and e^ε kept in the exponent on the left.

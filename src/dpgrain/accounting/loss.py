@@ -29,8 +29,6 @@ _ALTERNATIVES = 36
 _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 # What the rounding of a closed form may amount to, relative.
 _ROUNDING = 1e-9
-# The rounding of a sensitivity over a noise, which costs about so much of ε.
-_MU_ROUNDING = 1 + 2.0**-47
 
 
 @dataclass(frozen=True)
@@ -300,7 +298,7 @@ class Loss:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
             return 1.0
-        return gaussian_delta(_left(epsilon, self.pure), self.mu * _MU_ROUNDING)
+        return gaussian_delta(_left(epsilon, self.pure), self.mu)
 
     def _direct_epsilon(self, rest: float) -> float:
         """The smallest ε ≥ 0 at which the first curve is at most ``rest``."""
@@ -315,7 +313,7 @@ class Loss:
                 return bisect(lambda epsilon: self._direct_delta(epsilon) <= rest, 0.0, self.pure)[
                     1
                 ]
-            return sum_up(self.pure, gaussian_epsilon(rest, self.mu * _MU_ROUNDING))
+            return sum_up(self.pure, gaussian_epsilon(rest, self.mu))
         # δ = (e^p − e^ε)/(1 + e^p) solved for ε, rounded up; δ(0) > rest makes the logarithm finite.
         if rest == 0:
             return self.pure
@@ -326,7 +324,8 @@ class Loss:
         if epsilon >= self.pure:
             return 0.0
         # (e^p − e^ε)/(1 + e^p), written so that a large p does not overflow.
-        return -math.expm1(epsilon - self.pure) / (1 + math.exp(-self.pure))
+        told = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
+        return min(told * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
 @dataclass(frozen=True)
