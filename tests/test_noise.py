@@ -257,11 +257,13 @@ def brute_magnitude(kind: Kind, scale: float, words: list[int]) -> int:
             u = u * 2**64 + word
         u = mpmath.ldexp(u, -64 * len(words))
         low, high = 0, 1
-        while kind.law.tail(high, scale) >= u:
+        while kind.law.tail(high, scale, mpmath.mp) >= u:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if kind.law.tail(middle, scale) >= u else (low, middle)
+            low, high = (
+                (middle, high) if kind.law.tail(middle, scale, mpmath.mp) >= u else (low, middle)
+            )
         return low
 
 
@@ -301,7 +303,7 @@ def test_adversarial_words_reach_the_far_tail(kind: Kind, scale: float, words: l
 def test_a_uniform_on_the_brink_of_a_jump_is_decided_by_more_bits(kind: Kind, scale: float) -> None:
     for k in (1, 2, max(round(scale), 3), max(round(2.5 * scale), 4)):
         with mpmath.workprec(800):
-            tail = int(mpmath.floor(mpmath.ldexp(kind.law.tail(k, scale), 256)))
+            tail = int(mpmath.floor(mpmath.ldexp(kind.law.tail(k, scale, mpmath.mp), 256)))
         first, second, third, fourth = (tail >> (192 - 64 * i) & TOP for i in range(4))
         if first == 0:
             continue  # beyond the reach of one word
@@ -594,12 +596,14 @@ def test_floating_point_keys_are_within_a_tenth_of_their_bound() -> None:
     with mpmath.workprec(300):
         for word, score, key, error in zip(words, below, keys, errors, strict=True):
             low, high = (
-                gumbel._key(mpmath.ldexp(mpmath.mpf(int(word) + end), -64), float(score), scale)
+                gumbel._key(
+                    mpmath.ldexp(mpmath.mpf(int(word) + end), -64), float(score), scale, mpmath.mp
+                )
                 for end in (1, 0)
             )
             assert key - error <= low <= high <= key + error
             middle = mpmath.ldexp(mpmath.mpf(2 * int(word) + 1), -65)
-            exact = gumbel._key(middle, float(score), scale)
+            exact = gumbel._key(middle, float(score), scale, mpmath.mp)
             size = abs(score) + scale * (1 + abs((exact - score) / scale))
             assert abs(key - exact) <= 0.1 * inversion.RELATIVE_ERROR * size
 

@@ -19,9 +19,37 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
     return name, value
 
 
+# So many characters of a wrong value are shown.
+_SHOWN = 60
+
+
+def said(value: object) -> str:
+    """A wrong value in a message, whatever it is: some cannot be written, others are too long."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def real(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless it is a number that a float can hold."""
+    return _real(*_only(parameter))
+
+
+def whole(**parameter: object) -> int:
+    """Return the parameter as an int, or raise unless it is a whole number of at most 10^18 in size."""
+    name, value = _only(parameter)
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ParameterError(f"{name} must be a whole number, not {said(value)}.")
+    if abs(int(value)) > _LARGEST_INTEGER:
+        raise ParameterError(f"{name} must be at most 10^18.")
+    return int(value)
+
+
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(f"{name} must be a number, not {value!r}.")
+        raise ParameterError(f"{name} must be a number, not {said(value)}.")
     try:
         return float(value)
     except OverflowError:
@@ -54,7 +82,7 @@ def positive(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise ParameterError(f"{name} must be finite and above 0, not {value!r}.")
+        raise ParameterError(f"{name} must be finite and above 0, not {said(value)}.")
     return number
 
 
@@ -63,7 +91,9 @@ def scale(**parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:
-        raise ParameterError(f"{name} must lie between 1e-100 and 1e100, not {value!r}; rescale.")
+        raise ParameterError(
+            f"{name} must lie between 1e-100 and 1e100, not {said(value)}; rescale."
+        )
     return number
 
 
@@ -73,7 +103,7 @@ def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
     number = positive(**parameter)
     if not 2.0**low <= number <= 2.0**high:
         raise ParameterError(
-            f"{name} must lie between 2^{low} and 2^{high}, not {value!r}: beyond that nothing is "
+            f"{name} must lie between 2^{low} and 2^{high}, not {said(value)}: beyond that nothing is "
             "private, or nothing is left."
         )
     return number
@@ -84,7 +114,7 @@ def non_negative(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number >= 0):
-        raise ParameterError(f"{name} must be finite and at least 0, not {value!r}.")
+        raise ParameterError(f"{name} must be finite and at least 0, not {said(value)}.")
     return number
 
 
@@ -93,7 +123,7 @@ def fraction(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 < number < 1:
-        raise ParameterError(f"{name} must lie strictly between 0 and 1, not {value!r}.")
+        raise ParameterError(f"{name} must lie strictly between 0 and 1, not {said(value)}.")
     return number
 
 
@@ -102,7 +132,7 @@ def probability(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 <= number <= 1:
-        raise ParameterError(f"{name} must lie in [0, 1], not {value!r}.")
+        raise ParameterError(f"{name} must lie in [0, 1], not {said(value)}.")
     return number
 
 
@@ -116,7 +146,7 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
             f"or a {name} such as 1e-6."
         )
     if not 0 <= number < 1:
-        raise ParameterError(f"{name} must lie in [0, 1), not {value!r}.")
+        raise ParameterError(f"{name} must lie in [0, 1), not {said(value)}.")
     return number
 
 
@@ -124,7 +154,9 @@ def integer(*, minimum: int, **parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise ParameterError(f"{name} must be a whole number of at least {minimum}, not {value!r}.")
+        raise ParameterError(
+            f"{name} must be a whole number of at least {minimum}, not {said(value)}."
+        )
     if int(value) > _LARGEST_INTEGER:
         raise ParameterError(f"{name} must be at most 10^18.")
     return int(value)
@@ -135,5 +167,5 @@ def one_of(choices: Sequence[str], **parameter: object) -> str:
     name, value = _only(parameter)
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
-        raise ParameterError(f"{name} must be one of {names}, not {value!r}.")
+        raise ParameterError(f"{name} must be one of {names}, not {said(value)}.")
     return value

@@ -9,10 +9,10 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import DeltaWarning, ParameterError
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit
+from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 from dpgrain.wording import powers, rounded_up
 
 _PROTECTED = {
@@ -60,11 +60,8 @@ class Guarantee:
     user: str = ""
 
     def __post_init__(self) -> None:
-        _validate.one_of(LEVELS, level=self.level)
-        _validate.one_of(RELATIONS, relation=self.relation)
+        _fields.check(self)
         _validate.delta(allow_zero=True, delta=self.delta)
-        if not isinstance(self.private, bool):
-            raise ParameterError(f"private must be True or False, not {self.private!r}.")
 
     def epsilon(
         self,
@@ -166,9 +163,12 @@ class Guarantee:
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Guarantee:
-        """The guarantee that :meth:`to_dict` described."""
-        event, public = Event.from_dict(values["event"]), tuple(values["public"])
-        return Guarantee(**{**values, "event": event, "public": public})
+        """The guarantee that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a field is missing, unknown or wrong.
+        """
+        return _fields.read(Guarantee, values, "a guarantee")
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
@@ -177,10 +177,7 @@ class Guarantee:
         Raises:
             ParameterError: if the text does not describe a guarantee.
         """
-        try:
-            return Guarantee.from_dict(json.loads(text))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ParameterError("the text is not a guarantee; give what to_json wrote.") from error
+        return Guarantee.from_dict(_fields.loads(text, "a guarantee"))
 
 
 def _named(level: str, elements: str, relation: str, user: str) -> str:

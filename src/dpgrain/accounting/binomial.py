@@ -108,8 +108,6 @@ class _Shifted(ABC):
         _validate.integer(minimum=1, coordinates=self.coordinates)
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.fraction(leak=self.leak)
-        if not isinstance(self.centred, bool):
-            raise ParameterError(f"centred must be True or False, not {self.centred!r}.")
         if self.leak >= 0.25:
             raise ParameterError(f"leak must be below 0.25, not {self.leak!r}.")
 

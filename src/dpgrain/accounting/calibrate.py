@@ -11,6 +11,7 @@ from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import BoundedRange, Event, Gaussian, Laplace, TruncatedGeometric
 from dpgrain.accounting.gaussian import bisect, gaussian_epsilon, gaussian_mu
+from dpgrain.accounting.rounding import product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation, Unit
 
@@ -258,7 +259,8 @@ def calibrate_laplace(
     contribution = Contribution(norm="l1") if contribution is None else contribution
     moved = _finite(contribution.sensitivity(1, relation, unit))
     multiplier = count * moved / epsilon
-    while count * moved / multiplier > epsilon:
+    # As the accountant will ask.
+    while product_up(count, moved, over=multiplier) > epsilon:
         multiplier = math.nextafter(multiplier, math.inf)
     return Laplace(multiplier, contribution, count)
 

@@ -18,9 +18,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 # How far apart two blocks of norm at most 1 can lie: the factor that `replace` costs.
 _REPLACE = {
@@ -69,11 +69,7 @@ class Contribution:
     record_size: float = math.inf
 
     def __post_init__(self) -> None:
-        _validate.plain(self)
-        _validate.one_of(LEVELS, block=self.block)
-        _validate.one_of(("disjoint", "shared"), layout=self.layout)
-        _validate.one_of(("one", "nonnegative", "signed", "stated"), coordinates=self.coordinates)
-        _validate.one_of(("l2", "l1"), norm=self.norm)
+        _fields.check(self)
         if self.max_elements is not None:
             _validate.integer(minimum=1, max_elements=self.max_elements)
             if self.block == "record":
@@ -122,8 +118,7 @@ class Contribution:
         Infinite where nothing bounds it (a user with any number of elements).
         """
         units = _validate.integer(minimum=1, units=units)
-        if relation not in RELATIONS:
-            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
+        _validate.one_of(RELATIONS, relation=relation)
         level = unit_level(unit, self.block)
         condition = unit.max_elements if isinstance(unit, User) else None
         match self.block, level:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, gammaln, log_ndtr
 
 from dpgrain.accounting.gaussian import gaussian_deltas, gaussian_epsilon
+from dpgrain.accounting.rounding import fails_closed
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -41,7 +42,7 @@ def inverse(curve: Curve, delta: float) -> float:
     if curve.delta(0.0) <= delta:
         return 0.0
     high = 1.0
-    while curve.delta(high) > delta:
+    while not curve.delta(high) <= delta:
         high *= 2
         if high > 1e7:
             return math.inf
@@ -90,6 +91,7 @@ class Group:
     curve: Invertible
     steps: int
 
+    @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
         """δ of all steps at ε."""
         # What is given away counts more at a larger ε; a smaller one's δ holds, too.
@@ -106,6 +108,7 @@ class Group:
         grown = epsilon - share + math.log(-math.expm1(-epsilon)) - math.log(-math.expm1(-share))
         return min(math.exp(min(grown + math.log(one), 0.0)), 1.0)
 
+    @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
         """The smallest ε at δ, rounded up."""
         if delta <= 0:
@@ -144,11 +147,13 @@ class Rounds:
         """δ at ε, rounded up."""
         return self._delta(epsilon, 1e-300)
 
+    @fails_closed(1.0)
     def _delta(self, epsilon: float, tail: float) -> float:
         weights, numbers, rest = participation(self.rate, self.rounds, tail)
         mus = np.sqrt(numbers * self.shift**2 + self.mu**2)
         return min(float(np.dot(weights, gaussian_deltas(epsilon, mus))) * (1 + 1e-12) + rest, 1.0)
 
+    @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
         """The smallest ε at δ, rounded up."""
         tail = delta * 2.0**-30

@@ -14,22 +14,29 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
-from dpgrain import _validate
+from dpgrain import _fields, _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.curves import Group, Worst
 from dpgrain.accounting.gaussian import pure_mu
 from dpgrain.accounting.loss import Loss
 from dpgrain.accounting.pairs import FloatArray
+from dpgrain.accounting.rounding import or_worst, product_up
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # What the rounding of a probability, and of the scale of the noise behind it, may amount to.
 _ROUNDING = 2.0**-36
+# Numbers up to here are looked at one by one, and larger ones to so fine a share of themselves.
+_FINE = 1 << 12
+# How deeply events may be nested: what walks through them is recursive.
+_DEEPEST = 40
+_TOO_DEEP = f"events must be nested at most {_DEEPEST} deep; put them beside each other."
 
 
 @dataclass(frozen=True)
@@ -88,15 +95,15 @@ class Event(ABC):
 
     def __init_subclass__(cls) -> None:
         Event._kinds[cls.__name__] = cls
-        check = cls.__dict__.get("__post_init__")
+        ranges = getattr(cls, "__post_init__", None)
 
-        def plain_and_checked(self: Event) -> None:
-            _validate.plain(self)
-            if check is not None:
-                check(self)
+        def checked(self: Event) -> None:
+            _fields.check(self)
+            if ranges is not None:
+                ranges(self)
 
-        # Before anything is computed from them: numbers of NumPy wrap and round.
-        cls.__post_init__ = plain_and_checked  # type: ignore[attr-defined]
+        # Before anything is computed from them, and also where a class has no checks of its own.
+        cls.__post_init__ = checked  # type: ignore[attr-defined]
 
     @property
     @abstractmethod
@@ -107,6 +114,12 @@ class Event(ABC):
     def parts(self) -> tuple[Event, ...]:
         """The events that it is made of: itself, unless it is composed."""
         return (self,)
+
+    @property
+    def _depth(self) -> int:
+        """How deeply events are nested in it."""
+        inner = getattr(self, "events", ())
+        return 1 + max(event._depth for event in inner) if inner else 0
 
     @abstractmethod
     def cost(self, asked: Asked) -> Loss:
@@ -123,8 +136,7 @@ class Event(ABC):
 
         Arguments as for :meth:`epsilon`.
         """
-        if relation not in RELATIONS:
-            raise ParameterError(f"relation must be 'zero_out' or 'replace', not {relation!r}.")
+        _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
         unit = OWN_UNIT[self.level] if unit is None else unit
         level = unit_level(unit, "user")
@@ -305,35 +317,21 @@ class Event(ABC):
         """The event that :meth:`to_dict` described.
 
         Raises:
-            ParameterError: if no such kind of event is known.
+            ParameterError: if no such kind of event is known, or a field is missing, unknown or wrong.
         """
         if not isinstance(values, dict):
             raise ParameterError("the description is not of an event; give what to_dict made.")
-        values = dict(values)
-        name = values.pop("event", None)
+        name = values.get("event")
         if not isinstance(name, str) or name not in Event._kinds:
             known = ", ".join(sorted(Event._kinds))
-            raise ParameterError(f"event {name!r} is not known; this version knows {known}.")
-        if isinstance(values.get("contribution"), dict):
-            parts: dict[str, Any] = values["contribution"]
-            try:
-                values["contribution"] = Contribution(**_infinite(parts))
-            except TypeError as error:
-                raise ParameterError(f"contribution has wrong fields: {error}.") from error
-        elif "contribution" in values:
-            raise ParameterError("contribution must be an object with its fields.")
-        if "events" in values:
-            if not isinstance(values["events"], list | tuple):
-                raise ParameterError("events must be a list of events.")
-            values["events"] = tuple(Event.from_dict(event) for event in values["events"])
-        try:
-            return Event._kinds[name](**_infinite(values))
-        except ParameterError:
-            raise
-        except (TypeError, ValueError, AttributeError) as error:
             raise ParameterError(
-                f"event {name} is described with wrong fields: {error}."
-            ) from error
+                f"event {_validate.said(name)} is not known; this version knows {known}."
+            )
+        others = {key: value for key, value in values.items() if key != "event"}
+        try:
+            return _fields.read(Event._kinds[name], others, f"event {name}")
+        except RecursionError as error:
+            raise ParameterError(_TOO_DEEP) from error
 
     @staticmethod
     def from_json(text: str) -> Event:
@@ -342,15 +340,7 @@ class Event(ABC):
         Raises:
             ParameterError: if the text does not describe an event.
         """
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise ParameterError("the text is not JSON; give what to_json wrote.") from error
-        return Event.from_dict(values)
-
-
-def _infinite(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: math.inf if value == "inf" else value for key, value in values.items()}
+        return Event.from_dict(_fields.loads(text, "an event"))
 
 
 def _finite(value: Any) -> Any:
@@ -427,7 +417,7 @@ class Laplace(Event):
     def cost(self, asked: Asked) -> Loss:
         moved = asked.move(self.contribution)
         one = moved / self.noise_multiplier
-        pure = self.count * moved / self.noise_multiplier
+        pure = product_up(self.count, moved, over=self.noise_multiplier)
         return Loss(pure=pure, rho=self.count * one * one / 2)
 
 
@@ -481,7 +471,10 @@ class Selection(Event):
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may pile up on one item: k/√t each on t items is the worst case, and the
             # items whose smallest holder has t items number at most k·t.
-            piled = (t * self._passes(blocks / math.sqrt(t)) for t in range(1, self.max_items + 1))
+            piled = (
+                last * self._passes(blocks / math.sqrt(first))
+                for first, last in _stretches(self.max_items)
+            )
             return min(blocks * max(piled), 1.0)
         single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
         return -math.expm1(blocks * math.log1p(-single)) if single < 1 else 1.0
@@ -508,12 +501,22 @@ def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
     """The probability that any item held by one block alone is named, at the worst block size."""
-    import numpy as np
-    from scipy.special import log_ndtr
+    first, last = np.array(_stretches(max_items), dtype=np.float64).T
+    # The more items, the smaller each count; the last number of several bounds them all.
+    with np.errstate(all="ignore"):
+        log_none = last * log_ndtr((threshold - 1 / np.sqrt(first)) / noise_multiplier)
+    return or_worst(float(-np.expm1(log_none.min())), 1.0)
 
-    t = np.arange(1, max_items + 1, dtype=np.float64)
-    log_none = t * log_ndtr((threshold - 1 / np.sqrt(t)) / noise_multiplier)
-    return float(-np.expm1(log_none.min()))
+
+@lru_cache(maxsize=16)
+def _stretches(most: int) -> tuple[tuple[int, int], ...]:
+    """1..most in stretches (first, last): each number by itself up to some thousand, then coarser."""
+    found, first = [], 1
+    while first <= most:
+        last = min(first + first // _FINE, most)
+        found.append((first, last))
+        first = last + 1
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -581,9 +584,10 @@ class TruncatedGeometric(Event):
         # An item that changes by j costs (j·rate, passes(j)); no more than the best ratio for each
         # change, which is found before the law of X ends.
         ends = min(piled, 2 * self.cutoff + 1)
-        leak = changes * max(self.passes(j) / j for j in range(1, ends + 1))
+        # Passing grows with the count, so that the last of several bounds them all.
+        leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
         return Loss(
-            pure=changes * self.rate,
+            pure=product_up(changes, self.rate),
             leak=min(leak * (1 + _ROUNDING), 1.0),
             rho=changes * piled * self.rate * self.rate / 2,
         )
@@ -654,7 +658,6 @@ class BoundedRange(Event):
     def __post_init__(self) -> None:
         _validate.positive(rate=self.rate)
         _validate.integer(minimum=1, count=self.count)
-        _validate.one_of(LEVELS, level=self.level)
 
     @property
     def scale(self) -> float:
@@ -666,8 +669,8 @@ class BoundedRange(Event):
         if self.level == "record" and asked.level != "record":
             return Loss(pure=math.inf)
         moved = asked.units if asked.level == "user" or self.level == "record" else 1
-        spread = self.rate * moved * (1 if asked.relation == "zero_out" else 2)
-        loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
+        spread = product_up(self.rate, moved, 1 if asked.relation == "zero_out" else 2)
+        loss = Loss(pure=product_up(self.count, spread), rho=self.count * spread * spread / 8)
         # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
         return loss.or_else(Loss(mu=math.sqrt(self.count) * pure_mu(spread / 2)))
 
@@ -706,20 +709,18 @@ class ApproximateDP(Event):
         if math.isinf(steps):
             return Loss(pure=math.inf)
         epsilon = self.guaranteed_epsilon
-        pure, rho = (
-            self.count * steps * epsilon,
-            self.count * steps * epsilon * (steps * epsilon) / 2,
-        )
+        pure = product_up(self.count, steps, epsilon)
+        rho = self.count * steps * epsilon * (steps * epsilon) / 2
         if self.guaranteed_delta == 0:
             return Loss(pure=pure, rho=rho)
         # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.
-        grown = steps
-        if epsilon > 0:
-            last = math.exp(min((steps - 1) * epsilon, 700))
-            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon)
-        leak = min(self.count * self.guaranteed_delta * grown, 1.0)
+        grown: float = steps
         if (steps - 1) * epsilon > 700:
-            leak = 1.0
+            grown = math.inf
+        elif epsilon > 0 and steps > 1:
+            last = math.exp((steps - 1) * epsilon)
+            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon) * (1 + _ROUNDING)
+        leak = min(product_up(self.count, self.guaranteed_delta, grown), 1.0)
         return Loss(pure=pure, leak=leak, rho=rho)
 
 
@@ -732,15 +733,11 @@ def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_
     return ApproximateDP(epsilon, 0.0, level, relation)
 
 
-def _checked(level: Level, relation: Relation, count: int) -> None:
-    _validate.one_of(LEVELS, level=level)
-    _validate.one_of(RELATIONS, relation=relation)
-    _validate.integer(minimum=1, count=count)
-
-
 def _check_events(events: tuple[Event, ...]) -> None:
-    if not events or not all(isinstance(event, Event) for event in events):
-        raise ParameterError(f"events must hold events, at least one, not {events!r}.")
+    if not events:
+        raise ParameterError("events must hold events, at least one, not ().")
+    if 1 + max(event._depth for event in events) > _DEEPEST:
+        raise ParameterError(_TOO_DEEP)
 
 
 def _common_level(events: tuple[Event, ...]) -> Level:
@@ -805,7 +802,7 @@ class ZCDP(Event):
 
     def __post_init__(self) -> None:
         _validate.positive(rho=self.rho)
-        _checked(self.level, self.relation, self.count)
+        _validate.integer(minimum=1, count=self.count)
 
     def cost(self, asked: Asked) -> Loss:
         steps = asked.steps(self.level, self.relation)
@@ -842,8 +839,6 @@ class RDP(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "orders", tuple(map(float, self.orders)))
-        object.__setattr__(self, "values", tuple(map(float, self.values)))
         if not self.orders or len(self.orders) != len(self.values):
             raise ParameterError(
                 f"values must be as many as orders, at least one, not {len(self.values)} "
@@ -854,13 +849,14 @@ class RDP(Event):
                 raise ParameterError(f"orders must be finite and above 1, not {order!r}.")
             if not value >= 0:
                 raise ParameterError(f"values must be at least 0, not {value!r}.")
-        _checked(self.level, self.relation, self.count)
+        _validate.integer(minimum=1, count=self.count)
 
     def cost(self, asked: Asked) -> Loss:
         steps = asked.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
-        doublings = math.ceil(math.log2(steps))
+        # The least c with 2^c ≥ steps.
+        doublings = math.ceil(steps - 1).bit_length()
         known = [
             (order / 2**doublings, self.count * 3**doublings * value)
             for order, value in sorted(zip(self.orders, self.values, strict=True))

@@ -18,6 +18,12 @@ from dpgrain.errors import ParameterError
 
 # A bound on the relative rounding of the special functions; what it may amount to is added to δ.
 _ROUNDING = 64 * 2.0**-53
+# A bound on the rounding of ε/μ − μ/2, relative to ε/μ + μ/2.
+_PLACE_ROUNDING = 4 * 2.0**-53
+# μ is a sensitivity over a noise, both of them rounded: the bound covers what it may really be.
+_MU_ROUNDING = 1 + 2.0**-47
+# The smallest float: no δ of a Gaussian is 0.
+_LEAST = 5e-324
 # Beyond this, squares overflow and e^{−x²/2} is 0.
 _HUGE = 1e100
 _SQRT2 = math.sqrt(2.0)
@@ -45,22 +51,25 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     if mu == 0 or epsilon == math.inf:
         return 0.0
     if mu > _HUGE:
-        return 0.0 if epsilon > mu * mu else 1.0
+        return _LEAST if epsilon > mu * mu else 1.0
     if epsilon / mu > _HUGE:
-        return 0.0
-    a = epsilon / mu - mu / 2
+        return _LEAST
+    mu *= _MU_ROUNDING
     b = epsilon / mu + mu / 2
+    # A difference of two numbers as large as b, rounded down: δ falls with it.
+    a = epsilon / mu - mu / 2 - _PLACE_ROUNDING * abs(b)
     if a > 0:
         # Φ̄(a) − e^ε Φ̄(b) with the common factor e^{−a²/2}/2 drawn out: no cancellation of
         # huge exponentials, and δ down to the smallest double.
         first, second = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
         rounding = _ROUNDING * first
         delta = 0.5 * math.exp(-a * a / 2) * (max(first - second, 0.0) + rounding)
-        return min(delta * (1 + _ROUNDING * a * a), 1.0)
+        return min(max(delta * (1 + _ROUNDING * a * a), _LEAST), 1.0)
     first = float(ndtr(-a))
-    exponent = epsilon + float(log_ndtr(-b))
-    rounding = _ROUNDING * first * (1 + abs(exponent))
-    return min(max(first - math.exp(min(exponent, 0.0)), 0.0) + rounding, 1.0)
+    falls = float(log_ndtr(-b))
+    # Of two numbers that may be nearly the same, too, and rounded down likewise.
+    exponent = min(epsilon + falls, 0.0) - _ROUNDING * (1 + abs(epsilon) + abs(falls))
+    return min(max(first - math.exp(exponent), 0.0) + _ROUNDING * first, 1.0)
 
 
 def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,17 +79,19 @@ def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.floa
     True
     """
     with np.errstate(divide="ignore", over="ignore", under="ignore", invalid="ignore"):
-        a, b = epsilon / mus - mus / 2, epsilon / mus + mus / 2
+        mus = mus * _MU_ROUNDING
+        b = epsilon / mus + mus / 2
+        a = epsilon / mus - mus / 2 - _PLACE_ROUNDING * b
         # As above, with e^{−a²/2}/2 drawn out on the right and e^ε kept in the exponent on the left.
         first = erfcx(np.maximum(a, 0.0) / _SQRT2)
         second = erfcx(b / _SQRT2)
         right = 0.5 * np.exp(-a * a / 2) * (np.maximum(first - second, 0.0) + 2 * _ROUNDING * first)
         above = ndtr(-a)
-        exponent = epsilon + log_ndtr(-b)
-        left = np.maximum(above - np.exp(np.minimum(exponent, 0.0)), 0.0)
-        left += 2 * _ROUNDING * above * (1 + np.abs(exponent))
+        falls = log_ndtr(-b)
+        exponent = np.minimum(epsilon + falls, 0.0) - 2 * _ROUNDING * (1 + epsilon + np.abs(falls))
+        left = np.maximum(above - np.exp(exponent), 0.0) + 2 * _ROUNDING * above
         found = np.where(a > 0, right * (1 + 2 * _ROUNDING * a * a), left)
-    return np.where(mus > 0, np.minimum(found, 1.0), 0.0)
+    return np.where(mus > 0, np.clip(found, _LEAST, 1.0), 0.0)
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:

@@ -11,7 +11,16 @@ from scipy.special import ndtr, ndtri
 
 from dpgrain.accounting.curves import Invertible
 from dpgrain.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon
-from dpgrain.accounting.pairs import Counted, FloatArray, FromCurve, Mixtures, Pair, Response
+from dpgrain.accounting.pairs import (
+    LARGEST_SHIFT,
+    Counted,
+    FloatArray,
+    FromCurve,
+    Mixtures,
+    Pair,
+    Response,
+)
+from dpgrain.accounting.rounding import fails_closed, hypot_up, or_worst, product_up, sum_up
 from dpgrain.accounting.zcdp import renyi_delta, renyi_epsilon, zcdp_delta, zcdp_epsilon
 
 # How many bounds on one composition are kept at most.
@@ -58,6 +67,12 @@ class Loss:
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
+        # What arithmetic does not know is infinite, or given away.
+        for name in ("mu", "pure", "rho"):
+            object.__setattr__(self, name, or_worst(getattr(self, name)))
+        object.__setattr__(self, "leak", or_worst(self.leak, 1.0))
+        known = tuple((order, or_worst(value)) for order, value in self.renyi)
+        object.__setattr__(self, "renyi", known)
         object.__setattr__(self, "rho", min(self.rho, self.pure * self.pure / 2))
 
     @staticmethod
@@ -89,11 +104,11 @@ class Loss:
     def _times(self, count: int) -> Loss:
         return Loss(
             math.sqrt(count) * self.mu,
-            count * self.pure,
-            min(count * self.leak, 1.0),
-            count * self.rho,
+            product_up(count, self.pure),
+            min(product_up(count, self.leak), 1.0),
+            product_up(count, self.rho),
             tuple((pair, count * times) for pair, times in self.pairs),
-            tuple((order, count * value) for order, value in self.renyi),
+            tuple((order, product_up(count, value)) for order, value in self.renyi),
         )
 
     @property
@@ -105,10 +120,10 @@ class Loss:
         for pair, count in self.pairs + other.pairs:
             counts[pair] = counts.get(pair, 0) + count
         return Loss(
-            math.hypot(self.mu, other.mu),
-            self.pure + other.pure,
-            min(self.leak + other.leak, 1.0),
-            self.rho + other.rho,
+            hypot_up(self.mu, other.mu),
+            sum_up(self.pure, other.pure),
+            min(sum_up(self.leak, other.leak), 1.0),
+            sum_up(self.rho, other.rho),
             # Sorted: the order of events does not matter.
             tuple(sorted(counts.items(), key=repr)),
             _added(self.renyi, other.renyi),
@@ -127,7 +142,7 @@ class Loss:
         if delta >= 1:
             return 0.0, 0.0
         upper, best = self._best(delta)
-        rest = best._rest(delta)
+        rest = _left(delta, best.leak)
         if not best.pairs and math.isfinite(upper):
             return upper * (1 - _ROUNDING), upper
         if math.isinf(upper) or not best._direct:
@@ -143,9 +158,10 @@ class Loss:
         best, smallest = self, math.inf
         # Closed forms first: what a quick look finds far above them is not composed.
         for loss in sorted(self._alternatives, key=lambda loss: loss._closed is None):
-            if smallest == 0 or loss._hopeless(loss._rest(delta), smallest):
+            rest = _left(delta, loss.leak)
+            if smallest == 0 or loss._hopeless(rest, smallest):
                 continue
-            epsilon = loss._epsilon(loss._rest(delta))
+            epsilon = loss._epsilon(rest)
             if epsilon < smallest:
                 best, smallest = loss, epsilon
         return smallest, best
@@ -159,16 +175,11 @@ class Loss:
         from dpgrain.accounting.pld import rough_epsilon
 
         _, best = self._best(delta)
-        rest = best._rest(delta)
+        rest = _left(delta, best.leak)
         if best._closed is not None or not best.pairs or rest <= 0:
             return replace(best, others=())
         tuned = _Composed(best.pairs)._tuned(lambda pairs: rough_epsilon(pairs, rest))
         return replace(best, pairs=tuned, others=())
-
-    def _rest(self, delta: float) -> float:
-        """What the leak leaves of δ, rounded so that both together are not above δ."""
-        rest = delta - self.leak
-        return rest if rest + self.leak <= delta else math.nextafter(rest, -math.inf)
 
     def _hopeless(self, rest: float, known: float) -> bool:
         """Whether even a quick bound, which is seldom twice the answer, is far above a known one."""
@@ -203,6 +214,7 @@ class Loss:
     def _renyi(self, order: float) -> float:
         return math.inf if self.leak + self._infinite > 0 else self._finite_renyi(order)
 
+    @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
         """The divergence of all but what is given away."""
         known = _at(self.renyi, order) + order * self.mu * self.mu / 2
@@ -219,6 +231,7 @@ class Loss:
 
     # ------------------------------------------------------------ one alternative, without its leak
 
+    @fails_closed(1.0)
     def _delta(self, epsilon: float) -> float:
         if self._closed is not None:
             return min(self._closed.delta(epsilon) + self.leak, 1.0)
@@ -232,6 +245,7 @@ class Loss:
             deltas.append(renyi_delta(epsilon, self._orders) + self._infinite)
         return min(min(deltas) + self.leak, 1.0)
 
+    @fails_closed(math.inf)
     def _epsilon(self, rest: float) -> float:
         if rest < 0 or self.mu == math.inf:
             return math.inf
@@ -273,11 +287,15 @@ class Loss:
 
     def _composed(self) -> _Composed:
         parts = list(self.pairs)
-        if self.mu > 0:
+        if 0 < self.mu <= LARGEST_SHIFT:
             parts.append((Mixtures(((1.0, self.mu),), ((1.0, 0.0),)), 1))
-        if self.pure > 0:
+        if 0 < self.pure <= LARGEST_SHIFT:
             parts.append((Response(self.pure), 1))
-        return _Composed(tuple(parts))
+        return _Composed(
+            tuple(parts),
+            self.mu if self.mu > LARGEST_SHIFT else 0.0,
+            self.pure if self.pure > LARGEST_SHIFT else 0.0,
+        )
 
     @property
     def _zcdp(self) -> float:
@@ -293,7 +311,9 @@ class Loss:
         """The first curve, without the leak."""
         if self.mu == 0:
             return self._pure_delta(epsilon)
-        return 1.0 if self.pure == math.inf else gaussian_delta(epsilon - self.pure, self.mu)
+        if self.pure == math.inf:
+            return 1.0
+        return gaussian_delta(_left(epsilon, self.pure), self.mu)
 
     def _direct_epsilon(self, rest: float) -> float:
         """The smallest ε ≥ 0 at which the first curve is at most ``rest``."""
@@ -308,8 +328,7 @@ class Loss:
                 return bisect(lambda epsilon: self._direct_delta(epsilon) <= rest, 0.0, self.pure)[
                     1
                 ]
-            # Rounded up, so that taking the pure part off again does not fall below.
-            return (self.pure + gaussian_epsilon(rest, self.mu)) * (1 + 2.0**-51)
+            return sum_up(self.pure, gaussian_epsilon(rest, self.mu))
         # δ = (e^p − e^ε)/(1 + e^p) solved for ε, rounded up; δ(0) > rest makes the logarithm finite.
         if rest == 0:
             return self.pure
@@ -320,33 +339,56 @@ class Loss:
         if epsilon >= self.pure:
             return 0.0
         # (e^p − e^ε)/(1 + e^p), written so that a large p does not overflow.
-        return -math.expm1(epsilon - self.pure) / (1 + math.exp(-self.pure))
+        told = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
+        return min(told * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
 @dataclass(frozen=True)
 class _Composed:
-    """Several pairs together."""
+    """Several pairs together, and parts too large for a grid, which basic composition adds.
+
+    Args:
+        pairs: what is composed numerically.
+        mu: a Gaussian part besides; 0 for none.
+        pure: a pure part besides; 0 for none.
+    """
 
     pairs: Counted
+    mu: float = 0.0
+    pure: float = 0.0
 
     def delta(self, epsilon: float) -> float:
         from dpgrain.accounting.pld import composed_delta, rough_delta
 
-        return composed_delta(self._tuned(lambda pairs: rough_delta(pairs, epsilon)), epsilon)
+        left = _left(epsilon, self.pure)
+        if left < 0:
+            return 1.0
+        share = left / 2 if self.mu else left
+        pairs = self._tuned(lambda pairs: rough_delta(pairs, share))
+        return sum_up(composed_delta(pairs, share), gaussian_delta(share, self.mu))
 
     def epsilon(self, delta: float, *, upper: bool = True) -> float:
         from dpgrain.accounting.pld import composed_epsilon, rough_epsilon
 
         if delta <= 0:
             return math.inf
-        pairs = self._tuned(lambda pairs: rough_epsilon(pairs, delta))
-        return composed_epsilon(pairs, delta, upper=upper)
+        if (self.mu or self.pure) and not upper:
+            return 0.0
+        share = delta / 2 if self.mu else delta
+        pairs = self._tuned(lambda pairs: rough_epsilon(pairs, share))
+        return self._beside(composed_epsilon(pairs, share, upper=upper), share)
 
     def rough(self, delta: float) -> float:
         """A quick bound on ε, without the best member of any family."""
         from dpgrain.accounting.pld import rough_epsilon
 
-        return rough_epsilon(self.pairs, delta)
+        share = delta / 2 if self.mu else delta
+        return self._beside(rough_epsilon(self.pairs, share), share)
+
+    def _beside(self, epsilon: float, share: float) -> float:
+        """An ε with those of the large parts."""
+        aside = sum_up(self.pure, gaussian_epsilon(share, self.mu)) if self.mu else self.pure
+        return sum_up(epsilon, aside) if aside else epsilon
 
     def _tuned(self, rough: Callable[[Counted], float]) -> Counted:
         """Each pair that stands for a family replaced by its best member, one after the other."""
@@ -362,6 +404,11 @@ class _Composed:
         return pairs
 
 
+def _left(whole: float, part: float) -> float:
+    """What is left of a number, rounded down."""
+    return -sum_up(-whole, part)
+
+
 def _at(renyi: tuple[tuple[float, float], ...], order: float) -> float:
     """The value at the smallest known order that is not less: divergences grow with the order."""
     if not renyi:
@@ -375,5 +422,5 @@ def _added(
     if not one or not two:
         return one or two
     orders = sorted({order for order, _ in one + two})
-    sums = [(order, _at(one, order) + _at(two, order)) for order in orders]
+    sums = [(order, sum_up(_at(one, order), _at(two, order))) for order in orders]
     return tuple((order, value) for order, value in sums if value < math.inf) or ((2.0, math.inf),)

@@ -25,6 +25,7 @@ from scipy.optimize import isotonic_regression
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from dpgrain.accounting.curves import Invertible, Rounds
+from dpgrain.accounting.rounding import fails_closed
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -32,6 +33,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 _FAR = 38.4
 # A bound on the relative rounding of the special functions.
 _ROUNDING = 16 * 2.0**-53
+#: The largest shift, or loss of one response, that is put on a grid.
+LARGEST_SHIFT = 2.0**13
 # The largest loss whose odds are computed.
 _ODDS = 690.0
 # The distance of places, in standard deviations, for moments, and the most of them.
@@ -75,6 +78,7 @@ class Law:
         mass += np.bincount(left + 1, right * self.mass, kept.size)
         return Law(kept, mass, self.infinite)
 
+    @fails_closed(math.inf)
     def log_moment(self, theta: float) -> float:
         """ln E[e^{θ·loss}] over the finite losses."""
         exponents = theta * self.values

@@ -16,6 +16,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.signal import lfilter
 
 from dpgrain.accounting.pairs import Counted, FloatArray, Law, Losses
+from dpgrain.accounting.rounding import fails_closed, or_worst
 
 # ln of the smallest δ that is computed closer than by a first look.
 _SMALLEST = -695.0
@@ -45,7 +46,15 @@ class _Saddle:
     log_delta: float
     deviation: float
 
+    def __post_init__(self) -> None:
+        # NaN anywhere: nothing is known, and nothing is composed around it.
+        numbers = (self.theta, self.epsilon, self.log_delta, self.deviation)
+        if any(map(math.isnan, numbers)):
+            for name, worst in (("epsilon", math.inf), ("log_delta", 0.0), ("deviation", math.inf)):
+                object.__setattr__(self, name, worst)
 
+
+@fails_closed(1.0)
 def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
     """δ(ε) of pairs, each so many times, all fixed beforehand: an upper (or lower) bound.
 
@@ -62,11 +71,14 @@ def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> flo
         rough = math.exp(saddle.log_delta)
         if rough > answer:
             summed = _Sum.of(way, saddle, upper)
-            one = (1.0 if upper else 0.0) if summed is None else summed.delta(epsilon)
+            one = (
+                (1.0 if upper else 0.0) if summed is None else or_worst(summed.delta(epsilon), 1.0)
+            )
             answer = max(answer, min(one, rough) if upper else one)
     return min(answer, 1.0)
 
 
+@fails_closed(math.inf)
 def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
     """The smallest ε ≥ 0 with δ(ε) ≤ delta; arguments as above.
 
@@ -103,11 +115,13 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
     return answer
 
 
+@fails_closed(1.0)
 def rough_delta(pairs: Counted, epsilon: float) -> float:
     """A quick bound on δ(ε), from Rényi divergences."""
     return max(math.exp(_at_epsilon(way, epsilon).log_delta) for way in _both_ways(pairs))
 
 
+@fails_closed(math.inf)
 def rough_epsilon(pairs: Counted, delta: float) -> float:
     """A quick bound on ε(δ), from Rényi divergences."""
     return max(_at_delta(way, delta).epsilon for way in _both_ways(pairs))
@@ -134,7 +148,7 @@ def _conversion(theta: float) -> float:
 def _smallest(value: Callable[[float], float]) -> float:
     """About where a function of θ > 0 is smallest: on a grid, then closer."""
     grid = np.geomspace(1e-4, 1e10, 57)
-    best = int(np.argmin([value(float(theta)) for theta in grid]))
+    best = int(np.argmin([or_worst(value(float(theta))) for theta in grid]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
     golden = (math.sqrt(5) - 1) / 2
     low, high = math.log(low), math.log(high)
@@ -219,7 +233,7 @@ class _Sum:
     @staticmethod
     def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum | None:
         """None where the first look is all that there will be."""
-        if saddle.log_delta < _SMALLEST:
+        if saddle.log_delta < _SMALLEST or math.isinf(saddle.deviation):
             return None
         total = sum(count for _, count in pairs)
         step = _step(pairs, saddle, total)
@@ -302,7 +316,8 @@ class _Sum:
         # The wanted sum at each point.
         with np.errstate(over="ignore"):
             wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
-        above = np.flatnonzero(first - second > wanted)
+        # Where nothing is known, too much is assumed.
+        above = np.flatnonzero(~(first - second <= wanted))
         if not self.upper:
             # Below this, what wraps around might count.
             trusted = self.saddle.epsilon - _SPARE / self.saddle.theta

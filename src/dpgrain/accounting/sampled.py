@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
-from dpgrain.accounting.pairs import Gram, Mixtures, Revealed, binomial_weights, drawn
+from dpgrain.accounting.pairs import (
+    LARGEST_SHIFT,
+    Gram,
+    Mixtures,
+    Revealed,
+    binomial_weights,
+    drawn,
+)
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, Level
+from dpgrain.units import Level
 
 # Weights of a binomial law that count as probability given away instead.
 _NEGLIGIBLE = 1e-60
+# More blocks than so many are not drawn one by one on a grid.
+_MOST_BLOCKS = 2000
+# What the rounding of a probability may amount to, relative.
+_ROUNDING = 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,14 @@ class SampledGaussian(Event):
     noise_multiplier: float
     sampling_rate: float
     rounds: int = 1
-    sampling: Literal["pairs", "users"] = "pairs"
+    sampling: Literal["pairs", "users"] = field(
+        default="pairs",
+        metadata={
+            "remedy": "only independent draws hide who takes part. For batches of a fixed size, "
+            "shuffled or without replacement use Participation(noise_multiplier, rounds), with the "
+            "passes over the data."
+        },
+    )
     blocks: Literal["shared", "disjoint"] = "shared"
     level: Level = "element"
     count: int = 1
@@ -66,15 +84,7 @@ class SampledGaussian(Event):
             raise ParameterError("sampling_rate must be above 0, not 0: nothing would be sampled.")
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.integer(minimum=1, count=self.count)
-        _validate.one_of(("shared", "disjoint"), blocks=self.blocks)
-        _validate.one_of(LEVELS, level=self.level)
         _ = self.contribution
-        if self.sampling not in ("pairs", "users"):
-            raise ParameterError(
-                f"sampling must be 'pairs' or 'users', not {self.sampling!r}: only independent draws "
-                "hide who takes part. For batches of a fixed size, shuffled or without replacement "
-                "use Participation(noise_multiplier, rounds), with the passes over the data."
-            )
 
     @property
     def contribution(self) -> Contribution:
@@ -104,6 +114,8 @@ class SampledGaussian(Event):
     def _independent(self, size: float, changed: int, rounds: int, *, exchanged: bool) -> Loss:
         """So many blocks of a norm change, each drawn on its own."""
         shift = size / self.noise_multiplier
+        if shift * changed > LARGEST_SHIFT or changed > _MOST_BLOCKS:
+            return self._unsampled((2 if exchanged else 1) * shift * changed, changed, rounds)
         if changed == 1:
             one = drawn(self.sampling_rate, shift, -shift if exchanged else 0.0)
             return Loss(pairs=((one, rounds),))
@@ -119,9 +131,11 @@ class SampledGaussian(Event):
     ) -> Loss:
         """So many blocks change of a user who is drawn with all blocks at once."""
         rate, noise = self.sampling_rate, self.noise_multiplier
+        if moved / noise > LARGEST_SHIFT:
+            return self._unsampled(moved / noise, 1, rounds)
         revealed = Loss(pairs=((Revealed(rate, moved / noise), rounds),))
         held = self._held(asked)
-        if held is None or self.level != "element":
+        if held is None or self.level != "element" or held / noise > LARGEST_SHIFT:
             return revealed
         changed = min(changed, held)
         apart = self.blocks == "disjoint"
@@ -143,6 +157,16 @@ class SampledGaussian(Event):
             gram = Gram(rate, ((middle, size / 2, -size / 2), (rest, size, 0.0)))
         user = drawn(rate, whole, -whole if exchanged else -rest)
         return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
+
+    def _unsampled(self, moved: float, drawn: int, rounds: int) -> Loss:
+        """A bound without a grid, where sums move very far, or very many blocks change.
+
+        Sampling cannot cost more than none; and nothing is told in runs in which nobody concerned is
+        drawn.
+        """
+        told = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
+        sampled = Loss(leak=min(told * (1 + _ROUNDING), 1.0))
+        return Loss(mu=math.sqrt(rounds) * moved).or_else(sampled)
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:
         """How many blocks change, and whether they become others rather than nothing."""

@@ -12,11 +12,11 @@ from dpgrain.accounting.curves import Invertible
 from dpgrain.accounting.events import Asked, Compose, Event
 from dpgrain.accounting.gaussian import bisect
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.rounding import sum_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
 Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
-_STOPPINGS: tuple[Stopping, ...] = ("negative_binomial", "poisson")
 
 # The Rényi orders of the answer, and of the candidate.
 _ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
@@ -69,7 +69,6 @@ class SelectBest(Event):
             object.__setattr__(self, "events", (self.events,))
         # The same checks.
         Compose(self._run)
-        _validate.one_of(_STOPPINGS, stopping=self.stopping)
         _validate.positive(mean=self.mean)
         if self.stopping == "negative_binomial" and not self.mean > 1:
             raise ParameterError(
@@ -197,7 +196,7 @@ def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float],
     if finite := tuple((order, value) for order, value in known if value < math.inf):
         others.append(Loss(renyi=finite))
     if run == Loss(pure=run.pure, rho=run.rho) and run.pure < math.inf:
-        return Loss(pure=run.pure + shift).or_else(*others)
+        return Loss(pure=sum_up(run.pure, shift)).or_else(*others)
     return others[0].or_else(*others[1:])
 
 

@@ -11,11 +11,11 @@ from dpgrain.accounting.curves import Group
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.gaussian import pure_mu
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.rounding import product_up, sum_up
 from dpgrain.errors import ParameterError
-from dpgrain.units import LEVELS, RELATIONS, Level, Relation
+from dpgrain.units import LEVELS, Level, Relation
 
 TestNoise: TypeAlias = Literal["geometric", "laplace"]
-_NOISES: tuple[TestNoise, ...] = ("geometric", "laplace")
 
 #: A choice of ε-bounded range is no easier to tell than Gaussians this many ε from each other.
 GDP_OF_RANGE = math.sqrt(math.pi / 8)
@@ -66,7 +66,7 @@ class AboveThreshold(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check_noise(self.threshold_scale, self.query_scale, self.noise)
+        _check_noise(self.threshold_scale, self.query_scale)
         _check_moves(self)
         if self.noise == "geometric" and self.sensitivity != math.floor(self.sensitivity):
             raise ParameterError(
@@ -79,7 +79,7 @@ class AboveThreshold(Event):
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
         one = _test_loss(*moves, self.threshold_scale, self.query_scale)
-        return Loss(pure=self.count * one.pure, rho=self.count * one.rho)
+        return Loss(pure=product_up(self.count, one.pure), rho=self.count * one.rho)
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class ExponentialMechanism(Event):
         moves = _moves(self, asked)
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
-        spread = sum(moves) / self.scale
-        loss = Loss(pure=self.count * spread, rho=self.count * spread * spread / 8)
+        spread = product_up(sum_up(*moves), over=self.scale)
+        loss = Loss(pure=product_up(self.count, spread), rho=self.count * spread * spread / 8)
         # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
         return loss.or_else(Loss(mu=math.sqrt(self.count) * pure_mu(spread / 2)))
 
@@ -177,7 +177,7 @@ class SoftCore(Event):
         _validate.integer(minimum=1, core=self.core)
         _validate.positive(gap=self.gap)
         _validate.integer(minimum=1, rounds=self.rounds)
-        _check_noise(self.threshold_scale, self.query_scale, self.noise)
+        _check_noise(self.threshold_scale, self.query_scale)
         if not self.users / 2 + 2 < self.core <= self.users:
             raise ParameterError(
                 f"core must be above users/2 + 2 and at most users ({self.users!r}), not {self.core!r}."
@@ -239,8 +239,6 @@ def reached(gap: float, one: float, two: float, noise: TestNoise = "geometric") 
 
 def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
     _validate.positive(sensitivity=event.sensitivity)
-    _validate.one_of(LEVELS, level=event.level)
-    _validate.one_of(RELATIONS, relation=event.relation)
     _validate.integer(minimum=1, count=event.count)
     if event.one_way and event.relation == "replace":
         raise ParameterError(
@@ -256,7 +254,7 @@ def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[
         steps: float = 1 if event.relation == "replace" else 2
     else:
         steps = asked.steps(event.level, event.relation)
-    moved = event.sensitivity * steps
+    moved = product_up(event.sensitivity, steps)
     if not event.one_way:
         return moved, moved
     whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)
@@ -267,15 +265,15 @@ def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[
     return moved / 2, moved / 2
 
 
-def _check_noise(threshold_scale: float, query_scale: float, noise: str) -> None:
+def _check_noise(threshold_scale: float, query_scale: float) -> None:
     _validate.positive(threshold_scale=threshold_scale)
     _validate.positive(query_scale=query_scale)
-    _validate.one_of(_NOISES, noise=noise)
 
 
 def _test_loss(up: float, down: float, threshold_scale: float, query_scale: float) -> Loss:
     """What one run costs if all queries rise by at most ``up`` and fall by at most ``down``."""
-    pure = max(up, down) / threshold_scale + (up + down) / query_scale
+    on_threshold = product_up(max(up, down), over=threshold_scale)
+    pure = sum_up(on_threshold, product_up(sum_up(up, down), over=query_scale))
     spread = (up + down) * (1 / threshold_scale + 2 / query_scale)
     return Loss(pure=pure, rho=spread * spread / 8)
 

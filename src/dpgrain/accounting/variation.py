@@ -103,7 +103,8 @@ def _near(ideal: Loss, variation: float) -> Loss:
 
 def _charged(ideal: Loss, variation: float, epsilon: float) -> float:
     """δ₁(ε) + (1 + e^ε)·η, at most 1."""
-    paid = (1 + math.exp(epsilon)) * variation * (1 + _ROUNDING)
+    # From e^690 on even the least variation pays for everything.
+    paid = (1 + math.exp(min(epsilon, 700.0))) * variation * (1 + _ROUNDING)
     return min(ideal.delta(epsilon) + paid, 1.0)
 
 

@@ -34,7 +34,12 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
     t = bisect(rises, 1e-300, _doubled(rises))[1]
     terms = (t * (1 + t) * rho, -t * epsilon, -t * math.log1p(1 / t), -math.log1p(t))
     exponent = sum(terms) + _DELTA_ROUNDING * sum(map(abs, terms))
-    return min(math.exp(min(exponent, 0.0)) * (1 + _DELTA_ROUNDING), 1.0)
+    return _up(exponent)
+
+
+def _up(exponent: float) -> float:
+    """e^exponent, rounded up, at most 1 and never 0."""
+    return min(math.exp(min(exponent, 0.0)) * (1 + _DELTA_ROUNDING) + 5e-324, 1.0)
 
 
 def zcdp_epsilon(delta: float, rho: float) -> float:
@@ -70,7 +75,7 @@ def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
             t = order - 1
             terms = (t * value, -t * epsilon, -t * math.log1p(1 / t), -math.log1p(t))
             exponent = sum(terms) + _DELTA_ROUNDING * sum(map(abs, terms))
-            found = min(found, math.exp(min(exponent, 0.0)) * (1 + _DELTA_ROUNDING))
+            found = min(found, _up(exponent))
     return found
 
 

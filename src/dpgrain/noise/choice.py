@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR, FloatArray, IntArray
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
 Words: TypeAlias = NDArray[np.uint64]
@@ -100,8 +100,8 @@ def _decide(sizes: IntArray, rate: float, bits: int, source: Source) -> int:
     slack = 2 * int(sizes.sum()) * (len(sizes) + 2)
     while True:
         precision = 2 * known + 192
-        with mpmath.workprec(precision + 64):
-            ratio = int(mpmath.floor(mpmath.ldexp(mpmath.exp(-mpmath.mpf(rate)), precision)))
+        mp = arithmetic(precision + 64)
+        ratio = int(mp.floor(mp.ldexp(mp.exp(-mp.mpf(rate)), precision)))
         sums, total, power, at = [], 0, 1 << precision, int(scores[0])
         for score in scores:
             for _ in range(int(score) - at):

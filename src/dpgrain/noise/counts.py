@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -79,10 +79,10 @@ class BinomialLaw:
         ends = np.where(x == 0, n * math.log1p(-p), n * math.log(p))
         return np.where((x == 0) | (rest == 0), ends, inside)
 
-    def exact_mass(self, k: int) -> Any:
-        """P(k), at mpmath's working precision."""
-        p = mpmath.mpf(self.probability)
-        ways = mpmath.binomial(self.trials, k)
+    def exact_mass(self, k: int, mp: Any) -> Any:
+        """P(k), in the arithmetic ``mp``."""
+        p = mp.mpf(self.probability)
+        ways = mp.binomial(self.trials, k)
         return ways * p**k * (1 - p) ** (self.trials - k)
 
     def odds(self, k: int) -> tuple[int, int]:
@@ -117,10 +117,10 @@ class PoissonLaw:
             inside = -_remainder(x) - _deviance(x, self.mean) - 0.5 * np.log(2 * math.pi * x)
         return np.where(x == 0, -self.mean, inside)
 
-    def exact_mass(self, k: int) -> Any:
-        """P(k), at mpmath's working precision."""
-        mean = mpmath.mpf(self.mean)
-        return mpmath.exp(k * mpmath.log(mean) - mean - mpmath.loggamma(k + 1))
+    def exact_mass(self, k: int, mp: Any) -> Any:
+        """P(k), likewise."""
+        mean = mp.mpf(self.mean)
+        return mp.exp(k * mp.log(mean) - mean - mp.loggamma(k + 1))
 
     def odds(self, k: int) -> tuple[int, int]:
         """P(k + 1)/P(k), as a fraction."""
@@ -314,8 +314,8 @@ def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
     """The first count, and at it and the first of each block P(X ≤ k) and P(k), in _ANCHOR_BITS."""
     first, table = _table(law)
     total = _directly(law, first, _ANCHOR_BITS)
-    with mpmath.workprec(_ANCHOR_BITS + 64):
-        term = int(mpmath.floor(mpmath.ldexp(law.exact_mass(first), _ANCHOR_BITS)))
+    mp = arithmetic(_ANCHOR_BITS + 64)
+    term = int(mp.floor(mp.ldexp(law.exact_mass(first, mp), _ANCHOR_BITS)))
     sums, terms = [total], [term]
     for at in range(first, first + len(table) - 1):
         up, of = law.odds(at)
@@ -331,8 +331,8 @@ def _directly(law: CountLaw, k: int, scale: int) -> int:
     """2^scale·P(X ≤ k), up to some units: the smaller tail, added up outwards until nothing is left."""
     down = k <= law.mean
     at = k if down else k + 1
-    with mpmath.workprec(scale + 64):
-        term = total = int(mpmath.floor(mpmath.ldexp(law.exact_mass(at), scale)))
+    mp = arithmetic(scale + 64)
+    term = total = int(mp.floor(mp.ldexp(law.exact_mass(at, mp), scale)))
     while term and (at > 0 if down else at < law.last):
         up, of = law.odds(at - 1 if down else at)
         term = term * of // up if down else term * up // of

@@ -9,13 +9,13 @@ are too close to tell, in higher precision with more bits.
 
 from __future__ import annotations
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR, FloatArray, IntArray
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
 # As for Gumbel noise: scores are float64 integers, and their differences exact.
@@ -90,15 +90,15 @@ def _decide(bits: int, behind: float, scale: float, source: Source) -> bool:
     """Whether the uniform number that begins with these 64 bits is below exp(−behind/scale)."""
     known = 64
     while True:
-        with mpmath.workprec(2 * known + 64):
-            low, high = (mpmath.ldexp(mpmath.mpf(v), -known) for v in (bits, bits + 1))
-            chance = mpmath.exp(-mpmath.mpf(behind) / mpmath.mpf(scale))
-            # Far more than the rounding of these few operations.
-            slack = chance * mpmath.ldexp(1 + mpmath.mpf(behind) / scale, -known - 32)
-            if high <= chance - slack:
-                return True
-            if low >= chance + slack:
-                return False
+        mp = arithmetic(2 * known + 64)
+        low, high = (mp.ldexp(mp.mpf(v), -known) for v in (bits, bits + 1))
+        chance = mp.exp(-mp.mpf(behind) / mp.mpf(scale))
+        # Far more than the rounding of these few operations.
+        slack = chance * mp.ldexp(1 + mp.mpf(behind) / scale, -known - 32)
+        if high <= chance - slack:
+            return True
+        if low >= chance + slack:
+            return False
         bits, known = _longer(bits, known, source)
 
 

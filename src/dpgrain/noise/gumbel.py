@@ -13,13 +13,13 @@ from __future__ import annotations
 from functools import cmp_to_key
 from typing import Any
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.inversion import RELATIVE_ERROR, FloatArray, IntArray
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
 # Scores are float64 integers, and their differences exact.
@@ -94,7 +94,7 @@ class _Keys:
         rare = (words < _RARE) | (words > np.uint64(2**64 - 1 - _RARE))
         for i in np.flatnonzero(rare):
             low, high = self._narrowed(int(i))
-            while not (mpmath.isfinite(low) and mpmath.isfinite(high)):
+            while not (arithmetic(64).isfinite(low) and arithmetic(64).isfinite(high)):
                 low, high = self._narrowed(int(i))
             # Rounded outwards.
             self.low[i] = np.nextafter(float(low), -np.inf)
@@ -125,15 +125,15 @@ class _Keys:
         else:
             bits, known = int(self._words[i]), 64
         self._bits[i] = bits, known
-        with mpmath.workprec(2 * known + 64):
-            ends = (
-                _key(mpmath.ldexp(mpmath.mpf(v), -known), float(self._below[i]), self._scale)
-                for v in (bits + 1, bits)
-            )
-            low, high = ends
-            # Far more than the rounding of these few operations.
-            slack = mpmath.ldexp(1 + abs(float(self._below[i])) + self._scale * known, -known - 32)
-            self._exact[i] = low - slack, high + slack
+        mp = arithmetic(2 * known + 64)
+        ends = (
+            _key(mp.ldexp(mp.mpf(v), -known), float(self._below[i]), self._scale, mp)
+            for v in (bits + 1, bits)
+        )
+        low, high = ends
+        # Far more than the rounding of these few operations.
+        slack = mp.ldexp(1 + abs(float(self._below[i])) + self._scale * known, -known - 32)
+        self._exact[i] = low - slack, high + slack
         return self._exact[i]
 
 
@@ -154,10 +154,10 @@ def _keys(
     return below - scale * logarithm, scale * unread + rounding
 
 
-def _key(v: Any, below: float, scale: float) -> Any:
-    """The key for V = v by mpmath at the working precision."""
+def _key(v: Any, below: float, scale: float, mp: Any) -> Any:
+    """The key for V = v in the arithmetic ``mp``."""
     if v == 0:
-        return mpmath.inf
+        return mp.inf
     if v == 1:
-        return -mpmath.inf
-    return below - scale * mpmath.log(-mpmath.log1p(-v))
+        return -mp.inf
+    return below - scale * mp.log(-mp.log1p(-v))

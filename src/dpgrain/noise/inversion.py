@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source
 
 FloatArray = NDArray[np.float64]
@@ -38,8 +38,8 @@ class Law(Protocol):
     def jump_position(self, tail: FloatArray, scale: FloatArray) -> FloatArray:
         """The real y ≥ 0 such that M = ⌊y⌋ for U = tail in (0, ½], to RELATIVE_ERROR."""
 
-    def tail(self, k: int, scale: float) -> Any:
-        """P(X ≥ k) for k ≥ 1 as an mpmath number at the working precision."""
+    def tail(self, k: int, scale: float, mp: Any) -> Any:
+        """P(X ≥ k) for k ≥ 1 in the arithmetic ``mp``."""
 
 
 def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
@@ -78,25 +78,24 @@ def _decide(law: Law, bits: int, position: float, scale: float, source: Source) 
     """M for the U that begins with these 63 bits, by exact comparison with the tail."""
     known = 64
     near = max(round(position), 0)
-    with mpmath.workprec(_PRECISION):
-        while True:
-            low = mpmath.ldexp(mpmath.mpf(bits), -known)
-            high = mpmath.ldexp(mpmath.mpf(bits + 1), -known)
-            if low > 0:
-                # U lies in [low, high): settled if no jump of the law does.
-                k = _largest(law, scale, high, near)
-                if _largest(law, scale, low, k) == k:
-                    return k
-            bits = (bits << 64) | int(source.words(1)[0])
-            known += 64
-            mpmath.mp.prec += 64
+    while True:
+        mp = arithmetic(known - 64 + _PRECISION)
+        low = mp.ldexp(mp.mpf(bits), -known)
+        high = mp.ldexp(mp.mpf(bits + 1), -known)
+        if low > 0:
+            # U lies in [low, high): settled if no jump of the law does.
+            k = _largest(law, scale, high, near, mp)
+            if _largest(law, scale, low, k, mp) == k:
+                return k
+        bits = (bits << 64) | int(source.words(1)[0])
+        known += 64
 
 
-def _largest(law: Law, scale: float, level: Any, near: int) -> int:
+def _largest(law: Law, scale: float, level: Any, near: int, mp: Any) -> int:
     """The largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, by doubling steps and halving from ``near``."""
 
     def holds(k: int) -> bool:
-        return k <= 0 or bool(law.tail(k, scale) >= level)
+        return k <= 0 or bool(law.tail(k, scale, mp) >= level)
 
     step = 1
     if holds(near):

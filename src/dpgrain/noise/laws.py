@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import mpmath
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
@@ -31,9 +30,9 @@ class _RoundedGaussian:
         np.subtract(0.5, position, out=position)
         return position
 
-    def tail(self, k: int, scale: float) -> Any:
-        z = (mpmath.mpf(2 * k - 1) / 2) / (mpmath.mpf(scale) * mpmath.sqrt(2))
-        return mpmath.erfc(z) / 2
+    def tail(self, k: int, scale: float, mp: Any) -> Any:
+        z = (mp.mpf(2 * k - 1) / 2) / (mp.mpf(scale) * mp.sqrt(2))
+        return mp.erfc(z) / 2
 
 
 class _DiscreteLaplace:
@@ -45,9 +44,9 @@ class _DiscreteLaplace:
         position: FloatArray = -scale * (np.log(2 * tail) + shift)
         return np.maximum(position, 0.0, out=position)
 
-    def tail(self, k: int, scale: float) -> Any:
-        scale_ = mpmath.mpf(scale)
-        return mpmath.exp(-k / scale_) / (1 + mpmath.exp(-1 / scale_))
+    def tail(self, k: int, scale: float, mp: Any) -> Any:
+        scale_ = mp.mpf(scale)
+        return mp.exp(-k / scale_) / (1 + mp.exp(-1 / scale_))
 
 
 def rounded_gaussian(

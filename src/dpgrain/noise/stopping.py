@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import mpmath
-
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
 # Bits of working precision beyond those of the uniform number.
@@ -35,7 +34,7 @@ def negative_binomial(eta: float, gamma: float, *, source: Source | None = None)
     gamma = _validate.fraction(gamma=gamma)
     if not -1 < eta < float("inf"):
         raise ParameterError(f"eta must be finite and above -1, not {eta!r}.")
-    return _inverted(lambda: _negative_binomial(eta, gamma), 1, source or SystemSource())
+    return _inverted(lambda mp: _negative_binomial(eta, gamma, mp), 1, source or SystemSource())
 
 
 def poisson(mean: float, *, source: Source | None = None) -> int:
@@ -54,15 +53,15 @@ def poisson(mean: float, *, source: Source | None = None) -> int:
     True
     """
     mean = _validate.positive(mean=mean)
-    return _inverted(lambda: _poisson(mean), 0, source or SystemSource())
+    return _inverted(lambda mp: _poisson(mean, mp), 0, source or SystemSource())
 
 
-def _negative_binomial(eta: float, gamma: float) -> Iterator[Any]:
-    """P(1), P(2), … at the working precision."""
-    shape, stop = mpmath.mpf(eta), mpmath.mpf(gamma)
-    log = -mpmath.log(stop)
+def _negative_binomial(eta: float, gamma: float, mp: Any) -> Iterator[Any]:
+    """P(1), P(2), … in the arithmetic ``mp``."""
+    shape, stop = mp.mpf(eta), mp.mpf(gamma)
+    log = -mp.log(stop)
     # η/(γ^{−η} − 1), and its limit.
-    share = 1 / log if shape == 0 else shape / mpmath.expm1(shape * log)
+    share = 1 / log if shape == 0 else shape / mp.expm1(shape * log)
     chance, k = share * (1 - stop), 1
     while True:
         yield chance
@@ -70,9 +69,9 @@ def _negative_binomial(eta: float, gamma: float) -> Iterator[Any]:
         k += 1
 
 
-def _poisson(mean: float) -> Iterator[Any]:
-    rate = mpmath.mpf(mean)
-    chance, k = mpmath.exp(-rate), 0
+def _poisson(mean: float, mp: Any) -> Iterator[Any]:
+    rate = mp.mpf(mean)
+    chance, k = mp.exp(-rate), 0
     while True:
         yield chance
         k += 1
@@ -83,19 +82,19 @@ def _inverted(law: Any, first: int, source: Source) -> int:
     """The first number up to which the mass exceeds a uniform number with lazily drawn bits."""
     bits, known = int(source.words(1)[0]), 64
     while True:
-        with mpmath.workprec(known + _MORE):
-            found = _place(law(), first, bits, known)
+        mp = arithmetic(known + _MORE)
+        found = _place(law(mp), first, bits, known, mp)
         if found is not None:
             return found
         bits, known = (bits << 64) | int(source.words(1)[0]), known + 64
 
 
-def _place(chances: Iterator[Any], first: int, bits: int, known: int) -> int | None:
+def _place(chances: Iterator[Any], first: int, bits: int, known: int, mp: Any) -> int | None:
     """The number that the known bits decide, or None where they leave two."""
-    low, high = (mpmath.ldexp(mpmath.mpf(v), -known) for v in (bits, bits + 1))
+    low, high = (mp.ldexp(mp.mpf(v), -known) for v in (bits, bits + 1))
     # A term adds rounding of relative size 2^-(known + _MORE): a million add far less than this.
-    slack = mpmath.ldexp(1, -known - 32)
-    mass = mpmath.mpf(0)
+    slack = mp.ldexp(1, -known - 32)
+    mass = mp.mpf(0)
     for number, chance in enumerate(chances, first):
         mass += chance
         if mass >= high + slack:

@@ -1,0 +1,210 @@
+"""The fields of frozen dataclasses, checked by the types that they are declared with.
+
+A number that is text, a truth that is a word, NaN: whatever a field holds but its type says not is
+refused here, once for all classes and fields, whether it comes from code or from JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Callable, Hashable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+
+Made = TypeVar("Made")
+
+
+@cache
+def _kinds(cls: Any) -> dict[str, Any]:
+    """The declared type of each field."""
+    hints = get_type_hints(cls)
+    return {part.name: hints[part.name] for part in fields(cls)}
+
+
+def check(instance: object) -> None:
+    """Check each field of a frozen dataclass by its declared type, and store it as plain Python.
+
+    Args:
+        instance: the object, from its ``__post_init__``.
+
+    Raises:
+        ParameterError: if a field has another type, or is NaN.
+
+    Numbers of NumPy, which wrap and round, become Python's; lists become tuples. A truth is ``True`` or
+    ``False`` and nothing else. Ranges are left to the class. What a field's metadata has under
+    ``"remedy"`` ends the message.
+    """
+    kinds = _kinds(cast(Hashable, type(instance)))
+    for part in fields(instance):  # type: ignore[arg-type]
+        try:
+            value = _checked(part.name, kinds[part.name], getattr(instance, part.name))
+        except ParameterError as error:
+            if remedy := part.metadata.get("remedy"):
+                raise ParameterError(f"{str(error).rstrip('.')}: {remedy}") from error
+            raise
+        object.__setattr__(instance, part.name, value)
+
+
+def _checked(name: str, kind: Any, value: Any) -> Any:
+    """The value of a field as its type has it."""
+    if (simple := _SIMPLE.get(kind)) is not None:
+        return simple(name, value)
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return _validate.one_of(args, **{name: value})
+    if origin is tuple:
+        return _tuple(name, args[0], value)
+    if origin in (Union, types.UnionType):
+        return _any_of(name, args, value)
+    if not isinstance(value, kind):
+        raise ParameterError(
+            f"{name} must be {_article(kind.__name__)}, not {_validate.said(value)}."
+        )
+    return value
+
+
+def _article(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "AEIOU" else f"a {noun}"
+
+
+def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = tuple(value)
+    if not isinstance(value, tuple | list):
+        raise ParameterError(f"{name} must be a list, not {_validate.said(value)}.")
+    return tuple(_checked(name, kind, part) for part in value)
+
+
+def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
+    """The value as the first of several types that it has."""
+    if value is None and type(None) in kinds:
+        return None
+    *others, last = (kind for kind in kinds if kind is not type(None))
+    for kind in others:
+        if isinstance(kind, type) and isinstance(value, kind):
+            return _checked(name, kind, value)
+    return _checked(name, last, value)
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ParameterError(f"{name} must be True or False, not {_validate.said(value)}.")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ParameterError(f"{name} must be text, not {_validate.said(value)}.")
+    return str(value)
+
+
+def _number(name: str, value: Any) -> float:
+    number = _validate.real(**{name: value})
+    if math.isnan(number):
+        raise ParameterError(f"{name} must be a number, not nan.")
+    return number
+
+
+_SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
+    bool: _truth,
+    str: _text,
+    int: lambda name, value: _validate.whole(**{name: value}),
+    float: _number,
+    Any: lambda _, value: value,
+}
+
+
+# ------------------------------------------------------------------------------------------- JSON
+
+
+def loads(text: str, what: str) -> Any:
+    """The values in a JSON text, of which everything is said once and every number is finite.
+
+    Args:
+        text: the text.
+        what: what it should describe, in words.
+
+    Raises:
+        ParameterError: if it is no JSON, has NaN, infinities or numbers beyond the range of floating
+            point, says a field twice, or is nested too deeply.
+    """
+    if not isinstance(text, str | bytes):
+        raise ParameterError(f"the text of {what} must be text, not {_validate.said(text)}.")
+    try:
+        return json.loads(
+            text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once
+        )
+    except ParameterError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ParameterError(f"the text is not JSON of {what}; give what to_json wrote.") from error
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ParameterError(
+            f"numbers must be finite, not {number[:20]}; an infinite one is written 'inf'."
+        )
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ParameterError(f"field {_validate.said(twice)} is given twice; give it once.")
+    return found
+
+
+def read(cls: Callable[..., Made], values: Any, what: str) -> Made:
+    """The object of a dataclass whose fields have been read from JSON.
+
+    Args:
+        cls: the dataclass, which checks its own fields (:func:`check`).
+        values: what :func:`loads` gave, or a dict like it.
+        what: what it describes, in words.
+
+    Raises:
+        ParameterError: if a field is missing, unknown or of the wrong type.
+    """
+    if not isinstance(values, dict):
+        raise ParameterError(
+            f"{what} must be an object with its fields, not {_validate.said(values)}."
+        )
+    kinds = _kinds(cls)
+    needed = [
+        part.name
+        for part in fields(cls)  # type: ignore[arg-type]
+        if part.default is MISSING and part.default_factory is MISSING
+    ]
+    unknown = [_validate.said(name) for name in values if name not in kinds]
+    missing = [name for name in needed if name not in values]
+    if unknown or missing:
+        wrong = f"has no field {unknown[0]}" if unknown else f"lacks the field {missing[0]!r}"
+        raise ParameterError(f"{what} {wrong}; its fields are {', '.join(kinds)}.")
+    return cls(**{name: _parsed(name, kinds[name], value) for name, value in values.items()})
+
+
+def _parsed(name: str, kind: Any, value: Any) -> Any:
+    """A value from JSON as its type has it, where JSON has no such type."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is float and isinstance(value, str) and value == "inf":
+        return math.inf
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_parsed(name, args[0], part) for part in value)
+    if origin in (Union, types.UnionType) and value is not None:
+        # One thing, or a list of such: the last of the types.
+        return _parsed(name, args[-1] if isinstance(value, list | tuple) else args[0], value)
+    if isinstance(kind, type) and hasattr(kind, "from_dict"):
+        return kind.from_dict(value)
+    return read(cast(Any, kind), value, name) if is_dataclass(kind) else value
