@@ -4,7 +4,7 @@ from dpgrain.publishing.budget import Budget, budget, in_budget
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.publish import before_publishing
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.terms import Terms, of_share
 
 __all__ = [
     "Budget",
@@ -14,5 +14,6 @@ __all__ = [
     "before_publishing",
     "budget",
     "in_budget",
+    "of_share",
     "price",
 ]

@@ -16,6 +16,7 @@ from dpgrain.guarantee import Guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_process, mark_closed, mark_open
+from dpgrain.publishing.rehearsal import rehearsed
 from dpgrain.units import OWN_UNIT
 from dpgrain.wording import powers, rounded_up
 
@@ -150,34 +151,11 @@ def _planned(item: Any) -> Guarantee:
     if isinstance(item, Guarantee):
         return item
     if callable(item):
-        return _rehearsed(item)
+        return rehearsed(item)
     raise ParameterError(
         "plan must hold functions without arguments that make one release each, or guarantees, not "
         f"{type(item).__name__}."
     )
-
-
-class _Rehearsed(BaseException):
-    """Ends the rehearsal of a release where it would have been charged; nothing has been read."""
-
-    def __init__(self, guarantee: Guarantee) -> None:
-        super().__init__()
-        self.guarantee = guarantee
-
-
-_rehearsal = threading.local()
-
-
-def _rehearsed(release: Callable[[], Any]) -> Guarantee:
-    """What a release would promise: it is run up to where it would be charged."""
-    _rehearsal.on = True
-    try:
-        release()
-    except _Rehearsed as ended:
-        return ended.guarantee
-    finally:
-        _rehearsal.on = False
-    raise ParameterError("plan must hold functions that make one release each; one made none.")
 
 
 def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
@@ -268,8 +246,6 @@ def charge(guarantee: Guarantee) -> None:
     Raises:
         ParameterError: if the budget does not hold it, or stands open in another process.
     """
-    if getattr(_rehearsal, "on", False):
-        raise _Rehearsed(guarantee)
     current = _slot.budget
     check_process(_slot.pid)
     if current is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.budget import charge
+from dpgrain.publishing.rehearsal import end_rehearsal
 
 
 def before_publishing(guarantee: Guarantee, *, n_users: int | None = None, cells: int = 1) -> None:
@@ -19,5 +20,6 @@ def before_publishing(guarantee: Guarantee, *, n_users: int | None = None, cells
     Raises:
         ParameterError: if the open budget does not hold the release; nothing is charged then.
     """
+    end_rehearsal(guarantee)
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
     charge(guarantee)

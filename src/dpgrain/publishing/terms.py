@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import SUMMING, price
-from dpgrain.units import Relation, Unit
+from dpgrain.publishing.rehearsal import rehearsed
+from dpgrain.units import OWN_UNIT, Relation, Unit
+
+Published = TypeVar("Published")
 
 # A release that takes this much of its share is not made larger.
 _GOOD_ENOUGH = 0.995
@@ -118,6 +124,31 @@ class Terms:
                 "without Gaussian noise, or choose other noise."
             )
         return Terms(self.epsilon * fits, delta, share, self.caps)
+
+
+def of_share(share: float, release: Callable[[float, float], Published]) -> Published:
+    """Make a release with the ε and δ at which it takes a share of the open budget.
+
+    Args:
+        share: in (0, 1].
+        release: publishes with an ε and a δ; it is rehearsed with several.
+
+    Raises:
+        ParameterError: if no budget is open, or no ε makes the release fit into its share.
+    """
+    asked = Terms.of(None, 0.0, share)
+
+    @cache
+    def promised(epsilon: float, delta: float) -> Guarantee:
+        return rehearsed(lambda: release(epsilon, delta))
+
+    first = promised(asked.epsilon, asked.delta)
+    settled = asked.settled(
+        lambda epsilon, delta: promised(epsilon, delta).event,
+        first.relation,
+        OWN_UNIT[first.level],
+    )
+    return release(settled.epsilon, settled.delta)
 
 
 def _next(factor: float, part: float, fits: float, too_much: float) -> float:

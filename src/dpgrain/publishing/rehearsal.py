@@ -1,0 +1,58 @@
+"""A release up to where it would be charged: what it would promise, with nothing read or spent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dpgrain.errors import ParameterError
+from dpgrain.guarantee import Guarantee
+
+
+class _Rehearsed(BaseException):
+    """Ends a rehearsal; no handler of errors may take it for one."""
+
+    def __init__(self, guarantee: Guarantee) -> None:
+        super().__init__()
+        self.guarantee = guarantee
+
+
+# Each thread rehearses by itself.
+_rehearsal = threading.local()
+
+
+def rehearsed(release: Callable[[], Any]) -> Guarantee:
+    """What a release would promise: it runs up to where it would be charged.
+
+    Args:
+        release: makes one release.
+
+    Raises:
+        ParameterError: if it makes none, or refuses a parameter.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> found = rehearsed(lambda: count(table, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0))
+    >>> round(found.epsilon(), 6)
+    1.0
+    """
+    outer, _rehearsal.on = getattr(_rehearsal, "on", False), True
+    try:
+        release()
+    except _Rehearsed as ended:
+        return ended.guarantee
+    finally:
+        _rehearsal.on = outer
+    raise ParameterError("plan must hold functions that make one release each; one made none.")
+
+
+def end_rehearsal(guarantee: Guarantee) -> None:
+    """Stop here if this is a rehearsal.
+
+    Args:
+        guarantee: what the release would promise.
+    """
+    if getattr(_rehearsal, "on", False):
+        raise _Rehearsed(guarantee)
