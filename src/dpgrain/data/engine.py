@@ -162,7 +162,7 @@ class Engine:
         """
         columns = [f"{self.table.key(key, 'by')} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        found = self._query(query, [*keys])
+        found = self.ask(query, [*keys])
         return Groups.of(keys, [_one_array(column) for column in found.columns])
 
     def candidates(self, keys: Sequence[str], value: str | None = None) -> Groups:
@@ -173,7 +173,7 @@ class Engine:
         """
         if len(keys) == 1 and self.table.is_integer(keys[0]):
             key = self.table.key(keys[0], "by")
-            found = self._query(
+            found = self.ask(
                 f"SELECT min({key}) AS low, max({key}) AS high, count(*) AS rows FROM source", keys
             )
             ((low, high, rows),) = (tuple(row.values()) for row in found.to_pylist())
@@ -395,8 +395,17 @@ class Engine:
             self._lookups[name] = lookup
         return self._lookups[name]
 
-    def _query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
-        """The answer to a query of the table, which it calls ``source``."""
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection, for what a source alone knows to ask."""
+        return self._connection
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """Give later queries a table of the caller's."""
+        self._connection.register(name, rows)
+
+    def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
+        """The answer to a query of the table, which it calls ``source``; private."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._connection.sql(query).to_arrow_table()
@@ -422,38 +431,3 @@ def _in_share(user: str, share: Share) -> str:
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def check(table: UserTable, item: str | None, weight: str | None) -> str:
-    """What :meth:`UserTable.check` reports."""
-    counts = {"rows": "count(*)"}
-    if table.user is not None:
-        user = table.key(table.user, "user")
-        counts["rows without a user (left out)"] = f"count(*) - count({user})"
-        counts["users with a record"] = f"count(DISTINCT {user})"
-    if item is not None:
-        counts["rows without an item (left out)"] = f"count(*) - count({table.key(item, 'item')})"
-    if weight is not None:
-        number = table.number(weight, "weight")
-        counts["weights that are null, NaN or infinite (count 0)"] = (
-            f"count(*) FILTER (({number} IS NULL) OR NOT isfinite({number}))"
-        )
-        counts["negative weights (count 0)"] = (
-            f"count(*) FILTER (isfinite({number}) AND {number} < 0)"
-        )
-    with Engine(table) as engine:
-        query = "SELECT " + ", ".join(counts.values()) + " FROM source"
-        row = engine._query(query, [] if item is None else [item]).to_pylist()[0].values()
-        found = dict(zip(counts, row, strict=True))
-        if table.user is not None:
-            most = engine._query(
-                f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
-                f"WHERE {quoted(table.user)} IS NOT NULL GROUP BY {quoted(table.user)})"
-            )
-            found["most records of one user"] = most.column("n")[0].as_py()
-        distinct = engine._query("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)")
-        found["rows that repeat another (they add up)"] = (
-            found["rows"] - distinct.column("n")[0].as_py()
-        )
-    lines = ["For the curator only: these exact counts are NOT private and must not be published."]
-    return "\n".join(lines + [f"  {value:>14,}  {name}" for name, value in found.items()])

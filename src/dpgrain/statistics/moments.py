@@ -105,7 +105,7 @@ def mean(
         low + width * np.maximum(top, share),
         count,
         measured.guarantee,
-        measured.asked,
+        measured.cautioned(measured.masses.shape[1]),
     )
 
 
@@ -201,7 +201,7 @@ def variance(
         width**2 * np.minimum(spread + half, 0.25),
         count,
         measured.guarantee,
-        measured.asked,
+        measured.cautioned(measured.masses.shape[1]),
     )
 
 
