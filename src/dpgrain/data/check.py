@@ -61,7 +61,8 @@ def check(
 
 
 def _answers(engine: Engine, counts: dict[str, str], used: Sequence[str] = ()) -> dict[str, int]:
-    row = engine.ask("SELECT " + ", ".join(counts.values()) + " FROM source", used).to_pylist()[0]
+    asked = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
+    (row,) = engine.ask(f"SELECT {asked} FROM source", used).to_pylist()
     return dict(zip(counts, row.values(), strict=True))
 
 
@@ -119,7 +120,7 @@ def _counts_of_numbers(
     counts = {
         f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({number} IS NULL)"
     }
-    if text:
+    if text and decimal == ".":
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
         counts["of these look like numbers with a decimal comma: state decimal=','"] = (
             f"count(*) FILTER ({number} IS NULL AND {comma})"
