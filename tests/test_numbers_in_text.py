@@ -22,7 +22,9 @@ from dpgrain.learn.tables import Encoding, Number, load_rows
 from dpgrain.statistics import request
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
-SENTENCE = r"'x' is a column of text where numbers are asked; state its type, as types=\{'x': 'DOUBLE'"
+SENTENCE = (
+    r"'x' is a column of text where numbers are asked; state its type, as types=\{'x': 'DOUBLE'"
+)
 ROWS = 60
 WORDS = [f"word {i}" for i in range(ROWS)]
 DAY = datetime.date(2026, 1, 1)
@@ -105,9 +107,7 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
 
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
-def test_numbers_are_taken_and_other_types_refused(
-    kind: str, place: str, tmp_path: Path
-) -> None:
+def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
     """Stated types make numbers of text; dates are none; yes and no are features only."""
     for name, column in COLUMNS.items():
         stated = {"numbers": "DOUBLE", "whole numbers": "BIGINT", "dates": "DATE",

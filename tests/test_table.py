@@ -243,8 +243,8 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
         (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be a whole number of at least 1.*0"),
         (ROWS, {"n_users": 1.5}, dg.ParameterError, "n_users.*1.5"),
         (ROWS, {"threads": 0}, dg.ParameterError, "threads.*0"),
-        (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 64MB, not '1MB'"),
-        (ROWS, {"memory": 10}, dg.ParameterError, "memory must be at least 64MB, not 10"),
+        (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 256MB, not '1MB'"),
+        (ROWS, {"memory": 10}, dg.ParameterError, "memory must be at least 256MB, not 10"),
         (ROWS, {"memory": "much"}, dg.ParameterError, "memory must be such as '1GB'.*'much'"),
         (5, {}, dg.ParameterError, "source must be a path.*not int"),
         ([], {}, dg.ParameterError, "source must be a path.*not list"),
@@ -346,7 +346,12 @@ def test_a_broken_file_releases_nothing(damage: str, tmp_path: Path) -> None:
         ("nothing", None, dg.User(), "item 'nothing' is not a column"),
         ("n", None, dg.User(), "item 'n' has type DOUBLE"),
         ("word", "nothing", dg.User(), "weight 'nothing' is not a column"),
-        ("word", "who", dg.User(), "weight 'who' is a column of text where numbers are asked; state its type"),
+        (
+            "word",
+            "who",
+            dg.User(),
+            "weight 'who' is a column of text where numbers are asked; state its type",
+        ),
         ("word", None, dg.Element("nothing"), "element 'nothing' is not a column"),
         ("word", None, dg.Element("n"), "element 'n' has type DOUBLE"),
     ],
@@ -371,7 +376,7 @@ def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_safe_settings_are_in_force() -> None:
-    table = dg.read(ROWS, user="who", memory="200MB", threads=3)
+    table = dg.read(ROWS, user="who", memory="400MB", threads=3)
     with Engine(table) as engine:
         rows = engine._connection.sql("SELECT name, value FROM duckdb_settings()").fetchall()
         settings = dict(rows)
@@ -384,10 +389,10 @@ def test_safe_settings_are_in_force() -> None:
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "allow_community_extensions": "false",
-            "threads": "3",
+            "threads": "1",  # of 3, as many as its memory is enough for
         }
         assert {name: settings[name] for name in wanted} == wanted
-        assert settings["memory_limit"] == "76.2 MiB"  # 40% of 200 MB
+        assert settings["memory_limit"] == "125.8 MiB"  # 33% of 400 MB
     assert not folder.exists()
 
 
@@ -396,7 +401,7 @@ def test_the_spill_folder_is_removed_after_an_error() -> None:
     folders = []
 
     def fail(engine: Engine) -> None:
-        folders.append(Path(engine._folder))
+        folders.append(Path(engine._spill.path))
         (folders[0] / "spilled").write_text("rows")
         raise RuntimeError
 
@@ -416,17 +421,17 @@ def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatc
     leave = Engine.__exit__
 
     def spy(self: Engine, *arguments: Any) -> None:
-        spilled.append(len(list(Path(self._folder).iterdir())))
+        spilled.append(len(list(Path(self._spill.path).iterdir())))
         leave(self, *arguments)
 
     monkeypatch.setattr(Engine, "__exit__", spy)
-    table = dg.read(many_users(700_000), user="who", memory="64MB", threads=1)
-    assert sums(table, item="word", domain=[0], clip=1.0) == {0: 700_000.0}
+    table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
+    assert sums(table, item="word", domain=[0], clip=1.0) == {0: 3_000_000.0}
     assert spilled[0] > 0
 
 
 def test_a_full_spill_disk_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = dg.read(many_users(700_000), user="who", memory="64MB", threads=1)
+    table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
     real: Any = duckdb.connect
 
     def tiny(*arguments: Any, config: dict[str, Any] | None = None) -> Any:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,14 +17,13 @@ from dpgrain.data.elements import cell_codes, cell_labels
 from dpgrain.data.feed import MIXING, Chunk, Feed, Scan, Share
 from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import IntArray, Layout
+from dpgrain.data.memory import Memory
 from dpgrain.data.sources import quoted, reading
+from dpgrain.data.spill import SpillFolder
 from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
 from dpgrain.errors import DataError, ParameterError
 
-_ROWS = 1 << 20
-# The shares of the memory that DuckDB and the sorted keys get; the rest is for merging and summing.
-_DUCKDB, _KEYS = 0.4, 0.35
 # Items that are whole numbers are listed from the least to the largest up to so many.
 _LISTED = 1 << 21
 # Packed keys are non-negative int64.
@@ -109,12 +105,12 @@ class Engine:
 
     def __init__(self, table: UserTable) -> None:
         self.table = table
+        self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
 
     def __enter__(self) -> Engine:
         try:
-            # A TMPDIR that cannot be used would be passed over for another disk without a word.
-            self._folder = tempfile.mkdtemp(prefix="dpgrain-", dir=os.environ.get("TMPDIR") or None)
+            self._spill = SpillFolder()
         except OSError as error:
             raise DataError(
                 "The temporary folder cannot be written; point TMPDIR to a disk with room."
@@ -122,8 +118,8 @@ class Engine:
         try:
             with reading("The spill folder"):
                 self._connection = duckdb.connect(":memory:", config=self._settings())
-        except DataError:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        except BaseException:
+            self._spill.remove()
             raise
         # It would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
@@ -134,9 +130,9 @@ class Engine:
 
     def _settings(self) -> dict[str, str | bool | int | float | list[str]]:
         return {
-            "threads": self.table.threads,
-            "memory_limit": f"{int(_DUCKDB * self.table.memory) // 1_000_000}MB",
-            "temp_directory": self._folder,
+            "threads": self._memory.reading,
+            "memory_limit": f"{self._memory.duckdb // 1_000_000}MB",
+            "temp_directory": self._spill.path,
             "temp_file_encryption": True,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
@@ -151,7 +147,7 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """The different groups that rows of users belong to; private.
@@ -273,8 +269,15 @@ class Engine:
             join,
             user,
         )
-        capacity = int(_KEYS * self.table.memory) // 8
-        return Feed(scan, layout.user_shift, capacity, self.table.threads)
+        memory = self._memory
+        return Feed(
+            scan,
+            layout.user_shift,
+            memory.keys,
+            self.table.threads,
+            call=memory.call,
+            sums=memory.sums,
+        )
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
@@ -341,7 +344,7 @@ class Engine:
                 f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
-                for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
+                for batch in self._connection.sql(query).to_arrow_reader(self._memory.rows):
                     found = batch.column("key").to_numpy()
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (found, None) if split is None else split(found, values)

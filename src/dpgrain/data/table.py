@@ -10,6 +10,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.data.elements import Elements, as_elements
+from dpgrain.data.memory import LEAST
 from dpgrain.data.sources import INTEGERS, Source, is_number, quoted, source_of, typed
 from dpgrain.errors import ParameterError, SchemaError
 
@@ -247,7 +248,8 @@ def read(
         delimiter: for CSV.
         decimal: what stands before decimals in text whose stated type is a number: ``"."`` or ``","``.
         encoding: for CSV: ``"utf-8"`` or ``"latin-1"``. A line that is not of it is left out.
-        memory: working memory of a release, such as ``"1GB"`` or a number of bytes (at least 64 MB).
+        memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
+            of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
 
     Raises:
@@ -280,6 +282,6 @@ def _bytes(memory: str | int) -> int:
         if match is None:
             raise ParameterError(f"memory must be such as '1GB' or '512MB', not {memory!r}.")
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
-    if size < 64 * 10**6:
-        raise ParameterError(f"memory must be at least 64MB, not {memory!r}.")
+    if size < LEAST:
+        raise ParameterError(f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.")
     return size
