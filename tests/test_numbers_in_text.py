@@ -1,4 +1,4 @@
-"""Text where numbers are asked: refused by one sentence, wherever it is asked and whatever the rows say."""
+"""Text where numbers are asked: one sentence refuses it, wherever and whatever the rows say."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
     assert "0  cells of 'x' that are not" in inside("predict", "m.json", path, "--check")[1]
 
 
-# -- how numbers are written ----------------------------------------------------------------------------
+# -- how numbers are written ---
 
 WRITTEN = ["1,5", "1.5", "2", "-3,25", "1.000,5", "", "one", "1e3", "nan", "1,5,5"]
 
@@ -315,7 +315,7 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
         dg.read(rows_of(COLUMNS["words"]), **options)
 
 
-# -- what a release tells ---------------------------------------------------------------------------------
+# -- what a release tells ---
 
 
 @pytest.mark.parametrize(
