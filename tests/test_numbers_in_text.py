@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import gzip
+import random
+import signal
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,8 +149,6 @@ def inside(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
     """A command in this process: exit code, what it printed, what it complained of."""
-    import signal
-    import warnings
 
     def run(*words: str | Path) -> tuple[int, str, str]:
         before = signal.getsignal(signal.SIGTERM)
@@ -259,24 +261,42 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path) -> None:
-    import gzip
-
     good = b"".join(b"u%d,a,1\n" % i for i in range(50))
     raw = b"who,item,x\n" + good + "v,café,1\n".encode("latin-1") + good + "w,é,1\n".encode()
     path = tmp_path / f"rows.{ending}"
     path.write_bytes(gzip.compress(raw) if ending.endswith("gz") else raw)
-    types = {"x": "DOUBLE"}
-    read = {
-        encoding: load_rows(
-            dg.read(path, types=types, encoding=encoding), Encoding((Number("x"),)), keep=["item"]
-        ).kept.column("item").to_pylist()
-        for encoding in ("utf-8", "latin-1")
-    }  # fmt: skip
-    assert read["utf-8"] == ["a"] * 100 + ["é"]
-    assert read["latin-1"] == ["a"] * 50 + ["café"] + ["a"] * 50 + ["Ã©"]
-    told = dg.read(path, types=types).check(value="x")
-    assert "1  lines of CSV left out: not UTF-8" in told
-    assert "not LATIN-1" not in dg.read(path, types=types, encoding="latin-1").check(value="x")
+    table = dg.read(path, types={"x": "DOUBLE"})
+    read = load_rows(table, Encoding((Number("x"),)), keep=["item"]).kept.column("item")
+    assert read.to_pylist() == ["a"] * 100 + ["é"]
+    assert "1  lines of CSV left out: not UTF-8" in table.check(value="x")
+
+
+#: Lines that somebody may have written; none of them is a row with item b.
+ODD = [
+    b"1,a\n", b"1,a,2,3,4\n", b"\n", b'1,a"b"c,2\n', b'1,"a"b,2\n', b"1,\xe9,2\n", b"1,a,\x00\n",
+    b'1,"x\ny",2\n', b"1,\xc3,2\n", b"\x00\xff\xfe\n", b"1,a,2\r", b"\r\n", b'1,"a""b",2\n',
+    b"1,\xed\xa0\x80,2\n", b'"\n"\n', b"1,a,1e999\n", b'1,a,"1,5"\n', b"1,\x80\x9f,2\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
+    """Whatever lines stand between them, all good rows are read, by any number of threads."""
+    chance = random.Random(seed)
+    # Of some files, each thread reads a part.
+    size = chance.choice([50, 50, 50, 400_000])
+    good = b"".join(b"%d,b,1\n" % i for i in range(size))
+    raw = b"who,item,x\n"
+    for _ in range(chance.randint(1, 6)):
+        cut = good.rfind(b"\n", 0, chance.randint(0, len(good))) + 1
+        raw += good[:cut] + chance.choice(ODD)
+        good = good[cut:]
+    (tmp_path / "rows.csv").write_bytes(raw + good)
+    table = dg.read(tmp_path / "rows.csv", types={"x": "DOUBLE"}, threads=chance.choice([1, 4]))
+    rows = load_rows(table, Encoding((Number("x"),)), keep=["item"])
+    there = np.asarray(rows.kept.column("item").to_pylist()) == "b"
+    assert there.sum() == size
+    assert rows.features["x"][there].sum() == size
 
 
 @pytest.mark.parametrize("types", [None, {"x": "DOUBLE"}])
@@ -304,7 +324,6 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
     ("options", "words"),
     [
         ({"decimal": ";"}, "decimal must be '.' or ',', not ';'"),
-        ({"encoding": "utf-7"}, "encoding must be 'utf-8' or 'latin-1', not 'utf-7'"),
         ({"types": {"nothing": "DOUBLE"}}, "types names column 'nothing', which"),
         ({"types": {"x": "number"}}, "'x' the type 'number'; give an SQL type"),
         ({"types": {"y": "DATE"}}, "'y' the type 'DATE', but it has type DOUBLE already"),

@@ -15,7 +15,7 @@ import typer
 
 from dpgrain.cli_accounting import guarantee, plan
 from dpgrain.cli_learn import fit, predict
-from dpgrain.cli_table import Check, Decimal, Delimiter, Encoding, Types, opened, tell_curator
+from dpgrain.cli_table import Check, Decimal, Delimiter, Types, opened, tell_curator
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.terminal import console, errors, plain
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
@@ -228,7 +228,6 @@ def histogram(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
@@ -247,7 +246,6 @@ def histogram(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
         cells=cells,
     )
     if check:
@@ -304,7 +302,6 @@ def top(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
     shown: _Shown = 20,
     output: _Output = None,
@@ -323,7 +320,6 @@ def top(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
         cells=cells,
     )
     if check:
@@ -376,7 +372,6 @@ def count(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
@@ -395,7 +390,6 @@ def count(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
         cells=cells,
     )
     if check:
@@ -467,7 +461,6 @@ def _of_numbers(name: str, example: str) -> None:
         delimiter: Delimiter = ",",
         types: Types = None,
         decimal: Decimal = ".",
-        encoding: Encoding = "utf-8",
         check: Check = False,
         top: _Shown = 20,
         output: _Output = None,
@@ -483,7 +476,6 @@ def _of_numbers(name: str, example: str) -> None:
             delimiter=delimiter,
             types=types,
             decimal=decimal,
-            encoding=encoding,
             cells=cells,
         )
         if check:
@@ -551,7 +543,6 @@ def mean(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
@@ -594,7 +585,6 @@ def mean(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
         cells=cells,
     )
     if check:
@@ -683,7 +673,6 @@ def quantile(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
@@ -702,7 +691,6 @@ def quantile(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
         cells=cells,
     )
     if check:
@@ -751,7 +739,6 @@ def elements_per_user(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
     top: _Shown = 40,
     output: _Output = None,
@@ -770,7 +757,6 @@ def elements_per_user(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
         cells=cells,
     )
     if check:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from dpgrain.cli_table import Check, Decimal, Delimiter, Encoding, Types, opened, tell_curator
+from dpgrain.cli_table import Check, Decimal, Delimiter, Types, opened, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.terminal import console, plain
 from dpgrain.units import OWN_UNIT, Level, Relation, Trust, Unit, User
@@ -124,7 +124,6 @@ def fit(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
 ) -> None:
     """Fit a linear model under differential privacy: logistic, linear, huber, quantile, svm, poisson.
@@ -148,7 +147,6 @@ def fit(
         delimiter=delimiter,
         types=types,
         decimal=decimal,
-        encoding=encoding,
     )
     columns = _encoding(features or [], categories or [], ranges or [], data)
     if target in [column.column for column in columns.columns]:
@@ -198,7 +196,6 @@ def predict(
     delimiter: Delimiter = ",",
     types: Types = None,
     decimal: Decimal = ".",
-    encoding: Encoding = "utf-8",
     check: Check = False,
 ) -> None:
     """Predict each row of a table with a fitted model, in the order of the rows."""
@@ -221,7 +218,7 @@ def predict(
                 "`dpgrain fit`, or on a data frame."
             )
         columns = Columns(tuple(Number(str(name)) for name in names))
-    data = opened(table, delimiter=delimiter, types=types, decimal=decimal, encoding=encoding)
+    data = opened(table, delimiter=delimiter, types=types, decimal=decimal)
     if check or out is None:
         tell_curator(data, values=columns.numbers)
         return

@@ -27,7 +27,6 @@ SHARED = (
     "delimiter",
     "types",
     "decimal",
-    "encoding",
     "check",
     "top",
     "output",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dpgrain.data.table import UserTable
 
 Mark: TypeAlias = Literal[".", ","]
-Text: TypeAlias = Literal["utf-8", "latin-1"]
 
 Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
 Types: TypeAlias = Annotated[
@@ -29,7 +28,6 @@ Types: TypeAlias = Annotated[
 Decimal: TypeAlias = Annotated[
     Mark, typer.Option(help="What stands before decimals in a column of --type.")
 ]
-Encoding: TypeAlias = Annotated[Text, typer.Option(help="Encoding of a CSV file.")]
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
 ]
@@ -44,7 +42,6 @@ def opened(
     delimiter: str = ",",
     types: Sequence[str] | None = None,
     decimal: Mark = ".",
-    encoding: Text = "utf-8",
     cells: Sequence[str] | None = None,
 ) -> UserTable:
     """The table of a command.
@@ -57,7 +54,6 @@ def opened(
         delimiter: see there.
         types: texts COLUMN=TYPE.
         decimal: see there.
-        encoding: see there.
         cells: texts NAME=COLUMN:FILE, each a column of cells.
 
     Raises:
@@ -67,7 +63,7 @@ def opened(
     from dpgrain.data.table import read
 
     def reading(stated: dict[str, str], **more: Any) -> UserTable:
-        return read(source, types=stated, delimiter=delimiter, encoding=encoding, **more)
+        return read(source, types=stated, delimiter=delimiter, **more)
 
     stated: dict[str, str] = {}
     if types:

@@ -18,6 +18,7 @@ from dpgrain.data.table import UserTable
 
 #: What DuckDB calls the faults of a line of CSV, in words, with what the curator may do.
 _FAULTS = {
+    "INVALID ENCODING": "not UTF-8: convert the file, as by iconv",
     "MISSING COLUMNS": "too few values, or an open quote",
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "a quote that is not closed",
@@ -155,11 +156,9 @@ def _lines(table: UserTable, rows: int) -> dict[str, int]:
         return {}
     with Engine(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
-    wrong_text = f"not {source.encoding.upper()}: state encoding=, or convert the file"
-    words = {**_FAULTS, "INVALID ENCODING": wrong_text}
     found = {"lines of CSV, with headers": sum(map(_lines_of, source.paths))}
     for kind, lines in faults.rejected.items():
-        found[f"lines of CSV left out: {words.get(kind, kind.lower())}"] = lines
+        found[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines
     found["lines of CSV with more values than columns (the rest is cut)"] = faults.longer
     lost = found["lines of CSV, with headers"] - len(source.paths) - rows
     inside = faults.inside + sum(faults.rejected.values())

@@ -25,8 +25,6 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# The encodings of CSV that DuckDB reads without an extension.
-_ENCODINGS = ("utf-8", "latin-1")
 # Bytes of a CSV file that each thread reads at a time; DuckDB would take eight times as many.
 _BUFFER = 4 << 20
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
@@ -89,12 +87,11 @@ class FileSource:
     """Parquet or CSV files; all columns of CSV are text.
 
     Guessing types from rows would make the result's form depend on one person's row. A line of CSV that
-    has too few values, or is not text in the stated encoding, is left out by itself.
+    has too few values, or is not UTF-8, is left out by itself.
     """
 
     paths: tuple[str, ...]
     delimiter: str = ","
-    encoding: str = "utf-8"
 
     @property
     def name(self) -> str:
@@ -116,9 +113,9 @@ class FileSource:
     def columns(self) -> dict[str, str]:
         """Column name → type, from the Parquet footer or the CSV header."""
         if self.is_csv:
-            header = _csv_header(self.paths[0], self.delimiter, self.encoding)
+            header = _csv_header(self.paths[0], self.delimiter)
             for path in self.paths[1:]:
-                if _csv_header(path, self.delimiter, self.encoding) != header:
+                if _csv_header(path, self.delimiter) != header:
                     raise SchemaError(
                         f"The file {path!r} has other columns than {self.paths[0]!r}; "
                         "give every file the same header."
@@ -143,7 +140,7 @@ class FileSource:
         return (
             f"read_csv({self._files()}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
-            f"encoding={text(self.encoding)}, ignore_errors=true, strict_mode=false, "
+            "ignore_errors=true, strict_mode=false, "
             f"buffer_size={_BUFFER}{more})"
         )
 
@@ -314,22 +311,17 @@ class RelationSource:
             return _register(connection, self.relation.to_arrow_reader(1 << 17))
 
 
-def source_of(data: Any, *, delimiter: str = ",", encoding: str = "utf-8") -> Source:
+def source_of(data: Any, *, delimiter: str = ",") -> Source:
     """The source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
 
     Raises:
-        ParameterError: if it is none of these, or the encoding of CSV is unknown.
+        ParameterError: if it is none of these.
         DataError: if no such file exists.
     """
-    if encoding not in _ENCODINGS:
-        raise ParameterError(
-            f"encoding must be {' or '.join(map(repr, _ENCODINGS))}, not {encoding!r}; "
-            "convert the file to UTF-8."
-        )
     if isinstance(data, str | Path):
-        return FileSource(_paths([data]), delimiter, encoding)
+        return FileSource(_paths([data]), delimiter)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
-        return FileSource(_paths(data), delimiter, encoding)
+        return FileSource(_paths(data), delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
         return RelationSource(data)
     if isinstance(data, pa.Table):
@@ -377,18 +369,15 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _csv_header(path: str, delimiter: str, encoding: str) -> list[str]:
+def _csv_header(path: str, delimiter: str) -> list[str]:
     opener = gzip.open if path.lower().endswith(".gz") else open
     try:
         # Only the header is judged: a row that is no UTF-8 may stand in the same buffer.
-        spelled = "utf-8-sig" if encoding == "utf-8" else encoding
-        with opener(path, "rt", encoding=spelled, errors="surrogateescape", newline="") as file:
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             header = next(csv.reader(file, delimiter=delimiter), [])
         "".join(header).encode()
     except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
-        raise DataError(
-            f"The file {path!r} cannot be read; is it {encoding.upper()} text?"
-        ) from error
+        raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
     twice = [column for i, column in enumerate(header) if column in header[:i]]

@@ -230,15 +230,14 @@ def read(
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
     decimal: str = ".",
-    encoding: str = "utf-8",
     memory: str | int = "1GB",
     threads: int | None = None,
 ) -> UserTable:
     """Open a table in which one user holds many records; nothing is loaded yet.
 
     Args:
-        source: a path or glob (or several) of Parquet or CSV files, an Arrow table, a pandas or Polars
-            data frame, or a DuckDB relation.
+        source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
+            pandas or Polars data frame, or a DuckDB relation.
         user: the column that tells whose a record is; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
@@ -247,7 +246,6 @@ def read(
             asked.
         delimiter: for CSV.
         decimal: what stands before decimals in text whose stated type is a number: ``"."`` or ``","``.
-        encoding: for CSV: ``"utf-8"`` or ``"latin-1"``. A line that is not of it is left out.
         memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
             of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
@@ -265,7 +263,7 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
-    opened = typed(source_of(source, delimiter=delimiter, encoding=encoding), types, decimal)
+    opened = typed(source_of(source, delimiter=delimiter), types, decimal)
     table = UserTable(
         opened, user, n_users, opened.columns(), _bytes(memory), threads or os.cpu_count() or 1
     )
