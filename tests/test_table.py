@@ -117,7 +117,9 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
 @pytest.mark.parametrize("name", list(opened_sources(Path())))
 def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
     delimiter = "\t" if name == "tsv" else ","
-    table = dg.read(opened_sources(tmp_path)[name](), user="who", delimiter=delimiter)
+    table = dg.read(
+        opened_sources(tmp_path)[name](), user="who", delimiter=delimiter, types={"n": "DOUBLE"}
+    )
     counts = {"yo": 3.0, "bro": 2.0, "日本": 1.0, "absent": 0.0}
     weighted = {"yo": 3.5, "bro": 4.0, "日本": 8.0, "absent": 0.0}
     for unit in (dg.User(), dg.Element("word"), dg.Record()):
@@ -241,8 +243,8 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
         (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be a whole number of at least 1.*0"),
         (ROWS, {"n_users": 1.5}, dg.ParameterError, "n_users.*1.5"),
         (ROWS, {"threads": 0}, dg.ParameterError, "threads.*0"),
-        (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 64MB, not '1MB'"),
-        (ROWS, {"memory": 10}, dg.ParameterError, "memory must be at least 64MB, not 10"),
+        (ROWS, {"memory": "1MB"}, dg.ParameterError, "memory must be at least 256MB, not '1MB'"),
+        (ROWS, {"memory": 10}, dg.ParameterError, "memory must be at least 256MB, not 10"),
         (ROWS, {"memory": "much"}, dg.ParameterError, "memory must be such as '1GB'.*'much'"),
         (5, {}, dg.ParameterError, "source must be a path.*not int"),
         ([], {}, dg.ParameterError, "source must be a path.*not list"),
@@ -344,7 +346,12 @@ def test_a_broken_file_releases_nothing(damage: str, tmp_path: Path) -> None:
         ("nothing", None, dg.User(), "item 'nothing' is not a column"),
         ("n", None, dg.User(), "item 'n' has type DOUBLE"),
         ("word", "nothing", dg.User(), "weight 'nothing' is not a column"),
-        ("word", "who", dg.User(), "weight 'who' has type VARCHAR; it must hold numbers"),
+        (
+            "word",
+            "who",
+            dg.User(),
+            "weight 'who' is a column of text where numbers are asked; state its type",
+        ),
         ("word", None, dg.Element("nothing"), "element 'nothing' is not a column"),
         ("word", None, dg.Element("n"), "element 'n' has type DOUBLE"),
     ],
@@ -369,7 +376,7 @@ def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_safe_settings_are_in_force() -> None:
-    table = dg.read(ROWS, user="who", memory="200MB", threads=3)
+    table = dg.read(ROWS, user="who", memory="400MB", threads=3)
     with Engine(table) as engine:
         rows = engine._connection.sql("SELECT name, value FROM duckdb_settings()").fetchall()
         settings = dict(rows)
@@ -382,10 +389,10 @@ def test_safe_settings_are_in_force() -> None:
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "allow_community_extensions": "false",
-            "threads": "3",
+            "threads": "1",  # of 3, as many as its memory is enough for
         }
         assert {name: settings[name] for name in wanted} == wanted
-        assert settings["memory_limit"] == "76.2 MiB"  # 40% of 200 MB
+        assert settings["memory_limit"] == "125.8 MiB"  # 33% of 400 MB
     assert not folder.exists()
 
 
@@ -394,7 +401,7 @@ def test_the_spill_folder_is_removed_after_an_error() -> None:
     folders = []
 
     def fail(engine: Engine) -> None:
-        folders.append(Path(engine._folder))
+        folders.append(Path(engine._spill.path))
         (folders[0] / "spilled").write_text("rows")
         raise RuntimeError
 
@@ -414,17 +421,17 @@ def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatc
     leave = Engine.__exit__
 
     def spy(self: Engine, *arguments: Any) -> None:
-        spilled.append(len(list(Path(self._folder).iterdir())))
+        spilled.append(len(list(Path(self._spill.path).iterdir())))
         leave(self, *arguments)
 
     monkeypatch.setattr(Engine, "__exit__", spy)
-    table = dg.read(many_users(700_000), user="who", memory="64MB", threads=1)
-    assert sums(table, item="word", domain=[0], clip=1.0) == {0: 700_000.0}
+    table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
+    assert sums(table, item="word", domain=[0], clip=1.0) == {0: 3_000_000.0}
     assert spilled[0] > 0
 
 
 def test_a_full_spill_disk_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = dg.read(many_users(700_000), user="who", memory="64MB", threads=1)
+    table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
     real: Any = duckdb.connect
 
     def tiny(*arguments: Any, config: dict[str, Any] | None = None) -> Any:
@@ -518,7 +525,7 @@ def test_bad_values_follow_the_fixed_rules(
 def test_malformed_lines_of_csv_do_not_fail(line: bytes, tmp_path: Path) -> None:
     good = b"".join(b"%d,b,1\n" % i for i in range(2, 50))
     path = a_file(tmp_path, "rows.csv", b"who,word,n\n" + good + line + good)
-    table = dg.read(path, user="who")
+    table = dg.read(path, user="who", types={"n": "DOUBLE"})
     found = sums(table, dg.Record(), weight="n", domain=["a", "b"])
     # An open quote may swallow what follows it, and nothing else may.
     assert found["b"] >= 48.0
@@ -546,10 +553,11 @@ def test_check_counts_and_says_that_it_is_not_private() -> None:
         ["1", "rows without a user (left out)"],
         ["2", "users with a record"],
         ["1", "rows without an item (left out)"],
-        ["4", "weights that are null, NaN or infinite (count 0)"],
-        ["1", "negative weights (count 0)"],
         ["7", "most records of one user"],
         ["0", "rows that repeat another (they add up)"],
+        ["1", "cells of 'n' that are not numbers (count 0)"],
+        ["3", "cells of 'n' that are NaN or infinite (count 0)"],
+        ["1", "cells of 'n' below 0 (count 0)"],
     ]
     rows = pa.table({"who": [1, 1, 1, 2], "word": ["a", "a", "a", "a"]})
     assert "2  rows that repeat another" in dg.read(rows, user="who").check()

@@ -15,6 +15,7 @@ import typer
 
 from dpgrain.cli_accounting import guarantee, plan
 from dpgrain.cli_learn import fit, predict
+from dpgrain.cli_table import Check, Decimal, Delimiter, Types, opened, tell_curator
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.terminal import console, errors, plain
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
@@ -138,7 +139,6 @@ _Users: TypeAlias = Annotated[int | None, typer.Option(help="Public number of en
 _MaxItems: TypeAlias = Annotated[
     int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
 ]
-_Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
 _Shown: TypeAlias = Annotated[int, typer.Option("--top", help="Estimates to print.", min=1)]
 _Output: TypeAlias = Annotated[
     Path | None, typer.Option(help="Write all estimates: .parquet, .csv or .json.")
@@ -225,23 +225,31 @@ def histogram(
     max_items: _MaxItems = 1000,
     n_users: _Users = None,
     cells: _Cells = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
     report: _Report = None,
     save: _Save = None,
     memory: _Memory = "1GB",
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Only list bad values, for the curator: NOT private."),
-    ] = False,
 ) -> None:
     """Publish how much of each item the users hold, with a true promise."""
     from dpgrain.statistics.histogram import histogram as publish
 
-    table = _table(source, user, n_users, memory, delimiter, cells)
+    table = opened(
+        source,
+        user=user,
+        n_users=n_users,
+        memory=memory,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+        cells=cells,
+    )
     if check:
-        console().print(table.check(item[0], weight), markup=False, highlight=False)
+        tell_curator(table, items=item, weight=weight, domain=_domain(domain, item, table))
         return
     _publish(
         publish,
@@ -291,7 +299,10 @@ def top(
     max_items: _MaxItems = 200,
     n_users: _Users = None,
     cells: _Cells = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
     shown: _Shown = 20,
     output: _Output = None,
     report: _Report = None,
@@ -301,7 +312,19 @@ def top(
     """Publish the items that most users have, known beforehand or not."""
     from dpgrain.statistics.top import top as publish
 
-    table = _table(source, user, n_users, memory, delimiter, cells)
+    table = opened(
+        source,
+        user=user,
+        n_users=n_users,
+        memory=memory,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+        cells=cells,
+    )
+    if check:
+        tell_curator(table, items=item, domain=_domain(domain, item, table))
+        return
     _publish(
         publish,
         table,
@@ -346,7 +369,10 @@ def count(
     max_items: _MaxItems = 1000,
     n_users: _Users = None,
     cells: _Cells = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
     report: _Report = None,
@@ -356,7 +382,20 @@ def count(
     """Publish the number of records, overall or by group."""
     from dpgrain.statistics.histogram import count as publish
 
-    table = _table(source, user, n_users, memory, delimiter, cells)
+    table = opened(
+        source,
+        user=user,
+        n_users=n_users,
+        memory=memory,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+        cells=cells,
+    )
+    if check:
+        values = [] if value is None else [value]
+        tell_curator(table, items=by or [], values=values, domain=_domain(domain, by or [], table))
+        return
     _publish(
         publish,
         table,
@@ -419,14 +458,30 @@ def _of_numbers(name: str, example: str) -> None:
         max_items: _MaxItems = 1000,
         n_users: _Users = None,
         cells: _Cells = None,
-        delimiter: _Delimiter = ",",
+        delimiter: Delimiter = ",",
+        types: Types = None,
+        decimal: Decimal = ".",
+        check: Check = False,
         top: _Shown = 20,
         output: _Output = None,
         report: _Report = None,
         save: _Save = None,
         memory: _Memory = "1GB",
     ) -> None:
-        table = _table(source, user, n_users, memory, delimiter, cells)
+        table = opened(
+            source,
+            user=user,
+            n_users=n_users,
+            memory=memory,
+            delimiter=delimiter,
+            types=types,
+            decimal=decimal,
+            cells=cells,
+        )
+        if check:
+            known = _domain(domain, by or [], table)
+            tell_curator(table, items=by or [], values=[value], bounds=bounds, domain=known)
+            return
         _publish_numbers(
             name,
             table,
@@ -485,7 +540,10 @@ def mean(
     max_items: _MaxItems = 1000,
     n_users: _Users = None,
     cells: _Cells = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
     report: _Report = None,
@@ -516,12 +574,27 @@ def mean(
     ] = "auto",
 ) -> None:
     """Publish the mean of a column of numbers, overall or by group; or of users' vectors."""
-    from dpgrain.cli_means import check_options, publish
+    from dpgrain.cli_means import check_options, named, publish
 
     check_options([name for name in context.params if _is_given(context, name)])
+    table = opened(
+        source,
+        user=user,
+        n_users=n_users,
+        memory=memory,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+        cells=cells,
+    )
+    if check:
+        values = named(columns or [], table) if value is None else [value]
+        known = _domain(domain, by or [], table)
+        tell_curator(table, items=by or [], values=values, bounds=bounds, domain=known)
+        return
     if value is None:
         publish(
-            _table(source, user, n_users, memory, delimiter, cells),
+            table,
             columns or [],
             unit=unit,
             output=output,
@@ -535,7 +608,6 @@ def mean(
             n_users=n_users,
         )
         return
-    table = _table(source, user, n_users, memory, delimiter, cells)
     _publish_numbers(
         "mean",
         table,
@@ -598,7 +670,10 @@ def quantile(
     max_items: _MaxItems = 1000,
     n_users: _Users = None,
     cells: _Cells = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
     top: _Shown = 20,
     output: _Output = None,
     report: _Report = None,
@@ -608,7 +683,20 @@ def quantile(
     """Publish quantiles of a column of numbers, overall or by group."""
     from dpgrain.statistics.quantiles import quantiles as publish
 
-    table = _table(source, user, n_users, memory, delimiter, cells)
+    table = opened(
+        source,
+        user=user,
+        n_users=n_users,
+        memory=memory,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+        cells=cells,
+    )
+    if check:
+        known = _domain(domain, by or [], table)
+        tell_curator(table, items=by or [], values=[value], bounds=bounds, domain=known)
+        return
     _publish(
         publish,
         table,
@@ -648,7 +736,10 @@ def elements_per_user(
     noise: _NoiseLaw = "gaussian",
     n_users: _Users = None,
     cells: _Cells = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
     top: _Shown = 40,
     output: _Output = None,
     report: _Report = None,
@@ -658,7 +749,19 @@ def elements_per_user(
     """Publish how many elements, and how many records, the users hold."""
     from dpgrain.statistics.holdings import elements_per_user as publish
 
-    table = _table(source, user, n_users, memory, delimiter, cells)
+    table = opened(
+        source,
+        user=user,
+        n_users=n_users,
+        memory=memory,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+        cells=cells,
+    )
+    if check:
+        tell_curator(table, items=[element] if element and element in table.schema else [])
+        return
     protected = _unit(unit, element, None, table.schema)
     _publish(
         publish,
@@ -733,26 +836,6 @@ def _clip(text: str) -> Any:
         return float(text)
     except ValueError:
         raise ParameterError(f"--clip must be a number or 'auto', not {text!r}.") from None
-
-
-def _table(
-    source: str,
-    user: str | None,
-    n_users: int | None,
-    memory: str,
-    delimiter: str,
-    cells: list[str] | None,
-) -> UserTable:
-    from dpgrain.data.table import read
-
-    table = read(source, user=user, n_users=n_users, memory=memory, delimiter=delimiter)
-    for text in cells or []:
-        name, _, rest = text.partition("=")
-        column, _, path = rest.partition(":")
-        if not (name and column and path):
-            raise ParameterError(f"--cells must be NAME=COLUMN:FILE, not {text!r}.")
-        table = table.with_cells(name, column, Path(path))
-    return table
 
 
 def _paths(domain: list[str] | None, cells: list[str] | None) -> list[str | Path | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
+from dpgrain.cli_table import Check, Decimal, Delimiter, Types, opened, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.terminal import console, plain
 from dpgrain.units import OWN_UNIT, Level, Relation, Trust, Unit, User
@@ -15,7 +16,7 @@ from dpgrain.units import OWN_UNIT, Level, Relation, Trust, Unit, User
 if TYPE_CHECKING:
     from dpgrain.data.table import UserTable
     from dpgrain.learn import LinearModel
-    from dpgrain.learn.tables import Encoding
+    from dpgrain.learn.tables import Encoding as Columns
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 _NAMES: dict[Kind, str] = {
@@ -31,14 +32,13 @@ _CLASSIFIERS = ("logistic", "svm")
 _Table: TypeAlias = Annotated[
     str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="TABLE")
 ]
-_Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
 
 
 def fit(
     kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
     table: _Table,
     target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
-    out: Annotated[Path, typer.Option(help="Where the model goes (.json).")],
+    out: Annotated[Path | None, typer.Option(help="Where the model goes (.json).")] = None,
     features: Annotated[
         list[str] | None,
         typer.Option(help="Columns of numbers, or of yes and no, as a,b,c; may repeat."),
@@ -121,25 +121,40 @@ def fit(
     seed: Annotated[
         int | None, typer.Option(help="For tests and research: makes the fit NOT private.")
     ] = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
 ) -> None:
     """Fit a linear model under differential privacy: logistic, linear, huber, quantile, svm, poisson.
 
     What is not a number counts 0, a row without target or user is left out. Give --range or
     --feature-bound: gradients are clipped, and columns of large numbers are clipped most.
     """
-    from dpgrain.data.table import read
     from dpgrain.files import check_outputs
 
-    if epsilon is None:
-        raise ParameterError("Give --epsilon, such as --epsilon 1.")
-    if delta is None:
-        raise ParameterError("Give --delta, such as --delta 1e-6.")
-    opened = read(table, user=user, n_users=n_users, delimiter=delimiter)
-    encoding = _encoding(features or [], categories or [], ranges or [], opened)
-    used = [column.column for column in encoding.columns]
-    if target in used:
+    if not check:
+        if out is None:
+            raise ParameterError("Give --out, such as --out model.json.")
+        if epsilon is None:
+            raise ParameterError("Give --epsilon, such as --epsilon 1.")
+        if delta is None:
+            raise ParameterError("Give --delta, such as --delta 1e-6.")
+    data = opened(
+        table,
+        user=user,
+        n_users=n_users,
+        delimiter=delimiter,
+        types=types,
+        decimal=decimal,
+    )
+    columns = _encoding(features or [], categories or [], ranges or [], data)
+    if target in [column.column for column in columns.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
+    if check or out is None:
+        numbers = [*columns.numbers, *([] if kind in _CLASSIFIERS else [target])]
+        tell_curator(data, items=[] if element is None else [element], values=numbers)
+        return
     protected = _unit(unit, user, element, max_elements)
     options: dict[str, Any] = {
         "unit": protected,
@@ -158,9 +173,9 @@ def fit(
         **_own(kind, {"classes": classes, "quantile": quantile, "threshold": threshold}),
     }
     if classes is not None:
-        options["classes"] = _labels(classes, target, opened)
-    check_outputs([out, report], [*_files(opened)])
-    model = _fitted(kind, options, opened, encoding, target, element)
+        options["classes"] = _labels(classes, target, data)
+    check_outputs([out, report], [*_files(data)])
+    model = _fitted(kind, options, data, columns, target, element)
     _write(model, out, report)
     _tell(model, top)
     for path in (out, report):
@@ -171,36 +186,44 @@ def fit(
 def predict(
     model: Annotated[Path, typer.Argument(help="A model of `dpgrain fit`.", metavar="MODEL")],
     table: _Table,
-    out: Annotated[Path, typer.Option(help="Where predictions go: .csv or .parquet.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where predictions go: .csv or .parquet.")
+    ] = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(help="Column of the table to write beside the predictions; may repeat."),
     ] = None,
-    delimiter: _Delimiter = ",",
+    delimiter: Delimiter = ",",
+    types: Types = None,
+    decimal: Decimal = ".",
+    check: Check = False,
 ) -> None:
     """Predict each row of a table with a fitted model, in the order of the rows."""
     import pyarrow as pa
 
-    from dpgrain.data.table import read
     from dpgrain.files import check_outputs
     from dpgrain.learn.files import load
-    from dpgrain.learn.tables import Encoding, Number, load_rows
+    from dpgrain.learn.tables import Encoding as Columns
+    from dpgrain.learn.tables import Number, load_rows
 
-    if out.suffix.lower() not in (".csv", ".parquet"):
-        raise ParameterError(f"--out must end in .csv or .parquet, not {str(out)!r}.")
+    if not check and (out is None or out.suffix.lower() not in (".csv", ".parquet")):
+        raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
     fitted = load(model)
-    encoding = getattr(fitted, "encoding_", None)
-    if encoding is None:
+    columns = getattr(fitted, "encoding_", None)
+    if columns is None:
         names = getattr(fitted, "feature_names_in_", None)
         if names is None:
             raise ParameterError(
                 f"The model {str(model)!r} does not say which columns its features are; fit it with "
                 "`dpgrain fit`, or on a data frame."
             )
-        encoding = Encoding(tuple(Number(str(name)) for name in names))
-    opened = read(table, delimiter=delimiter)
-    check_outputs([out], [model, *_files(opened)])
-    rows = load_rows(opened, encoding, keep=keep or [])
+        columns = Columns(tuple(Number(str(name)) for name in names))
+    data = opened(table, delimiter=delimiter, types=types, decimal=decimal)
+    if check or out is None:
+        tell_curator(data, values=columns.numbers)
+        return
+    check_outputs([out], [model, *_files(data)])
+    rows = load_rows(data, columns, keep=keep or [])
     found: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added: dict[str, Any] = {"prediction": pa.array([])}
     if len(rows.features):
@@ -226,7 +249,7 @@ def _fitted(
     kind: Kind,
     options: dict[str, Any],
     table: UserTable,
-    encoding: Encoding,
+    encoding: Columns,
     target: str,
     element: str | None,
 ) -> LinearModel:
@@ -318,9 +341,10 @@ def _tell(model: LinearModel, top: int) -> None:
 
 def _encoding(
     features: Sequence[str], categories: Sequence[str], ranges: Sequence[str], table: UserTable
-) -> Encoding:
+) -> Columns:
     """How columns become features, from the options."""
-    from dpgrain.learn.tables import Category, Encoding, Number
+    from dpgrain.learn.tables import Category, Number
+    from dpgrain.learn.tables import Encoding as Columns
 
     names: list[str] = []
     for text in features:
@@ -350,7 +374,7 @@ def _encoding(
         listed.append(Category(column, tuple(levels.split("|"))))
     if not listed:
         raise ParameterError("Give --features or --categories: the columns that the model may use.")
-    return Encoding(tuple(listed))
+    return Columns(tuple(listed))
 
 
 def _unit(

@@ -25,6 +25,9 @@ SHARED = (
     "relation",
     "n_users",
     "delimiter",
+    "types",
+    "decimal",
+    "check",
     "top",
     "output",
 )
@@ -58,7 +61,7 @@ def check_options(given: list[str]) -> None:
         wrong = [name for name in given if name not in (*OWN, *SHARED)]
         if wrong:
             raise ParameterError(f"{_option(wrong[0])} goes with --value, not with --columns.")
-        if "bound" not in given:
+        if "bound" not in given and "check" not in given:
             raise ParameterError(
                 "Give --bound: a public bound on the norm of a row of --columns, such as --bound 10."
             )
@@ -105,7 +108,8 @@ def publish(
     if output is not None and output.suffix.lower() not in _ENDINGS:
         raise ParameterError(f"--output must end in {', '.join(_ENDINGS)}, not {str(output)!r}.")
     check_outputs([output], list(getattr(table.source, "paths", ())))
-    names = _names(columns, table)
+    names = named(columns, table)
+    table.require_numbers(names, "--columns", also=["BOOLEAN"])
     found = _mean(table, names, options)
     if output is not None:
         _write(found, names, output)
@@ -134,7 +138,13 @@ def _mean(table: UserTable, names: list[str], options: dict[str, Any]) -> MeanOf
         raise ParameterError(_METHOD.sub(r"--method \1", named)) from error
 
 
-def _names(columns: list[str], table: UserTable) -> list[str]:
+def named(columns: list[str], table: UserTable) -> list[str]:
+    """The columns that ``--columns`` names.
+
+    Raises:
+        ParameterError: if one is named twice, or is that of users.
+        SchemaError: if one is missing.
+    """
     names: list[str] = []
     for text in columns:
         # A column may have a comma in its name.
@@ -146,8 +156,6 @@ def _names(columns: list[str], table: UserTable) -> list[str]:
         table.require(name, "--columns")
         if name == table.user:
             raise ParameterError(f"--columns {name!r} is the column of --user; leave it out.")
-        if table.schema[name] != "BOOLEAN":
-            table.number(name, "--columns")
     return names
 
 

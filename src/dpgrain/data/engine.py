@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,14 +17,13 @@ from dpgrain.data.elements import cell_codes, cell_labels
 from dpgrain.data.feed import MIXING, Chunk, Feed, Scan, Share
 from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import IntArray, Layout
+from dpgrain.data.memory import Memory
 from dpgrain.data.sources import quoted, reading
+from dpgrain.data.spill import SpillFolder
 from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
 from dpgrain.errors import DataError, ParameterError
 
-_ROWS = 1 << 20
-# The shares of the memory that DuckDB and the sorted keys get; the rest is for merging and summing.
-_DUCKDB, _KEYS = 0.4, 0.35
 # Items that are whole numbers are listed from the least to the largest up to so many.
 _LISTED = 1 << 21
 # Packed keys are non-negative int64.
@@ -109,12 +105,12 @@ class Engine:
 
     def __init__(self, table: UserTable) -> None:
         self.table = table
+        self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
 
     def __enter__(self) -> Engine:
         try:
-            # A TMPDIR that cannot be used would be passed over for another disk without a word.
-            self._folder = tempfile.mkdtemp(prefix="dpgrain-", dir=os.environ.get("TMPDIR") or None)
+            self._spill = SpillFolder()
         except OSError as error:
             raise DataError(
                 "The temporary folder cannot be written; point TMPDIR to a disk with room."
@@ -122,8 +118,8 @@ class Engine:
         try:
             with reading("The spill folder"):
                 self._connection = duckdb.connect(":memory:", config=self._settings())
-        except DataError:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        except BaseException:
+            self._spill.remove()
             raise
         # It would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
@@ -134,9 +130,9 @@ class Engine:
 
     def _settings(self) -> dict[str, str | bool | int | float | list[str]]:
         return {
-            "threads": self.table.threads,
-            "memory_limit": f"{int(_DUCKDB * self.table.memory) // 1_000_000}MB",
-            "temp_directory": self._folder,
+            "threads": self._memory.reading,
+            "memory_limit": f"{self._memory.duckdb // 1_000_000}MB",
+            "temp_directory": self._spill.path,
             "temp_file_encryption": True,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
@@ -151,7 +147,7 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """The different groups that rows of users belong to; private.
@@ -162,7 +158,7 @@ class Engine:
         """
         columns = [f"{self.table.key(key, 'by')} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
-        found = self._query(query, [*keys])
+        found = self.ask(query, [*keys])
         return Groups.of(keys, [_one_array(column) for column in found.columns])
 
     def candidates(self, keys: Sequence[str], value: str | None = None) -> Groups:
@@ -173,7 +169,7 @@ class Engine:
         """
         if len(keys) == 1 and self.table.is_integer(keys[0]):
             key = self.table.key(keys[0], "by")
-            found = self._query(
+            found = self.ask(
                 f"SELECT min({key}) AS low, max({key}) AS high, count(*) AS rows FROM source", keys
             )
             ((low, high, rows),) = (tuple(row.values()) for row in found.to_pylist())
@@ -273,8 +269,15 @@ class Engine:
             join,
             user,
         )
-        capacity = int(_KEYS * self.table.memory) // 8
-        return Feed(scan, layout.user_shift, capacity, self.table.threads)
+        memory = self._memory
+        return Feed(
+            scan,
+            layout.user_shift,
+            memory.keys,
+            self.table.threads,
+            call=memory.call,
+            sums=memory.sums,
+        )
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
@@ -341,7 +344,7 @@ class Engine:
                 f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
-                for batch in self._connection.sql(query).to_arrow_reader(_ROWS):
+                for batch in self._connection.sql(query).to_arrow_reader(self._memory.rows):
                     found = batch.column("key").to_numpy()
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (found, None) if split is None else split(found, values)
@@ -395,8 +398,17 @@ class Engine:
             self._lookups[name] = lookup
         return self._lookups[name]
 
-    def _query(self, query: str, used: Sequence[str] = ()) -> pa.Table:
-        """The answer to a query of the table, which it calls ``source``."""
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection, for what a source alone knows to ask."""
+        return self._connection
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """Give later queries a table of the caller's."""
+        self._connection.register(name, rows)
+
+    def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
+        """The answer to a query of the table, which it calls ``source``; private."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._connection.sql(query).to_arrow_table()
@@ -422,38 +434,3 @@ def _in_share(user: str, share: Share) -> str:
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks()
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
-
-
-def check(table: UserTable, item: str | None, weight: str | None) -> str:
-    """What :meth:`UserTable.check` reports."""
-    counts = {"rows": "count(*)"}
-    if table.user is not None:
-        user = table.key(table.user, "user")
-        counts["rows without a user (left out)"] = f"count(*) - count({user})"
-        counts["users with a record"] = f"count(DISTINCT {user})"
-    if item is not None:
-        counts["rows without an item (left out)"] = f"count(*) - count({table.key(item, 'item')})"
-    if weight is not None:
-        number = table.number(weight, "weight")
-        counts["weights that are null, NaN or infinite (count 0)"] = (
-            f"count(*) FILTER (({number} IS NULL) OR NOT isfinite({number}))"
-        )
-        counts["negative weights (count 0)"] = (
-            f"count(*) FILTER (isfinite({number}) AND {number} < 0)"
-        )
-    with Engine(table) as engine:
-        query = "SELECT " + ", ".join(counts.values()) + " FROM source"
-        row = engine._query(query, [] if item is None else [item]).to_pylist()[0].values()
-        found = dict(zip(counts, row, strict=True))
-        if table.user is not None:
-            most = engine._query(
-                f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
-                f"WHERE {quoted(table.user)} IS NOT NULL GROUP BY {quoted(table.user)})"
-            )
-            found["most records of one user"] = most.column("n")[0].as_py()
-        distinct = engine._query("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)")
-        found["rows that repeat another (they add up)"] = (
-            found["rows"] - distinct.column("n")[0].as_py()
-        )
-    lines = ["For the curator only: these exact counts are NOT private and must not be published."]
-    return "\n".join(lines + [f"  {value:>14,}  {name}" for name, value in found.items()])

@@ -94,11 +94,24 @@ class Feed:
         user_shift: bits of a key below the user code.
         capacity: keys held in memory at a time (a quarter of that with totals).
         threads: threads that run the kernel.
+        call: keys that one call of the kernel handles, where a user has no more.
+        sums: numbers in the accumulators of all threads, where these are more than one.
     """
 
-    def __init__(self, scan: Scan, user_shift: int, capacity: int, threads: int) -> None:
+    def __init__(
+        self,
+        scan: Scan,
+        user_shift: int,
+        capacity: int,
+        threads: int,
+        *,
+        call: int | None = None,
+        sums: int | None = None,
+    ) -> None:
         self._scan, self._shift = scan, user_shift
         self._capacity, self._threads = capacity, threads
+        self._call = _CALL if call is None else call
+        self._sums = _SMALL * threads if sums is None else sums
         self._kept: Chunk | None = None
         self._narrow: Narrow | None = None
 
@@ -115,7 +128,14 @@ class Feed:
                 Keys must hold nothing but user and coordinate, and be kept.
             shift: bits of a new key below the user code.
         """
-        feed = Feed(self._scan, self._shift, self._capacity, self._threads)
+        feed = Feed(
+            self._scan,
+            self._shift,
+            self._capacity,
+            self._threads,
+            call=self._call,
+            sums=self._sums,
+        )
         feed._kept, feed._narrow = self._kept, Narrow(codes.astype(np.int32), self._shift, shift)
         return feed
 
@@ -147,7 +167,8 @@ class Feed:
             add: called with (keys, totals, out) for some whole users; adds to ``out`` in place.
             shape: the shape of ``out``.
         """
-        workers = self._threads if np.prod(shape) <= _SMALL else 1
+        size = max(int(np.prod(shape)), 1)
+        workers = max(min(self._threads, self._sums // size), 1) if size <= _SMALL else 1
         accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
         for _ in range(workers):
             accumulators.put(np.zeros(shape, dtype=np.int64))
@@ -161,7 +182,7 @@ class Feed:
 
         with ThreadPoolExecutor(workers) as pool:
             for batch in self:
-                list(pool.map(work, _whole_users(batch, self._shift)))
+                list(pool.map(work, _whole_users(batch, self._shift, self._call)))
         total = accumulators.get()
         for _ in range(workers - 1):
             total += accumulators.get()
@@ -225,7 +246,7 @@ class _Buffer:
                 # One user holds it all: the buffer grows to the pairs of that user.
                 self._merge()
                 self._grow()
-            elif 4 * (self._distinct() + self._pairs.size) <= self._capacity:
+            elif 8 * (self._distinct() + self._pairs.size) <= self._capacity:
                 self._merge()
             else:
                 self._halve()
@@ -299,12 +320,12 @@ def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatAr
     return found + low, np.minimum(np.bincount(places, totals)[found], SATURATION)
 
 
-def _whole_users(batch: Chunk, shift: int) -> Iterator[Chunk]:
+def _whole_users(batch: Chunk, shift: int, call: int) -> Iterator[Chunk]:
     """Cut a sorted batch into calls that each hold whole users."""
     keys, totals = batch
     start = 0
     while start < keys.size:
-        last = min(start + _CALL, keys.size) - 1
+        last = min(start + call, keys.size) - 1
         stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
         yield keys[start:stop], None if totals is None else totals[start:stop]
         start = stop

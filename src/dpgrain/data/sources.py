@@ -12,7 +12,7 @@ import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,10 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+# Bytes of a CSV file that each thread reads at a time; DuckDB would take eight times as many.
+_BUFFER = 4 << 20
+INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _counter = itertools.count()
 
 
@@ -38,10 +42,6 @@ class Source(Protocol):
     @property
     def title(self) -> str:
         """What reports call it: without its folder, which is nobody's business."""
-
-    @property
-    def untyped(self) -> bool:
-        """Whether text columns may hold numbers, as in CSV."""
 
     def columns(self) -> dict[str, str]:
         """Column name → DuckDB type, from the schema alone."""
@@ -84,15 +84,14 @@ def reading(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FileSource:
-    """Parquet or CSV files; CSV columns are text, except where ``types`` says otherwise.
+    """Parquet or CSV files; all columns of CSV are text.
 
-    Guessing types from rows would make the result's form depend on one person's row; a value that
-    does not fit its stated type is a null.
+    Guessing types from rows would make the result's form depend on one person's row. A line of CSV that
+    has too few values, or is not UTF-8, is left out by itself.
     """
 
     paths: tuple[str, ...]
     delimiter: str = ","
-    types: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -107,14 +106,13 @@ class FileSource:
         return f"{Path(self.paths[0]).name}{more}"
 
     @property
-    def untyped(self) -> bool:
-        """True for CSV."""
+    def is_csv(self) -> bool:
+        """Whether the files are CSV."""
         return self.paths[0].lower().endswith(_CSV)
 
     def columns(self) -> dict[str, str]:
         """Column name → type, from the Parquet footer or the CSV header."""
-        if self.untyped:
-            types = {} if self.types is None else dict(self.types)
+        if self.is_csv:
             header = _csv_header(self.paths[0], self.delimiter)
             for path in self.paths[1:]:
                 if _csv_header(path, self.delimiter) != header:
@@ -122,43 +120,158 @@ class FileSource:
                         f"The file {path!r} has other columns than {self.paths[0]!r}; "
                         "give every file the same header."
                     )
-            unknown = [column for column in types if column not in header]
-            if unknown:
-                raise SchemaError(
-                    f"types names column {unknown[0]!r}, which {self.name} lacks; "
-                    f"it has {', '.join(header)}."
-                )
-            return {column: _sql_type(column, types.get(column, "VARCHAR")) for column in header}
+            return dict.fromkeys(header, "VARCHAR")
         with reading(self.name), duckdb.connect(":memory:") as connection:
             return _described(connection, self.attach(connection))
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
         """A table function over the files."""
-        files = "[" + ", ".join(text(glob.escape(path)) for path in self.paths) + "]"
-        if not self.untyped:
+        if not self.is_csv:
             # Types guessed from the names of folders would change with one of them.
-            return f"read_parquet({files}, hive_partitioning=false)"
-        columns = self.columns()
+            return f"read_parquet({self._files()}, hive_partitioning=false)"
+        return self._csv(self.columns())
+
+    def _files(self) -> str:
+        return "[" + ", ".join(text(glob.escape(path)) for path in self.paths) + "]"
+
+    def _csv(self, columns: Iterable[str], more: str = "") -> str:
+        """The reader of CSV, which drops a line that it cannot read and never fails on one."""
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
-        cast = ", ".join(
-            f"{tried(column, kind)} AS {quoted(column)}" for column, kind in columns.items()
-        )
         return (
-            f"(SELECT {cast} FROM read_csv({files}, auto_detect=false, header=true, "
+            f"read_csv({self._files()}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
-            "ignore_errors=true, strict_mode=false))"
+            "ignore_errors=true, strict_mode=false, "
+            f"buffer_size={_BUFFER}{more})"
         )
 
+    def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
+        """What is wrong with the lines of CSV files: for the curator only, and slow."""
+        columns = list(self.columns())
+        # Every column is read, or what is wrong with one would not be seen.
+        inside = " + ".join(
+            f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
+            for name in map(quoted, columns)
+        )
+        surplus = "surplus"
+        while surplus.casefold() in map(str.casefold, columns):
+            surplus += "'"
+        padded = ", null_padding=true, parallel=false"
+        with reading(self.name):
+            ((breaks,),) = connection.execute(
+                f"SELECT {inside} FROM {self._csv(columns, ', store_rejects=true')}"
+            ).fetchall()
+            rejected = connection.execute(
+                "SELECT error_type::VARCHAR, count(DISTINCT (file_id, line)) FROM reject_errors "
+                "GROUP BY 1 ORDER BY 1"
+            ).fetchall()
+            ((longer,),) = connection.execute(
+                f"SELECT count({quoted(surplus)}) FROM {self._csv([*columns, surplus], padded)}"
+            ).fetchall()
+        return Faults({kind: int(lines) for kind, lines in rejected}, int(longer), int(breaks))
 
-def tried(column: str, kind: str) -> str:
-    """The SQL of a column of text as another type; what does not fit is null.
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with the lines of CSV files; private.
+
+    Args:
+        rejected: fault, as DuckDB calls it → lines that are left out for it.
+        longer: lines with more values than there are columns.
+        inside: ends of lines inside values.
+    """
+
+    rejected: Mapping[str, int]
+    longer: int
+    inside: int
+
+
+@dataclass(frozen=True, eq=False)
+class TypedSource:
+    """A source of which some columns of text are read as another type; what does not fit is a null.
+
+    Args:
+        source: the source.
+        types: column → type, as DuckDB spells it.
+        decimal: what stands before the decimals of a number in text: a point, or a comma.
+    """
+
+    source: Source
+    types: Mapping[str, str]
+    decimal: str = "."
+
+    @property
+    def name(self) -> str:
+        """What messages and reports call it."""
+        return self.source.name
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        return self.source.title
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, if it reads some."""
+        return getattr(self.source, "paths", ())
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type."""
+        return {**self.source.columns(), **self.types}
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The columns in their stated types."""
+        stated = ", ".join(
+            f"{tried(column, kind, self.decimal)} AS {quoted(column)}"
+            for column, kind in self.types.items()
+        )
+        return f"(SELECT * REPLACE ({stated}) FROM {self.source.attach(connection)})"
+
+
+def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -> Source:
+    """The source with the types that are stated for columns of text.
+
+    Raises:
+        SchemaError: if it has no such column, or one that is not text.
+        ParameterError: if a type is unknown, or the decimal mark is.
+    """
+    if decimal not in (".", ","):
+        raise ParameterError(f"decimal must be '.' or ',', not {decimal!r}.")
+    if not types:
+        return source
+    columns = source.columns()
+    stated = {}
+    for column, kind in types.items():
+        if column not in columns:
+            raise SchemaError(
+                f"types names column {column!r}, which {source.name} lacks; "
+                f"it has {', '.join(columns)}."
+            )
+        stated[column] = _sql_type(column, kind)
+        if columns[column] not in ("VARCHAR", "ENUM", stated[column]):
+            raise SchemaError(
+                f"types gives column {column!r} the type {kind!r}, but it has type "
+                f"{columns[column]} already; leave it out of types."
+            )
+    changed = {column: kind for column, kind in stated.items() if columns[column] != kind}
+    return TypedSource(source, changed, decimal) if changed else source
+
+
+def is_number(kind: str) -> bool:
+    """Whether a DuckDB type is one of numbers."""
+    return kind in NUMBERS or kind.startswith("DECIMAL")
+
+
+def tried(column: str, kind: str, decimal: str = ".") -> str:
+    """The SQL of a column of text as another type; what does not fit is a null.
 
     DuckDB may move a plain cast of a column into the reader of a file, which then drops whole rows that
     do not fit; an expression stays where it is.
     """
-    if kind == "VARCHAR":
-        return quoted(column)
-    return f"TRY_CAST(concat({quoted(column)}, '') AS {kind})"
+    written = f"concat({quoted(column)}, '')"
+    if decimal == "," and is_number(kind):
+        # Points change places with commas, so that 1.5 is no number where commas are asked.
+        written = f"translate({written}, '.,', ',.')"
+    return f"TRY_CAST({written} AS {kind})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +281,6 @@ class ArrowSource:
     table: pa.Table
     name: str = "The table"
     title: str = "a table in memory"
-    untyped: bool = False
 
     def columns(self) -> dict[str, str]:
         """Column name → type."""
@@ -187,7 +299,6 @@ class RelationSource:
     relation: duckdb.DuckDBPyRelation
     name: str = "The relation"
     title: str = "a DuckDB relation"
-    untyped: bool = False
 
     def columns(self) -> dict[str, str]:
         """Column name → type."""
@@ -200,7 +311,7 @@ class RelationSource:
             return _register(connection, self.relation.to_arrow_reader(1 << 17))
 
 
-def source_of(data: Any, *, delimiter: str = ",", types: Mapping[str, str] | None = None) -> Source:
+def source_of(data: Any, *, delimiter: str = ",") -> Source:
     """The source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
 
     Raises:
@@ -208,9 +319,9 @@ def source_of(data: Any, *, delimiter: str = ",", types: Mapping[str, str] | Non
         DataError: if no such file exists.
     """
     if isinstance(data, str | Path):
-        return FileSource(_paths([data]), delimiter, types)
+        return FileSource(_paths([data]), delimiter)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
-        return FileSource(_paths(data), delimiter, types)
+        return FileSource(_paths(data), delimiter)
     if isinstance(data, duckdb.DuckDBPyRelation):
         return RelationSource(data)
     if isinstance(data, pa.Table):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpgrain import _validate
 from dpgrain.data.elements import Elements, as_elements
-from dpgrain.data.sources import Source, quoted, source_of, tried
+from dpgrain.data.memory import LEAST
+from dpgrain.data.sources import INTEGERS, Source, is_number, quoted, source_of, typed
 from dpgrain.errors import ParameterError, SchemaError
 
-_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
-_NUMBERS = _INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -103,7 +102,7 @@ class UserTable:
 
     def is_integer(self, column: str) -> bool:
         """Whether keys of this column are integers; otherwise they are text."""
-        return self.schema[column] in _INTEGERS
+        return self.schema[column] in INTEGERS
 
     def key(self, column: str, role: str, *, source: str | None = None) -> str:
         """The SQL of a column used as a key: integers stay integers, all else is text.
@@ -137,31 +136,85 @@ class UserTable:
         """The SQL of a column of numbers; what is not a number is null.
 
         Raises:
-            SchemaError: if there is no such column, or it cannot hold numbers.
+            SchemaError: if there is no such column, or it does not hold numbers.
         """
-        self.require(column, role)
-        kind = self.schema[column]
-        may_hold = kind in _NUMBERS or kind.startswith("DECIMAL")
-        untyped = self.source.untyped and kind == "VARCHAR" and column not in self.cells
-        if not may_hold and not untyped:
-            raise SchemaError(f"{role} {column!r} has type {kind}; it must hold numbers.")
-        return tried(column, "DOUBLE") if untyped else f"TRY_CAST({quoted(column)} AS DOUBLE)"
+        self.require_numbers([column], role)
+        return f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
-    def check(self, item: str | None = None, weight: str | None = None) -> str:
+    def require_numbers(
+        self, columns: Sequence[str], role: str, *, also: Sequence[str] = ()
+    ) -> None:
+        """Raise unless all columns hold numbers by their types, which are public; no row is looked at.
+
+        Args:
+            columns: the columns.
+            role: what they are for, in messages.
+            also: other types that are welcome.
+
+        Raises:
+            SchemaError: if one is missing, is text without a stated type, or has another type.
+        """
+        texts = []
+        for column in columns:
+            self.require(column, role)
+            kind = self.schema[column]
+            if kind in ("VARCHAR", "ENUM") and column not in self.cells:
+                texts.append(column)
+            elif not is_number(kind) and kind not in also:
+                raise SchemaError(
+                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column."
+                )
+        if texts:
+            # All at once: a person with twenty features is told once.
+            types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
+            raise SchemaError(
+                f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
+                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double."
+            )
+
+    def check(
+        self,
+        item: str | Sequence[str] | None = None,
+        weight: str | None = None,
+        *,
+        value: str | Sequence[str] = (),
+        bounds: tuple[float, float] | None = None,
+        domain: Sequence[Any] | None = None,
+    ) -> str:
         """Report bad values in rows to the curator: **not private, not to be published**.
 
         Args:
-            item: the item column to look at.
-            weight: the weight column to look at.
+            item: the column, or columns, that tell what is counted or grouped by.
+            weight: a column of weights, which count 0 below 0.
+            value: a column of numbers, or several. They may be text without a stated type here: what
+                type suits them is what this is good for.
+            bounds: (low, high): numbers beyond are counted.
+            domain: the public items; others are counted. With several columns, tuples.
 
         Returns:
-            A text with exact counts of null users and items, bad weights, duplicate rows, users and
-            the largest user. A release never fails on any of these: it follows fixed rules (rows
-            without user or item are left out, bad and negative weights count 0, duplicates add).
-        """
-        from dpgrain.data.engine import check
+            A text with exact counts: rows, users and the largest user; rows without user or item,
+            rows that repeat another, items outside the domain; cells that are not numbers, that look
+            like numbers with a decimal comma, that are beyond the bounds; of CSV the lines that are
+            left out or cut, and why. A release never fails on any of these: it follows fixed rules
+            (docs/pitfalls.md), and says nothing of them.
 
-        return check(self, item, weight)
+        Raises:
+            SchemaError: if a column is missing, or cannot hold what it is named for.
+
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"who": [1, 2, 3], "paid": ["1.5", "2,5", "none"]})
+        >>> print(read(rows, user="who").check(value="paid"))  # doctest: +ELLIPSIS
+        For the curator only: these exact counts are NOT private and must not be published.
+        ...
+                       2  cells of 'paid' that are not numbers (left out)
+                       1  of these look like numbers with a decimal comma: state decimal=','
+        ...
+        """
+        from dpgrain.data.check import check
+
+        items = (item,) if isinstance(item, str) else tuple(item or ())
+        values = (value,) if isinstance(value, str) else tuple(value)
+        return check(self, items, weight, values, bounds, domain)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
@@ -176,20 +229,25 @@ def read(
     n_users: int | None = None,
     types: Mapping[str, str] | None = None,
     delimiter: str = ",",
+    decimal: str = ".",
     memory: str | int = "1GB",
     threads: int | None = None,
 ) -> UserTable:
     """Open a table in which one user holds many records; nothing is loaded yet.
 
     Args:
-        source: a path or glob (or several) of Parquet or CSV files, an Arrow table, a pandas or Polars
-            data frame, or a DuckDB relation.
+        source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
+            pandas or Polars data frame, or a DuckDB relation.
         user: the column that tells whose a record is; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
-        types: for CSV, column → SQL type; CSV columns are text otherwise, never guessed from rows.
+        types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
+            of CSV are text otherwise, never guessed from rows, and text is refused where numbers are
+            asked.
         delimiter: for CSV.
-        memory: working memory of a release, such as ``"1GB"`` or a number of bytes (at least 64 MB).
+        decimal: what stands before decimals in text whose stated type is a number: ``"."`` or ``","``.
+        memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
+            of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
 
     Raises:
@@ -205,7 +263,7 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
-    opened = source_of(source, delimiter=delimiter, types=types)
+    opened = typed(source_of(source, delimiter=delimiter), types, decimal)
     table = UserTable(
         opened, user, n_users, opened.columns(), _bytes(memory), threads or os.cpu_count() or 1
     )
@@ -222,6 +280,6 @@ def _bytes(memory: str | int) -> int:
         if match is None:
             raise ParameterError(f"memory must be such as '1GB' or '512MB', not {memory!r}.")
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
-    if size < 64 * 10**6:
-        raise ParameterError(f"memory must be at least 64MB, not {memory!r}.")
+    if size < LEAST:
+        raise ParameterError(f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.")
     return size

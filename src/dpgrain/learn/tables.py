@@ -131,6 +131,11 @@ class Encoding:
         return [name for column in self.columns for name in column.names]
 
     @property
+    def numbers(self) -> list[str]:
+        """The columns that must hold numbers."""
+        return [column.column for column in self.columns if isinstance(column, Number)]
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """What of it is public, in words."""
         return tuple(str(column) for column in self.columns if not _as_it_is(column))
@@ -204,6 +209,7 @@ def load_rows(
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
+    table.require_numbers(encoding.numbers, "feature", also=["BOOLEAN"])
     wanted = [column.sql(table) for column in encoding.columns]
     if target is not None:
         wanted.append(table.key(target, "target") if labels else _number(table, target, "target"))
@@ -255,7 +261,7 @@ def _as_it_is(column: Number | Category) -> bool:
 
 def _number(table: UserTable, column: str, role: str) -> str:
     """The SQL of a column of numbers, or of yes and no."""
-    table.require(column, role)
+    table.require_numbers([column], role, also=["BOOLEAN"])
     if table.schema[column] == "BOOLEAN":
         return f"CAST({quoted(column)} AS DOUBLE)"
     return table.number(column, role)

@@ -108,7 +108,7 @@ def mean(
         low + width * np.maximum(top, part),
         count,
         measured.guarantee,
-        measured.asked,
+        measured.cautioned(measured.masses.shape[1]),
     )
 
 
@@ -206,7 +206,7 @@ def variance(
         width**2 * np.minimum(spread + half, 0.25),
         count,
         measured.guarantee,
-        measured.asked,
+        measured.cautioned(measured.masses.shape[1]),
     )
 
 

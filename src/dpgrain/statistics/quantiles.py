@@ -135,7 +135,7 @@ def quantiles(
         high.ravel(),
         count[rows],
         measured.guarantee,
-        measured.asked,
+        measured.cautioned(tree.branching),
     )
 
 

@@ -458,6 +458,13 @@ class Estimates(Release):
         """(V,) upper end of a 95% interval for what the estimate would be without noise."""
         return self.upper
 
+    def to_arrow(self) -> pa.Table:
+        """As :meth:`Release.to_arrow`, then count; and where care is needed, why, as ``take care``."""
+        table = super().to_arrow()
+        if "take care" not in self.asked or "take care" in table.column_names:
+            return table
+        return table.append_column("take care", pa.repeat(self.asked["take care"], len(table)))
+
     @property
     def more(self) -> dict[str, FloatArray]:
         """The noisy number of records."""

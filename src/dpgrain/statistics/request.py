@@ -57,6 +57,8 @@ from dpgrain.units import OWN_UNIT, Record, Relation, Unit, User
 from dpgrain.wording import counted, powers, rounded_up
 
 Law = Literal["gaussian", "laplace"]
+# Counts of fewer standard deviations may be of nothing.
+_STANDS_OUT = 3.0
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
@@ -464,6 +466,26 @@ class Measured:
     split: Split | None
     guarantee: Guarantee
     asked: dict[str, str]
+
+    def cautioned(self, coordinates: int) -> dict[str, str]:
+        """The request in words, with a caution where next to no numbers were seen.
+
+        Args:
+            coordinates: the count of each group is the sum of its first so many coordinates.
+
+        Noisy numbers alone decide, which are released: a column of something else than numbers, or with
+        another decimal mark, shows in that its count does not stand out from the noise.
+        """
+        count = float(self.masses[:, :coordinates].sum())
+        noise = math.sqrt(coordinates * float((self.sd**2).sum()))
+        if not len(self.groups) or count > _STANDS_OUT * noise:
+            return self.asked
+        said = (
+            f"next to no numbers were seen, {max(count, 0):,.0f} ± {noise:,.0f} in all: ask the "
+            "curator whether the column holds numbers and how decimals are written (--check)"
+        )
+        before = self.asked.get("take care")
+        return {**self.asked, "take care": f"{said}; {before}" if before else said}
 
 
 def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Measured:

@@ -1,0 +1,156 @@
+"""The folder that DuckDB spills into: private, and gone when the release or its process ends.
+
+It goes when the release ends, well or not. A process that is terminated removes it first, where it
+would die of the signal without a word; a host that handles the signal itself is left alone. What a
+killed process left behind is removed when the next release starts: a folder that nobody holds locked
+is nobody's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+try:
+    import fcntl as _fcntl
+
+    _locks: Any = _fcntl
+except ImportError:
+    # A system without locks of this kind keeps what killed processes left.
+    _locks = None
+
+_PREFIX = "dpgrain-spill-"
+_OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
+# What DuckDB calls the files in it; nothing else is ever removed from what others left.
+_SPILLED = "duckdb_temp"
+_ATTEMPTS = 10
+
+
+class SpillFolder:
+    """A new private folder, locked for as long as it is in use.
+
+    Raises:
+        OSError: if none can be made.
+    """
+
+    _open: ClassVar[dict[str, int]] = {}
+    _guard = threading.RLock()
+
+    def __init__(self) -> None:
+        # A TMPDIR that cannot be used would be passed over for another disk without a word.
+        parent = os.environ.get("TMPDIR") or None
+        self._handle: int | None = None
+        with self._guard:
+            _take_signal()
+            try:
+                for _ in range(_ATTEMPTS):
+                    self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+                    self._open[self.path] = os.getpid()
+                    self._handle, ours = _locked(self.path)
+                    if ours:
+                        break
+                    # Somebody who cleans up came between making and locking.
+                    self._forget()
+                else:
+                    raise FileNotFoundError(self.path)
+            finally:
+                if not self._open:
+                    _give_signal_back()
+        _remove_left(Path(self.path).parent)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with self._guard:
+            self._forget()
+            if not self._open:
+                _give_signal_back()
+
+    def _forget(self) -> None:
+        self._open.pop(self.path, None)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _locked(path: str) -> tuple[int | None, bool]:
+    """A handle that holds the lock of a new folder, if there are locks; whether it is still ours."""
+    if _locks is None:
+        return None, True
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None, False
+    try:
+        _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None, False
+    except OSError:
+        # A file system without locks: nobody can clean up here, nor take it for nobody's.
+        return handle, True
+    return handle, Path(path).is_dir()
+
+
+def _remove_left(parent: Path) -> None:
+    """Remove the folders that killed processes of this user left; whatever fails is left alone."""
+    if _locks is None:
+        return
+    with suppress(OSError):
+        for entry in os.scandir(parent):
+            if _OURS.fullmatch(entry.name) and entry.path not in SpillFolder._open:
+                with suppress(OSError):
+                    _remove_if_left(Path(entry.path))
+
+
+def _remove_if_left(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            return
+        # It fails where a living process holds the lock.
+        _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
+        for file in path.iterdir():
+            if file.name.startswith(_SPILLED):
+                file.unlink()
+        path.rmdir()
+    finally:
+        os.close(handle)
+
+
+def _take_signal() -> None:
+    """Be told of termination, where nobody else is and the process would end at once."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with suppress(ValueError):
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminated)
+
+
+def _give_signal_back() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    with suppress(ValueError):
+        if signal.getsignal(signal.SIGTERM) is _terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminated(number: int, _: Any) -> None:
+    """Remove the folders of this process, and end as it would have ended."""
+    for path, owner in list(SpillFolder._open.items()):
+        if owner == os.getpid():
+            with suppress(OSError):
+                # Under another name no thread of DuckDB finds it to write more.
+                moved = f"{path}.ended"
+                Path(path).rename(moved)
+                path = moved
+            shutil.rmtree(path, ignore_errors=True)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,123 @@
+"""``memory=`` bounds what a release takes beside its process, each measured in one of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from dpgrain.data.memory import LEAST, Memory
+
+LIMITS = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="needs /proc to see peak memory"
+)
+#: One release of small rows warms up; the peak of another above what is then taken is told.
+MEASURED = """
+    import gc, pathlib, dpgrain as dg
+    def status(name):
+        return int(pathlib.Path("/proc/self/status").read_text().split(name + ":")[1].split()[0])
+    def publish(path):
+        types = {{"who": "{who}", "w": "DOUBLE"}}
+        table = dg.read(path, user="who", memory={memory}, threads=2, types=types)
+        return {publish}
+    publish({warm!r})
+    gc.collect()
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    release = publish({path!r})
+    print(1024 * (status("VmHWM") - before))
+"""
+PROMISE = "unit=dg.User(), epsilon=1, delta=1e-6"
+PUBLISH = {
+    "histogram": f'dg.histogram(table, "item", domain=[str(i) for i in range(1000)], {PROMISE})',
+    "weights": 'dg.histogram(table, "item", weight="w", domain=[str(i) for i in range(1000)], '
+    f"{PROMISE})",
+    "selected": f'dg.histogram(table, "item", {PROMISE})',
+    "mean": f'dg.mean(table, "w", {PROMISE})',
+    "quantiles by item": 'dg.quantiles(table, "w", by="item", bounds=(0, 1), '
+    f"domain=[str(i) for i in range(100)], {PROMISE})",
+    "top": f'dg.top(table, "item", k=50, {PROMISE})',
+}
+#: Rows, users, items, users named by text, length of an item's name.
+TABLES = {
+    "a million rows": (10**6, 10**5, 1000, False, 0),
+    "ten million rows": (10**7, 10**6, 1000, False, 0),
+    "users with many rows": (10**7, 10, 1000, False, 0),
+    "many items": (10**6, 10**5, 300_000, False, 0),
+    "long strings": (10**6, 10**5, 20_000, False, 300),
+    "users named by text": (10**6, 3 * 10**5, 1000, True, 0),
+}
+
+
+def rows_of(rows: int, users: int, items: int, text: bool, length: int) -> pa.Table:
+    rng = np.random.default_rng(0)
+    who = pa.array(rng.integers(0, users, rows))
+    if text:
+        who = pa.array(rng.integers(0, 2**62, users)).cast(pa.string()).take(who)
+    names = pa.array([str(item).ljust(length, "x") for item in range(items)])
+    item = names.take(pa.array(rng.integers(0, items, rows)))
+    return pa.table({"who": who, "item": item, "w": rng.random(rows)})
+
+
+def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = LEAST) -> int:
+    """Bytes of resident memory that a release takes at its peak beside a warm process."""
+    paths = []
+    for name, size in (("warm", (1000, 50, 20, TABLES[table][3], 0)), ("rows", TABLES[table])):
+        path = folder / f"{name}.{kind}"
+        (pq.write_table if kind == "parquet" else pyarrow.csv.write_csv)(rows_of(*size), path)
+        paths.append(str(path))
+    script = MEASURED.format(
+        who="VARCHAR" if TABLES[table][3] else "BIGINT",
+        memory=memory,
+        publish=PUBLISH[publish],
+        warm=paths[0],
+        path=paths[1],
+    )
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-300:]
+    return int(done.stdout)
+
+
+@LIMITS
+@pytest.mark.parametrize(
+    ("kind", "table", "publish"),
+    [
+        ("parquet", "a million rows", "quantiles by item"),
+        ("csv", "a million rows", "mean"),
+        ("parquet", "many items", "selected"),
+    ],
+)
+def test_the_least_memory_suffices_and_is_kept(
+    kind: str, table: str, publish: str, tmp_path: Path
+) -> None:
+    assert beyond(kind, table, publish, tmp_path) <= LEAST
+
+
+@LIMITS
+@pytest.mark.slow
+@pytest.mark.parametrize("publish", list(PUBLISH))
+@pytest.mark.parametrize("table", list(TABLES))
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_memory_is_kept(kind: str, table: str, publish: str, tmp_path: Path) -> None:
+    assert beyond(kind, table, publish, tmp_path) <= LEAST
+
+
+@pytest.mark.parametrize("size", [LEAST, 10**9, 10**11])
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_the_parts_do_not_exceed_the_whole(size: int, threads: int) -> None:
+    """What sorts and what sums do not run at once; the rest does."""
+    parts = Memory.of(size, threads)
+    sorting: Any = 12 * parts.keys
+    summing = 100 * threads * parts.call + 8 * parts.sums
+    assert parts.duckdb + 500 * parts.rows + max(sorting, summing) <= size
+    assert 1 <= parts.reading <= threads
+    assert parts.call >= 1024
