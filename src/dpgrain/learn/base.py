@@ -163,7 +163,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return fit_tuned(self, X, y, users=users, elements=elements)
         X, targets, public = self._read(X, y)  # noqa: N806
         loss = self._loss()
-        rows = arrange(X.shape[0], users, elements, self._unit)
+        places = self._recipe is not None
+        rows = arrange(X.shape[0], users, elements, self._unit, places=places)
         n, enrolled = roster(self.n_users, rows.users)
         if self._recipe is not None:
             return self._follow(X, targets, loss, rows, n, (enrolled, *public), users)
