@@ -1,16 +1,18 @@
 """What names a user, an element, a class or an item: when two labels are one, said once.
 
-* **Text** is equal to the same text and to nothing else: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"`` are four.
-* **Numbers** are equal by value, as in Python, whatever their type, and ``True`` is 1. **Times** are equal
-  by moment. A number or a time is equal to no text.
-* **What is stated** in public (classes, the values of a domain, the keys of a mapping) meets text as well:
-  a number that is stated matches the text that is its own canonical decimal text (1 the text ``"1"``, 2.5
-  the text ``"2.5"``, ``True`` the text ``"True"``) and no other. Which side is stated is known to who asks;
-  each cell is matched by itself.
+* **Text** is equal to the same text and to nothing else: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"``
+  are four labels. Bytes are the text that they encode.
+* **Numbers** are equal by value, as in Python, whatever their type, and ``True`` is 1. **Times** are
+  equal by moment. A number or a time is equal to no text.
+* **What is stated** in public (classes, values of a domain, keys of a mapping, places in a roster)
+  meets text as well: a number that is stated matches the text that is its own canonical decimal text
+  (1 the text ``"1"``, 2.5 the text ``"2.5"``; a truth the text ``"True"``), and no other. Who asks
+  knows which side is stated, and each cell is matched by itself. Files of text and the command line
+  state text, which meets a column of numbers in the same way.
 * NaN, nulls, what cannot be hashed, and numbers of more than :data:`BITS` bits are no labels.
 
-The data of a unit are what bears one label. So a label that is one to one part of the library and two to
-another would break a promise: all of them ask here.
+The data of a unit are what bears one label. So a label that is one to one part of the library and two
+to another would break a promise: all of them ask here.
 """
 
 from __future__ import annotations
@@ -130,14 +132,16 @@ def exact(label: Any) -> Fraction | None:
     return found if isinstance(found, Fraction) else None
 
 
-def matching(name: str, stated: Sequence[Any], cells: Sequence[Key]) -> NDArray[np.intp]:
+def matching(
+    name: str, stated: Sequence[Any] | NDArray[Any], cells: Sequence[Key]
+) -> NDArray[np.intp]:
     """Which of some stated labels each label of a column is, −1 for none.
 
     Args:
         name: what the stated labels are called, in messages.
         stated: public labels, such as classes.
-        cells: (V,) the keys of labels of a column, each matched by itself: by its key, or, if it is text,
-            by the text that a stated number has.
+        cells: (V,) the keys of labels of a column, each matched by itself: by its key, or, if it is
+            text, by the text that a stated number has.
 
     Raises:
         ParameterError: if a stated label is none, two are equal, or two numbers have one text.
@@ -274,7 +278,7 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
         return Fraction(0)
     assert isinstance(exponent, int)  # noqa: S101 - of a finite number
     exponent += len(digits) - last
-    # The digits are no multiple of ten now: a denominator keeps at least the twos or the fives of its own.
+    # The digits are no multiple of ten now: a denominator keeps at least its twos or its fives.
     if last > _DIGITS or exponent > _DIGITS or exponent < -BITS:
         return None
     coefficient = int(Decimal((sign, digits[:last], 0)))

@@ -63,7 +63,8 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
             that it lacks are selected privately), or a list of tuples. None means the keys of the
-            unit's public mapping, or the cells of a column of cells, where there are such.
+            unit's public mapping, or the cells of a column of cells, where there are such. Which cell a
+            value matches: :mod:`dpgrain.labels`.
         blocks: the blocks of the unit.
         table: the table.
         keys: the columns that tell a record's group.

@@ -63,6 +63,7 @@ class Elements:
         Args:
             source: a dict, a table of two columns (Arrow, pandas, Polars: items, then cells), or a
                 :class:`pathlib.Path` of a Parquet or CSV file of two columns.
+                Which items of a column a key matches: :mod:`dpgrain.labels`.
             missing: what becomes of items that the mapping lacks.
             name: what reports call the partition.
 

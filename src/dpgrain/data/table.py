@@ -258,8 +258,8 @@ def _users_apart(source: Any, user: str) -> Any:
         return source
     place = names.index(user)
     labels = source.iloc[:, place]
-    kind = labels.cat.categories.dtype if labels.dtype == "category" else labels.dtype
-    if kind != object:
+    kind = labels.cat.categories.dtype if hasattr(labels, "cat") else labels.dtype
+    if kind != "object":
         return source
     told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
     source = source.copy(deep=False)
@@ -283,7 +283,7 @@ def _text_key(label: Any, kind: str) -> str | None:
     if number is None:
         return written(label)
     if kind == "BOOLEAN":
-        return {0: "false", 1: "true"}.get(number)
+        return None if number not in (0, 1) else "true" if number else "false"
     decimal = re.fullmatch(r"DECIMAL\(\d+, ?(\d+)\)", kind)
     if decimal is None:
         return written(label)

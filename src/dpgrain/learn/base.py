@@ -143,6 +143,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             X: (m, d) features: an array, a data frame or a sparse matrix. What is not finite counts 0.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
             users: (m,) whose each row is; None for one user per row. A row without user is left out.
+                When two labels are one: :mod:`dpgrain.labels`.
             elements: (m,) the cell of each row, by a public partition; see ``unit``.
 
         Raises:

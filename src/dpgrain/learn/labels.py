@@ -1,7 +1,7 @@
-"""Columns of labels, each cell by itself, whatever else is in the column and whatever type that makes of it.
+"""Columns of labels, each cell by itself, whatever else is in the column and whatever its type.
 
 A column of text with one odd cell, or a list in which one person's label is of another type, must not
-change what the labels of others are. So each label is compared by a key of its own, :func:`dpgrain.labels.key`.
+change what the labels of others are. So each label is compared by its own :func:`dpgrain.labels.key`.
 """
 
 from __future__ import annotations
@@ -62,13 +62,12 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     names = [key(label) for label in labels]
     if None in names:
         raise ParameterError(f"{name} must differ in value, and none may be null, not {labels!r}.")
-    labels = [label for i, label in enumerate(labels) if names.index(names[i]) == i]
-    objects = column(labels)
-    try:
+    labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
+    objects = np.empty(len(labels), dtype=object)
+    objects[:] = labels
+    # Text and numbers have no order in common, and neither have all times.
+    with contextlib.suppress(Exception):
         objects = objects[np.argsort(objects, kind="stable")]
-    except Exception:
-        # Text and numbers have no order in common, and neither have all times.
-        pass
     try:
         plain = np.asarray(objects.tolist())
     except ValueError:
@@ -83,8 +82,8 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
 
     Args:
         values: (m,) labels of any type.
-        places: whether labels are places in a stated roster 0, 1, …: a text that is the canonical one of
-            a place is that place.
+        places: whether labels are places in a stated roster 0, 1, …: a text that is the canonical
+            one of a place is that place.
 
     >>> codes(["a", 1, None, True, "1"])[0].tolist()
     [0, 1, -1, 1, 2]

@@ -51,7 +51,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             check_classification_targets(labels)
             how = "as found in the targets"
         else:
-            labels, how = self.classes, "as stated"
+            labels, how = ordered("classes", self.classes), "as stated"
         self.classes_ = ordered("classes", labels)
         if len(self.classes_) < 2:
             raise ParameterError(

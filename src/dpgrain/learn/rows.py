@@ -39,7 +39,8 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
 
     Args:
         rows: how many there are.
-        users: (rows,) labels; None for one user per row. A row whose user is null is left out.
+        users: (rows,) labels (when two are one: :mod:`dpgrain.labels`); None for one user per row. A
+            row whose user is null is left out.
         elements: (rows,) labels; a null is a cell like any other. Needed for ``Element()`` and
             ``User(max_elements=…)``, and refused where nothing uses them.
         unit: what is protected. Of a ``User(max_elements=M)`` the first M elements in a public order
