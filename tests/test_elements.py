@@ -140,7 +140,7 @@ def test_a_partition_of_another_type_is_refused(integers: bool) -> None:
     """It would leave every item its own cell, under the name of a partition that it is not."""
     items = [1, 2, 3] if integers else ["1", "2", "3"]
     table = dg.read(pa.table({"who": [1, 1, 2], "word": items}), user="who")
-    keys = {"x": "food", "y": "food"} if integers else {1: "food", 2: "food"}
+    keys: dict[Any, str] = {"x": "food", "1": "food"} if integers else {(1,): "food", "2": "food"}
     with pytest.raises(dg.ParameterError, match="the partition names item"):
         dg.histogram(table, "word", unit=dg.Element(keys), domain=items, epsilon=1, delta=1e-6)
 
@@ -159,9 +159,11 @@ def test_a_partition_in_a_csv_file_fits_integers_and_text(tmp_path: Path, intege
 
 
 def test_an_item_written_in_two_ways_has_one_cell() -> None:
-    """Texts become integers for a column of integers: 7 and 007 are one item."""
+    """Texts that whole numbers have become these for a column of integers."""
     table = dg.read(pa.table({"who": [1], "word": [7]}), user="who")
     with pytest.raises(dg.ParameterError, match="gives item 7 two cells, 'a' and 'b'"):
+        dg.histogram(table, "word", unit=dg.Element({"7": "a", 7: "b"}), epsilon=1, delta=1e-6)
+    with pytest.raises(dg.ParameterError, match=r"names item '007', but .* holds integers"):
         dg.histogram(table, "word", unit=dg.Element({"7": "a", "007": "b"}), epsilon=1, delta=1e-6)
 
 
@@ -169,9 +171,14 @@ def test_equal_cells_have_one_name_however_written() -> None:
     from dpgrain.data.elements import _names
 
     pairs: list[list[Any]] = [[Decimal("38.1"), Decimal("38.10")], [1, 1.0], [True, 1]]
+    pairs += [[10**400, Decimal("1e400")], [10**6000, Decimal("1e6000")], [0.5, Decimal("0.5")]]
+    pairs += [[float("inf"), Decimal("inf")], [2.0**-20, Decimal(2) ** -20]]
     for cells in pairs:
         assert len(set(_names(cells, public=True))) == 1
         assert _names(cells, public=True)[0] == _names(cells[::-1], public=True)[0]
+    long = Decimal("1." + 40 * "0" + "1")
+    different = [0.1, Decimal("0.1"), long, Decimal(f"{long}1"), "1", 1, 10**400, 10**400 + 1]
+    assert len(set(_names(different, public=True))) == len(different)
 
 
 def test_different_partitions_have_different_names() -> None:

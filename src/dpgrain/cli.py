@@ -893,14 +893,17 @@ def _listed(path: Path, integers: bool) -> list[Any]:
 
 
 def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
+    from dpgrain.labels import whole
+
     if not integers:
-        return [str(value) for value in values]
-    try:
-        return [int(value) for value in values]
-    except (TypeError, ValueError):
+        return values
+    found = [whole(value) for value in values]
+    if None in found:
+        wrong = values[found.index(None)]
         raise ParameterError(
-            f"The domain {str(path)!r} must hold integers, as the item column does."
-        ) from None
+            f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
+        )
+    return found
 
 
 def _print_estimates(release: Release, top: int) -> None:

@@ -409,16 +409,18 @@ def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
 
 def _labels(text: str, target: str, table: UserTable) -> list[Any]:
     """The labels, as the target column has them."""
+    from dpgrain.labels import whole
+
     table.require(target, "target")
     labels = [label.strip() for label in text.split(",")]
     if not table.is_integer(target):
         return labels
-    try:
-        return [int(label) for label in labels]
-    except ValueError:
+    found = [whole(label) for label in labels]
+    if None in found:
         raise ParameterError(
             f"--classes must be whole numbers, as the column {target!r} is, not {text!r}."
-        ) from None
+        )
+    return found
 
 
 def _number(name: str, text: str) -> float:

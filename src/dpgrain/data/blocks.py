@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpgrain.accounting import Contribution
-from dpgrain.data.elements import Elements, as_elements
+from dpgrain.data.elements import NAMED, Elements, as_elements
 from dpgrain.data.table import CellColumn, UserTable
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.units import Element, Level, Record, Unit, User
@@ -92,7 +92,7 @@ class Blocks:
                 "column of cells with table.with_cells(…), and name that."
             )
         else:
-            elements = as_elements(by).of_keys(integers=table.is_integer(item))
+            elements = as_elements(by).of_keys(lambda label: table.stated(label, item, NAMED))
             of, named = item, f"{elements.name} of {_described(item, table)}"
         # A column of cells may itself be a key: then it is the group that tells the cell.
         if isinstance(by, str) and by in keys:

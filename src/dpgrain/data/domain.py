@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,8 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
             that it lacks are selected privately), or a list of tuples. None means the keys of the
-            unit's public mapping, or the cells of a column of cells, where there are such.
+            unit's public mapping, or the cells of a column of cells, where there are such. Which cell a
+            value matches: :mod:`dpgrain.labels`.
         blocks: the blocks of the unit.
         table: the table.
         keys: the columns that tell a record's group.
@@ -130,44 +130,42 @@ def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
                 f"from key to values; it holds {row!r}."
             )
     rows = [tuple(map(_plain, row)) for row in rows]
-    _no_repeat(rows)
     columns = [_typed([row[i] for row in rows], table, key) for i, key in enumerate(keys)]
+    _no_repeat(list(zip(*(column.to_pylist() for column in columns), strict=True)))
     return Groups.of(keys, columns)
 
 
 def _column(values: list[Any], table: UserTable, key: str) -> pa.Array:
-    _no_repeat(values)
-    return _typed(values, table, key)
+    found = _typed(values, table, key)
+    _no_repeat(found.to_pylist())
+    return found
 
 
 def _no_repeat(values: list[Any]) -> None:
     if not values:
         raise ParameterError("domain is empty; name at least one item.")
-    try:
-        repeats = len(set(values)) < len(values)
-    except TypeError:
-        raise ParameterError("domain must hold integers or text, nothing nested.") from None
-    if repeats:
+    if len(set(values)) < len(values):
         ((repeated, _),) = Counter(values).most_common(1)
         raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
 
 
 def _typed(values: list[Any], table: UserTable, key: str) -> pa.Array:
-    wanted, kind = int if table.is_integer(key) else str, table.schema[key]
-    if kind == "DATE":
-        values = [value.isoformat() if isinstance(value, date) else value for value in values]
-    elif kind == "BOOLEAN":
-        values = [str(value).lower() if isinstance(value, bool) else value for value in values]
-    for value in values:
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise ParameterError(
-                f"domain holds {value!r}, but the item column {key!r} holds "
-                f"{'integers' if wanted is int else 'text'}; cast one of them."
-            )
+    """The keys of a column that stated items are."""
+    integers = table.is_integer(key)
+    if any(type(value) is not (int if integers else str) for value in values):
+        for value in values:
+            if integers and isinstance(value, str | bytes):
+                raise ParameterError(
+                    f"domain holds {value!r}, but the item column {key!r} holds integers; cast one of "
+                    "them."
+                )
+            if isinstance(value, list | tuple | dict | set | np.ndarray):
+                raise ParameterError("domain must hold integers or text, nothing nested.")
+        values = [table.stated(value, key, "domain holds") for value in values]
     try:
-        return pa.array(values, pa.int64() if wanted is int else pa.string())
+        return pa.array(values, pa.int64() if integers else pa.string())
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
-        kind = "64-bit integers" if wanted is int else "valid text"
+        kind = "64-bit integers" if integers else "valid text"
         raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -20,10 +21,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.labels import exact, key, written
 from dpgrain.wording import counted
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
 _MISSING = ("own", "drop", "error")
+#: What errors say of an item that the column cannot hold.
+NAMED = "the partition names item"
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,6 +63,7 @@ class Elements:
         Args:
             source: a dict, a table of two columns (Arrow, pandas, Polars: items, then cells), or a
                 :class:`pathlib.Path` of a Parquet or CSV file of two columns.
+                Which items of a column a key matches: :mod:`dpgrain.labels`.
             missing: what becomes of items that the mapping lacks.
             name: what reports call the partition.
 
@@ -142,16 +147,16 @@ class Elements:
         name = f"{k:,} clusters of public vectors (k-means, {mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
-    def of_keys(self, *, integers: bool) -> Elements:
-        """The same partition for a column of integers or of text.
+    def of_keys(self, key: Callable[[Any], int | str]) -> Elements:
+        """The same partition for the keys of a column.
 
-        Raises:
-            ParameterError: if a mapping names items of another type: such items would have no cell,
-                and the promise would silently be another one.
+        Args:
+            key: from an item that a mapping names to the column's key for it, which raises where there
+                is none: such items would have no cell, and the promise would silently be another one.
         """
         if self.mapping is None:
             return self
-        pairs = ((_key(item, integers=integers), cell) for item, cell in self.mapping.items())
+        pairs = ((key(item), cell) for item, cell in self.mapping.items())
         return replace(self, mapping=_one_cell_each(pairs))
 
     def labelled(self) -> Elements:
@@ -213,22 +218,6 @@ def as_elements(by: Any) -> Elements:
     if callable(by):
         return Elements.from_function(by)
     return Elements.from_mapping(by)
-
-
-def _key(item: Any, *, integers: bool) -> int | str:
-    if isinstance(item, np.generic):
-        item = item.item()
-    if integers and isinstance(item, str):
-        try:
-            return int(item)
-        except ValueError:
-            pass
-    if isinstance(item, bool) or not isinstance(item, int if integers else str):
-        raise ParameterError(
-            f"the partition names item {item!r}, but the item column holds "
-            f"{'integers' if integers else 'text'}; cast one of them."
-        )
-    return item
 
 
 def _two_columns(source: Any) -> dict[Any, Hashable]:
@@ -422,13 +411,17 @@ def _name(cell: Any) -> str:
     """One name for all that Python holds to be equal: 1, 1.0 and True are one cell, '1' another."""
     if isinstance(cell, np.generic):
         cell = cell.item()
-    if isinstance(cell, Decimal) and float(cell) == cell:
-        cell = float(cell)
-    if isinstance(cell, float) and cell.is_integer():
-        cell = int(cell)
+    value = exact(cell)
+    if value is not None:
+        text = written(value)
+        if text is None:
+            return " ".join(key(value) or ())
+        # A decimal that no float equals is another cell than the float that is written so.
+        same = value.denominator == 1 or Fraction(float(value)) == value
+        return text if same else f"Decimal('{text}')"
+    if isinstance(cell, int | float | Decimal) and (named := key(cell)) is not None:
+        return named[1]
     match cell:
-        case int():
-            return int.__repr__(int(cell))
         case str():
             return str.__repr__(cell)
         case tuple():
@@ -437,8 +430,8 @@ def _name(cell: Any) -> str:
             return repr(cell.astimezone(datetime.UTC).replace(fold=0))
         case datetime.datetime():
             return repr(cell.replace(fold=0))
-        case Decimal():
-            return repr(cell.normalize())
+        case Decimal() if cell.is_qnan():
+            return repr(cell)
         case datetime.time() if cell.tzinfo is None:
             return repr(cell.replace(fold=0))
         case bytes() | float() | datetime.date() | Enum():

@@ -22,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.labels import cell_text
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -429,9 +430,11 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 def _as_text(value: Any) -> str | None:
     """The value as text, or null where it has none: an error would tell of one row."""
+    found = cell_text(value)
     try:
-        return str(value).encode("utf-8", "replace").decode("utf-8")
-    except Exception:
+        # Half of a surrogate pair is no text; what stands for it might be somebody else's name.
+        return None if found is None else found.encode().decode()
+    except UnicodeError:
         return None
 
 

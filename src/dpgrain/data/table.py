@@ -6,15 +6,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.data.elements import Elements, as_elements
+from dpgrain.data.elements import NAMED, Elements, as_elements
 from dpgrain.data.memory import LEAST
-from dpgrain.data.sources import INTEGERS, Source, is_number, quoted, source_of, typed
+from dpgrain.data.sources import INTEGERS, Source, is_number, quoted, source_of, tried, typed
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.labels import Key, exact, key, whole, written
 
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
+# Before the names of users that are no text.
+_MARK = "\x1f"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
@@ -78,7 +82,7 @@ class UserTable:
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.key(of, "of")
-        elements = as_elements(by).of_keys(integers=self.is_integer(of))
+        elements = as_elements(by).of_keys(lambda item: self.stated(item, of, NAMED))
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' needs a public domain, which a column has not; use missing='own' "
@@ -103,6 +107,32 @@ class UserTable:
     def is_integer(self, column: str) -> bool:
         """Whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
+
+    def stated(self, label: Any, column: str, role: str) -> int | str:
+        """The key of a column that a public label is (the rule: :mod:`dpgrain.labels`).
+
+        Args:
+            label: an item that a domain or partition names.
+            column: the column, whose type tells what its keys are.
+            role: what names the label, in messages: "domain holds".
+
+        Raises:
+            ParameterError: if no key of the column can be the label.
+        """
+        found: int | str | None
+        if self.is_integer(column):
+            found = whole(label)
+        elif column in self.cells and not isinstance(label, str):
+            # A cell that is a number is written otherwise there.
+            found = None
+        else:
+            found = _text_key(label, self.schema[column])
+        if found is None:
+            holds = "integers" if self.is_integer(column) else "text"
+            raise ParameterError(
+                f"{role} {label!r}, but the item column {column!r} holds {holds}; cast one of them."
+            )
+        return found
 
     def key(self, column: str, role: str, *, source: str | None = None) -> str:
         """The SQL of a column used as a key: integers stay integers, all else is text.
@@ -263,6 +293,7 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
+    source = source if user is None else _users_apart(source, user)
     opened = typed(source_of(source, delimiter=delimiter), types, decimal)
     table = UserTable(
         opened, user, n_users, opened.columns(), _bytes(memory), threads or os.cpu_count() or 1
@@ -270,6 +301,58 @@ def read(
     if user is not None:
         table.key(user, "user")
     return table
+
+
+def _users_apart(source: Any, user: str) -> Any:
+    """A data frame whose users, if they are objects, are texts that differ as the users do.
+
+    Columns of objects are read as text, where a number is the text that it is written as; that would
+    make one person of user 1 and user "1".
+    """
+    if type(source).__module__.partition(".")[0] != "pandas" or not hasattr(source, "columns"):
+        return source
+    names = list(map(str, source.columns))
+    if names.count(user) != 1:
+        return source
+    place = names.index(user)
+    labels = source.iloc[:, place]
+    kind = labels.cat.categories.dtype if hasattr(labels, "cat") else labels.dtype
+    if kind != "object":
+        return source
+    told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
+    source = source.copy(deep=False)
+    source.isetitem(place, type(labels)(told, index=labels.index, dtype=object))
+    return source
+
+
+def _told(user: Key | None) -> str | None:
+    """A text that no other user has: text as it is, anything else behind a mark."""
+    if user is None:
+        return None
+    kind, name = user
+    return name if kind == "text" and not name.startswith(_MARK) else f"{_MARK}{kind} {name}"
+
+
+def _text_key(label: Any, kind: str) -> str | None:
+    """The text that a column of another type than integers has for a label; None for none."""
+    if isinstance(label, date) and not isinstance(label, datetime):
+        return label.isoformat()
+    number = None if isinstance(label, str | bytes) else exact(label)
+    if number is None:
+        return written(label)
+    if kind == "BOOLEAN":
+        return None if number not in (0, 1) else "true" if number else "false"
+    decimal = re.fullmatch(r"DECIMAL\(\d+, ?(\d+)\)", kind)
+    if decimal is None:
+        return written(label)
+    # As SQL writes it: with as many digits as the type says.
+    places = int(decimal[1])
+    scaled = number * 10**places
+    if scaled.denominator != 1 or abs(scaled) >= 10**38:
+        return None
+    digits = f"{abs(scaled.numerator):0{places + 1}d}"
+    point = f".{digits[-places:]}" if places else ""
+    return f"{'-' * (number < 0)}{digits[: len(digits) - places]}{point}"
 
 
 def _bytes(memory: str | int) -> int:

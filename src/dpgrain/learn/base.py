@@ -143,6 +143,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             X: (m, d) features: an array, a data frame or a sparse matrix. What is not finite counts 0.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
             users: (m,) whose each row is; None for one user per row. A row without user is left out.
+                When two labels are one: :mod:`dpgrain.labels`.
             elements: (m,) the cell of each row, by a public partition; see ``unit``.
 
         Raises:
@@ -163,7 +164,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return fit_tuned(self, X, y, users=users, elements=elements)
         X, targets, public = self._read(X, y)  # noqa: N806
         loss = self._loss()
-        rows = arrange(X.shape[0], users, elements, self._unit)
+        places = self._recipe is not None
+        rows = arrange(X.shape[0], users, elements, self._unit, places=places)
         n, enrolled = roster(self.n_users, rows.users)
         if self._recipe is not None:
             return self._follow(X, targets, loss, rows, n, (enrolled, *public), users)

@@ -213,7 +213,7 @@ def _made(value: Any) -> Any:
 
 def _labels(classes: NDArray[Any]) -> dict[str, Any]:
     """Labels with their type: 1, '1' and True are not the same."""
-    kinds = {"b": "bool", "i": "int64", "u": "int64", "f": "float64", "U": "str"}
+    kinds = {"b": "bool", "i": "int64", "u": "uint64", "f": "float64", "U": "str"}
     kind = kinds.get(classes.dtype.kind, "object")
     labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
     if not all(isinstance(label, bool | int | float | str) for label in labels):

@@ -1,91 +1,32 @@
-"""Labels by their value alone: whatever else is in a column, and whatever type that makes of it.
+"""Columns of labels, each cell by itself, whatever else is in the column and whatever its type.
 
 A column of text with one odd cell, or a list in which one person's label is of another type, must not
-change what the labels of others are. So each label is compared by a key of its own.
+change what the labels of others are. So each label is compared by its own :func:`dpgrain.labels.key`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import secrets
 import threading
 import weakref
-from decimal import Decimal
-from fractions import Fraction
-from numbers import Number
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dpgrain.cells import TRUTHS
+from dpgrain.errors import ParameterError
+from dpgrain.labels import Key, key, matching, whole
 
-Key: TypeAlias = tuple[str, str]
+__all__ = ["Key", "codes", "column", "key", "matching", "name_of", "ordered", "token_of"]
 
 # Arrays that were passed, by identity, each with its token.
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 _lock = threading.Lock()
 # Types whose equal values have equal keys, so that they need to be looked at once only.
 _SIMPLE = (str, bytes, bool, int, float)
-
-
-def key(label: Any) -> Key | None:
-    """What a label is, apart from its type: a number, also written as text or as a truth, a time, text.
-
-    None for a null, and for what is none of these.
-
-    >>> key(True) == key(1.0) == key("1") == key(np.int8(1)), key("a"), key(None)
-    (True, ('text', 'a'), None)
-    """
-    if isinstance(label, bytes | np.bytes_):
-        label = label.decode("utf-8", "surrogateescape")
-    if isinstance(label, str):
-        number = TRUTHS.get(label, _written(label))
-        return ("text", str(label)) if number is None else _number(number)
-    if isinstance(label, datetime.datetime | datetime.date | np.datetime64):
-        return _time(label)
-    if isinstance(label, bool | np.bool_):
-        return _number(int(label))
-    if isinstance(label, Number | Decimal | np.number):
-        return _number(label)
-    if label is None or label is pd.NA or label is pd.NaT:
-        return None
-    if isinstance(label, tuple):
-        return "tuple", repr([key(part) for part in label])
-    try:
-        # What cannot be told apart by value, such as a list, is no label.
-        hash(label)
-        return type(label).__name__, repr(label)
-    except Exception:
-        return None
-
-
-def _number(value: Any) -> Key | None:
-    try:
-        exact = Fraction(value.item() if isinstance(value, np.generic) else value)
-    except (TypeError, ValueError, OverflowError):
-        # NaN, infinities and complex numbers.
-        return None
-    return "number", f"{exact.numerator:x}/{exact.denominator:x}"
-
-
-def _written(text: str) -> Fraction | None:
-    """The number that a text is, or None; a text that is long is text."""
-    try:
-        return Fraction(text.strip()) if len(text) <= 40 and "/" not in text else None
-    except (ValueError, ZeroDivisionError):
-        return None
-
-
-def _time(value: Any) -> Key | None:
-    try:
-        moment = pd.Timestamp(value)
-        moment = moment if moment.tzinfo is None else moment.tz_convert("UTC")
-        return None if pd.isna(moment) else ("time", moment.as_unit("ns").isoformat())
-    except (TypeError, ValueError, OverflowError):
-        return "time", str(value)
 
 
 def column(values: Any) -> NDArray[Any] | pd.Series:
@@ -102,26 +43,74 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
     return objects
 
 
-def codes(values: Any) -> tuple[NDArray[np.intp], list[Key]]:
+def ordered(name: str, stated: Any) -> NDArray[Any]:
+    """Different labels that are stated, in their order: as written if they have none.
+
+    Args:
+        name: what they are called, in messages.
+        stated: labels of any type; one that is named again is left out.
+
+    Raises:
+        ParameterError: if they are no list, or one is none.
+
+    >>> ordered("classes", [2, 1, 2]).tolist(), ordered("classes", [1, "1", None][:2]).tolist()
+    ([1, 2], [1, '1'])
+    """
+    if isinstance(stated, str | bytes) or np.ndim(column(stated)) != 1:
+        raise ParameterError(f"{name} must be a list of labels, not {stated!r}.")
+    labels = list(column(stated))
+    names = [key(label) for label in labels]
+    if None in names:
+        raise ParameterError(f"{name} must differ in value, and none may be null, not {labels!r}.")
+    labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
+    objects = np.empty(len(labels), dtype=object)
+    objects[:] = labels
+    # Text and numbers have no order in common, and neither have all times.
+    with contextlib.suppress(Exception):
+        objects = objects[np.argsort(objects, kind="stable")]
+    try:
+        plain = np.asarray(objects.tolist())
+    except ValueError:
+        return objects
+    # NumPy makes text of numbers beside text, and floats of long whole numbers.
+    same = plain.shape == objects.shape and list(map(key, plain)) == list(map(key, objects))
+    return plain if same else objects
+
+
+def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[Key]]:
     """A number for each label, −1 for a null, and the keys of the labels.
 
     Args:
         values: (m,) labels of any type.
+        places: whether labels are places in a stated roster 0, 1, …: a text that is the canonical
+            one of a place is that place.
 
     >>> codes(["a", 1, None, True, "1"])[0].tolist()
-    [0, 1, -1, 1, 1]
+    [0, 1, -1, 1, 2]
     """
-    found = column(values)
-    if found.dtype == object or not isinstance(found.dtype, np.dtype):
+    found, named = column(values), _placed if places else key
+    if not isinstance(found.dtype, np.dtype) or found.dtype.kind not in "biufmMUS":
         objects = found.to_numpy(dtype=object) if isinstance(found, pd.Series) else found
-        return _one_by_one(objects)
-    raw, labels = pd.factorize(np.asarray(found), use_na_sentinel=True)
+        return _one_by_one(objects, named)
+    found = np.asarray(found)
+    found = found.astype(found.dtype.newbyteorder("="), copy=False)
+    if found.dtype == np.longdouble:
+        # pandas would round them.
+        return _one_by_one(found, named)
+    if found.dtype.kind in "mM":
+        # pandas knows fewer units, and fewer years.
+        raw, counts = pd.factorize(found.view(np.int64))
+        labels = counts.view(found.dtype)
+    else:
+        raw, labels = pd.factorize(found, use_na_sentinel=True)
     keys: dict[Key, int] = {}
-    of = np.array([_place(keys, key(label)) for label in labels], dtype=np.intp)
+    of = np.array([_place(keys, named(label)) for label in labels], dtype=np.intp)
     return (of[raw] if len(of) else raw.astype(np.intp)) * (raw >= 0) - (raw < 0), list(keys)
 
 
-def _one_by_one(objects: NDArray[Any]) -> tuple[NDArray[np.intp], list[Key]]:
+def _one_by_one(
+    objects: NDArray[Any], named: Callable[[Any], Key | None]
+) -> tuple[NDArray[np.intp], list[Key]]:
     keys: dict[Key, int] = {}
     # Most labels are written many times: by type and value, so that 1 and True are looked at apart.
     seen: dict[Any, int] = {}
@@ -131,11 +120,17 @@ def _one_by_one(objects: NDArray[Any]) -> tuple[NDArray[np.intp], list[Key]]:
         mark = (type(label), label) if type(label) in _SIMPLE else None
         known = None if mark is None else seen.get(mark)
         if known is None:
-            known = _place(keys, key(label))
+            known = _place(keys, named(label))
             if mark is not None:
                 seen[mark] = known
         out[place] = known
     return out, list(keys)
+
+
+def _placed(label: Any) -> Key | None:
+    """The key of a label, or of the place in a roster that its text stands for."""
+    place = whole(label)
+    return key(label if place is None else place)
 
 
 def _place(keys: dict[Key, int], label: Key | None) -> int:

@@ -18,7 +18,7 @@ from dpgrain import _validate
 from dpgrain.cells import numbers
 from dpgrain.errors import ParameterError
 from dpgrain.learn.base import LinearModel
-from dpgrain.learn.labels import codes, key
+from dpgrain.learn.labels import codes, matching, ordered
 from dpgrain.optimize import (
     Hinge,
     Huber,
@@ -51,20 +51,15 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             check_classification_targets(labels)
             how = "as found in the targets"
         else:
-            labels, how = np.asarray(self.classes), "as stated"
-        self.classes_ = np.unique(labels)
-        names = [key(label) for label in self.classes_]
-        if None in names or len(set(names)) < len(names):
+            labels, how = ordered("classes", self.classes), "as stated"
+        self.classes_ = ordered("classes", labels)
+        if len(self.classes_) < 2:
             raise ParameterError(
-                f"classes must differ in value, and none may be null, not {list(self.classes_)!r}."
-            )
-        if len(names) < 2:
-            raise ParameterError(
-                f"classes must be at least two, not {len(names)} class: name all labels with "
+                f"classes must be at least two, not {len(self.classes_)} class: name all labels with "
                 "classes=[…]."
             )
-        place = {name: i for i, name in enumerate(names)}
-        of = np.array([place.get(name, np.nan) for name in keys] + [np.nan])
+        place = matching("classes", self.classes_, keys)
+        of = np.append(np.where(place < 0, np.nan, place), np.nan)
         named = ", ".join(str(label) for label in self.classes_[:_NAMED])
         more = ", …" if len(self.classes_) > _NAMED else ""
         return of[found], (f"the labels {named}{more}, {how}",)

@@ -144,7 +144,8 @@ def minimise(
             "start must be (p,), and the gradients of m records (m, p), one row each, not "
             f"{begin.shape} and {shape} for two records."
         )
-    rows = arrange(len(features), users, elements, unit)
+    places = isinstance(solver, Recipe)
+    rows = arrange(len(features), users, elements, unit, places=places)
     n, enrolled = roster(n_users, rows.users)
     source = source_of(random_state)
     if isinstance(solver, Recipe):

@@ -34,16 +34,18 @@ class Rows:
     users: int
 
 
-def arrange(rows: int, users: Any, elements: Any, unit: Unit) -> Rows:
+def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Rows:
     """Put rows into blocks, one for each unit's data.
 
     Args:
         rows: how many there are.
-        users: (rows,) labels; None for one user per row. A row whose user is null is left out.
+        users: (rows,) labels (when two are one: :mod:`dpgrain.labels`); None for one user per row. A
+            row whose user is null is left out.
         elements: (rows,) labels; a null is a cell like any other. Needed for ``Element()`` and
             ``User(max_elements=…)``, and refused where nothing uses them.
         unit: what is protected. Of a ``User(max_elements=M)`` the first M elements in a public order
             (the hash of their names) are kept.
+        places: whether users are places in a stated roster.
 
     Raises:
         ParameterError: if lengths differ, elements are missing or not used, or the unit is not one.
@@ -51,7 +53,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit) -> Rows:
     >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
     [0, 0, 1]
     """
-    owner = _codes(users, rows, "users")[0] if users is not None else np.arange(rows)
+    owner = _codes(users, rows, "users", places)[0] if users is not None else np.arange(rows)
     kept = np.flatnonzero(owner >= 0)
     n_users = int(owner.max(initial=-1)) + 1
     match unit:
@@ -103,9 +105,9 @@ def roster(n_users: int | None, found: int) -> tuple[int, str]:
     return stated, f"a roster of {stated:,} users"
 
 
-def _codes(values: Any, rows: int, name: str) -> tuple[IntArray, list[Key]]:
+def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IntArray, list[Key]]:
     """Labels as codes from 0, −1 for a null, and their keys."""
-    found, keys = codes(values)
+    found, keys = codes(values, places=places)
     if found.shape != (rows,):
         raise ParameterError(
             f"{name} must have one label for each of the {rows} rows, not shape {found.shape}."

@@ -223,7 +223,7 @@ def roster_index(
             f"phases or fresh users, not {'left out' if labels is None else labels.dtype}: phases must "
             "not depend on who has records."
         )
-    keys = codes(users)[1]
+    keys = codes(users, places=True)[1]
     places = np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
     if not stated and not ((places >= 0) & (places < rows.users)).all():
         # Whoever leaves the roster out calls the ids public.
