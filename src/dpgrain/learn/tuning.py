@@ -47,7 +47,17 @@ _RUNS, _SCORE = 3.0, 0.1
 # What says what is promised, or what is estimated, is not tuned.
 _FIXED = frozenset(
     (
-        *("unit", "relation", "epsilon", "delta", "n_users", "random_state", "verbose", "tune"),
+        *(
+            "unit",
+            "relation",
+            "epsilon",
+            "delta",
+            "n_features",
+            "n_users",
+            "random_state",
+            "verbose",
+            "tune",
+        ),
         *("classes", "quantile", "intervals"),
     )
 )
