@@ -152,7 +152,7 @@ def _array(values: Any) -> NDArray[Any]:
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    """As they were written: NumPy would write truths as text beside text, and widen all to the longest."""
+    """As they were written: NumPy would write truths as text beside text, all as wide as the widest."""
     out = np.empty(len(values), dtype=object)
     for place, value in enumerate(values):
         out[place] = value

@@ -649,6 +649,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             reset=False,
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
+            ensure_min_samples=0,
         )
         bound = self.feature_bound
         X = _finite(X) if bound is None else _bounded(X, bound) * bound  # noqa: N806
