@@ -44,6 +44,7 @@ from dpgrain.learn import (
     QuantileRegressor,
     minimise,
 )
+from dpgrain.mechanisms import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
@@ -833,3 +834,24 @@ def test_blocks_of_records_are_the_same_whether_a_loss_is_asked_once_or_in_parts
     whole = blocks.gradients(Squared(), np.ones(D)).vectors()
     parts = blocks.gradients(Fragile(2.0, FAILURES["raises"]), np.ones(D)).vectors()
     assert np.array_equal(whole, parts)
+
+
+def test_a_partition_that_warns_of_one_item_is_silent() -> None:
+    def by(word: str) -> str:
+        if word == "eve":
+            warnings.warn("somebody's word", stacklevel=1)
+        return word[:1]
+
+    table = dg.read(pa.table({"who": [1, 2], "word": ["eve", "yo"]}), user="who")
+    for unit in (Element(by), User(1, by=by)):
+        found = silently(dg.histogram, table, "word", unit=unit, clip=1.0, epsilon=1.0, delta=1e-6)
+        assert found is not None
+    columned = table.with_cells("first", of="word", by=by)
+    silently(dg.count, columned, by="first", domain=["e"], unit=User(), clip=1.0, **COUNTED)
+
+
+def test_one_odd_value_of_a_user_is_no_error() -> None:
+    for odd in CELLS.values():
+        found = silently(release_mean, [0.5, odd, 1.0], sensitivity=1.0, epsilon=1e5, delta=1e-6)
+        assert found.value.shape == ()
+        assert np.isfinite(found.value)

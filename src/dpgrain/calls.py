@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dpgrain.errors import ParameterError
 
@@ -113,15 +111,15 @@ def probe(
 def part_of(records: Any, first: int, last: int) -> Any:
     """Some of the records, which follow each other, in the same form.
 
-    >>> part_of([1, 2, 3], 1, 3), part_of(pd.Series([1, 2], index=[7, 8]), 0, 1).tolist()
-    ([2, 3], [1])
+    >>> part_of([1, 2, 3], 1, 3)
+    [2, 3]
     """
-    if isinstance(records, pd.DataFrame | pd.Series):
+    if hasattr(records, "iloc"):
         return records.iloc[first:last]
     if hasattr(records, "slice") and hasattr(records, "column_names"):
         # An Arrow table.
         return records.slice(first, last - first)
-    if sparse.issparse(records):
+    if hasattr(records, "tocsr"):
         return records.tocsr()[first:last]
     return records[first:last]
 
@@ -130,8 +128,13 @@ def _zeros(records: Any) -> Any:
     """Two records of zeros in the same form; None where the form does not tell what zeros are."""
     if isinstance(records, np.ndarray) and records.dtype.kind in "fiubc" and records.ndim > 0:
         return np.zeros((2, *records.shape[1:]), dtype=records.dtype)
-    if sparse.issparse(records):
+    if hasattr(records, "tocsr"):
         return type(records)((2, records.shape[1]), dtype=records.dtype)
+    if not hasattr(records, "iloc"):
+        return None
+    # Whoever has a pandas frame has loaded it; nobody else need.
+    import pandas as pd
+
     if isinstance(records, pd.Series) and _is_numeric(records.dtype):
         return pd.Series(np.zeros(2), dtype=records.dtype, name=records.name)
     if isinstance(records, pd.DataFrame) and all(map(_is_numeric, records.dtypes)):
