@@ -287,9 +287,17 @@ def test_what_an_array_has_made_text_is_read_as_it_was_written() -> None:
     assert np.array_equal(mean(np.array([*truths, "abc"])).value, mean(missing).value)
 
 
-def test_rows_of_several_lengths_are_refused() -> None:
-    with pytest.raises(ParameterError, match="not rows of several lengths"):
-        mean([[1.0, 2.0], [3.0]])
+def test_a_row_of_another_length_counts_as_zeros() -> None:
+    rows = [[1.0, 2.0]] * 300
+    expected = mean(np.array([[0.0, 0.0], *rows])).value
+    for odd in ([3.0], [1.0, 2.0, 3.0], None, "ab", {1.0, 2.0}, [], np.ones((2, 2))):
+        assert np.array_equal(mean([odd, *rows]).value, expected)
+        assert np.array_equal(mean([odd, *rows], dimension=2).value, expected)
+    assert mean([[1.0, 2.0], None], dimension=3).value.shape == (3,)
+    assert mean([], dimension=3).value.shape == (3,)
+    fact = "vectors of 2 numbers, as most rows of the list have"
+    assert fact in str(mean(rows).guarantee)
+    assert fact not in str(mean(rows, dimension=2).guarantee)
 
 
 def test_rows_without_a_user_are_left_out() -> None:
@@ -610,16 +618,14 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
         ({"method": "median"}, "method must be one of 'auto', 'clip', 'recentred'"),
         ({"relation": "swap"}, "relation must be one of 'zero_out', 'replace'"),
         ({"n_users": 0}, "n_users must be a whole number of at least 1"),
-        ({"records": np.zeros((2, 2, 2))}, "X must be numbers of shape (m, d), not (2, 2, 2)"),
-        ({"records": np.zeros((3, 0))}, "X must be numbers of shape (m, d), not (3, 0)"),
-        ({"records": np.zeros((3, 1), dtype=complex)}, "X must be numbers of shape (m, d)"),
-        (
-            {"records": [[1.0], [1.0, 2.0]]},
-            "X must be numbers of shape (m, d), not rows of several",
-        ),
+        ({"records": np.zeros((2, 2, 2))}, "X must be numbers of shape (m, d), one row"),
+        ({"records": np.zeros((3, 0))}, "X must be numbers of shape (m, d), one row"),
+        ({"records": np.zeros((3, 1), dtype="M8[s]")}, "X must be numbers, not datetime64[s]"),
+        ({"records": [None]}, "X must say how many numbers a row has"),
+        ({"records": np.ones((3, 2)), "dimension": 3}, "dimension = 3 must be the length"),
         (
             {"records": np.ones((3, 2)), "users": [1, 2]},
-            "users must have one label for each of the 3",
+            "users must have one label for each row",
         ),
         (
             {"records": np.ones((20, 100)), "method": "recentred", "epsilon": 1.0},

@@ -129,12 +129,14 @@ def mean_of_users(
     method: Method | Literal["auto"] = "auto",
     relation: Relation = "zero_out",
     n_users: int | None = None,
+    dimension: int | None = None,
     random_state: RandomState = None,
 ) -> MeanOfUsers:
     """Publish the mean of users' vectors, each the mean of a user's records.
 
     Args:
-        X: (m, d) records. What is not a finite number counts as 0.
+        X: (m, d) records: an array, a data frame, an Arrow table; or a list of rows. What is not
+            a finite number counts as 0, as all of a list's row does that has not d cells.
         users: (m,) whose each record is; None for one record per user. A record without user is left
             out.
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
@@ -152,6 +154,8 @@ def mean_of_users(
             share of the roster is missing, each look of ``"recentred"`` leaves that share of the way
             to go, which is not in the error: state the number who have records, if that is public, or
             clip.
+        dimension: the public d. An array has it; of a list it is the length of most rows, and the
+            guarantee calls that public: state it where few rows could decide, or none.
         random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
@@ -171,7 +175,7 @@ def mean_of_users(
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
     """
-    records = _records(X)
+    records = _records(X, dimension)
     bound = _checked(bound, radius, method, relation)
     epsilon = _validate.positive(epsilon=epsilon)
     if _validate.delta(allow_zero=True, delta=delta) == 0:
@@ -188,6 +192,7 @@ def mean_of_users(
             f"{plan.method!r} compares: state the size of the roster, or leave it out."
         )
     source = source_of(random_state)
+    told = ", as most rows of the list have" * (dimension is None and isinstance(X, list | tuple))
     promise = promised(
         User(),
         relation,
@@ -195,7 +200,7 @@ def mean_of_users(
         plan.event,
         (
             enrolled,
-            f"vectors of {counted(problem.d, 'number')}",
+            f"vectors of {counted(problem.d, 'number')}{told}",
             f"a bound of {bound:g}, which longer records are shortened to",
             *plan.facts,
         ),
@@ -237,18 +242,17 @@ def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: floa
     return means
 
 
-def _records(X: ArrayLike) -> FloatArray:  # noqa: N803
-    try:
-        array = cells(X)
-    except ValueError:
-        raise ParameterError(
-            "X must be numbers of shape (m, d), not rows of several lengths."
-        ) from None
+def _records(X: Any, dimension: int | None = None) -> FloatArray:  # noqa: N803
+    if dimension is not None:
+        dimension = _validate.integer(minimum=1, dimension=dimension)
+    array = cells(X, dimension)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0 or array.dtype.kind not in "fiub":
+        raise ParameterError("X must be numbers of shape (m, d), one row for each record.")
+    if dimension not in (None, array.shape[1]):
         raise ParameterError(
-            f"X must be numbers of shape (m, d), not {array.shape} of {array.dtype}."
+            f"dimension = {dimension} must be the length of a record, which is {array.shape[1]}."
         )
     with np.errstate(all="ignore"):
         # Row by row in memory: sums along a row must not depend on how many rows there are.

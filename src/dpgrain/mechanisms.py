@@ -19,6 +19,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
+from dpgrain.cells import cells, numbers, vector
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
@@ -74,6 +75,16 @@ def element_sensitivity(
                 difference = here - _finite(function(other))
                 largest = max(largest, float(np.linalg.norm(difference, order)))
     return largest
+
+
+def _numbers(values: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Users' values as numbers, each by itself: what is none, which an error would quote, counts 0."""
+    if isinstance(values, list | tuple):
+        # Of one number each, unless most are rows: one that is a list is no number.
+        nested = sum(isinstance(each, list | tuple | np.ndarray) for each in values)
+        if 2 * nested <= len(values):
+            return numbers(vector(values))
+    return numbers(cells(values, name="values"))
 
 
 def _finite(value: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -141,7 +152,7 @@ def release_mean(
     _validate.one_of(RELATIONS, relation=relation)
     _validate.delta(allow_zero=noise == "laplace", delta=delta)
     source = source_of(random_state)
-    array = np.asarray(values, dtype=np.float64)
+    array = _numbers(values)
     if array.ndim not in (1, 2) or len(array) == 0:
         raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
     rows = array.reshape(len(array), -1)

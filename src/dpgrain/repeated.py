@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.select import Stopping
+from dpgrain.calls import silent
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import Source, SystemSource
@@ -68,12 +69,14 @@ def best_of(
     Args:
         run: one run: from a source of randomness to its score and its result, both private. It draws
             settings from a public law, and must not depend on other runs. Of equal scores the first
-            counts; one that is not a number is the smallest.
+            counts; one that is not a number is the smallest, and so is that of a run that raises,
+            whose result is the default.
         event: the event, or events, of one run: of what computes the result *and* the score.
         mean: the mean number of runs.
         stopping: the law of their number, ``"negative_binomial"`` or ``"poisson"``.
         eta: η of the negative binomial law; 1 stops after each run with probability 1/mean.
-        default: the result where the Poisson law says that nothing is run; it must not depend on data.
+        default: the result where the Poisson law says that nothing is run, and of a run that raises; it
+            must not depend on data.
         source: randomness of the number of runs and of the runs; by default the operating system's.
 
     Raises:
@@ -101,7 +104,17 @@ def best_of(
             "open the budget for less by what best.event.epsilon(delta) says."
         )
     about = SelectBest(event, mean, stopping, eta)
-    return keep_best(run, about, source or SystemSource(), default)
+
+    def guarded(source: Source) -> tuple[float, Result]:
+        try:
+            with silent():
+                score, result = run(source)
+                return float(score), result
+        except Exception:
+            # What a run raises, or warns of, may tell of one person's data.
+            return -math.inf, default  # type: ignore[return-value]
+
+    return keep_best(guarded, about, source or SystemSource(), default)
 
 
 def keep_best(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -22,7 +21,8 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.cells import cells
+from dpgrain.calls import by_record, part_of, probe, silent
+from dpgrain.cells import vector
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
@@ -111,7 +111,8 @@ def select(
     Args:
         candidates: what is chosen from, fixed without the data: thresholds, a :func:`ball_cover`.
         loss: ``loss(candidate, records)``, or ``loss(candidate, X, y)`` where ``data`` is a tuple: (m,)
-            one number for each record, which depends on that record and the candidate alone.
+            one number for each record, which depends on that record and the candidate alone. It is
+            tried on records of zeros first; a record on which it raises then counts most.
         data: m records: an array, a table or a list, or a tuple of these.
         users: (m,) whose each record is; None for one user per record. One without user is left out.
         epsilon: the promised ε.
@@ -129,7 +130,7 @@ def select(
         runs: the mean number of evaluations of ``"repeat"``; by default 10 per candidate.
         evaluation: of ``"repeat"``: ``evaluation(losses, epsilon, source)``, an ε-DP estimate of their
             mean from one loss in [0, 1] for each unit that has records, (loss − lower)/bound; by
-            default the mean over the roster with Laplace noise.
+            default the mean over the roster with Laplace noise. Where it raises it counts as the worst.
         random_state: a seed, for tests and research: it makes the choice not private.
 
     Raises:
@@ -177,6 +178,14 @@ def select(
         )
     records = data if isinstance(data, tuple) else (data,)
     m = _records(records)
+    for index in range(count):
+        probe(
+            lambda *parts, candidate=candidates[index]: vector(loss(candidate, *parts)),
+            records,
+            (),
+            "loss",
+            "one number for each record",
+        )
     rows = arrange(m, users, elements, unit)
     n, enrolled = roster(n_users, rows.users)
     source = source_of(random_state)
@@ -199,15 +208,13 @@ def select(
     blocks = BlockLosses(rows, lower, bound)
 
     def losses(index: int) -> NDArray[np.int64]:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            # A warning would tell of somebody's record.
-            warnings.simplefilter("ignore")
-            found = cells(loss(candidates[index], *records))
-        if found.shape != (m,):
-            raise ParameterError(
-                f"loss must give one number for each of the {m:,} records, not shape {found.shape}."
-            )
-        return blocks.of(found)
+        def some(first: int, last: int) -> NDArray[Any]:
+            whole = (first, last) == (0, m)
+            parts = records if whole else (part_of(part, first, last) for part in records)
+            return vector(loss(candidates[index], *parts))
+
+        # A record on which the loss fails counts most, as one whose loss is no number.
+        return blocks.of(by_record(some, m))
 
     chosen = plan.choose(losses, n, source)
     mean_loss = None if chosen.mean is None else lower + bound * chosen.mean
@@ -228,9 +235,7 @@ def _records(records: tuple[Any, ...]) -> int:
     """How many records there are."""
     sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in records}
     if len(sizes) != 1:
-        raise ParameterError(
-            f"data must hold as many of everything, one for each record, not {sorted(sizes)}."
-        )
+        raise ParameterError("data must hold as many of everything, one for each record.")
     return int(sizes.pop())
 
 
@@ -320,7 +325,12 @@ class _Repeated:
 
     def _evaluated(self, losses: NDArray[np.int64], n: int, source: Source) -> float:
         if self.evaluation is not None:
-            return float(self.evaluation(losses / STEPS, self.epsilon, source))
+            try:
+                with silent():
+                    return float(self.evaluation(losses / STEPS, self.epsilon, source))
+            except Exception:
+                # What it raises would tell of the records: it counts as no number does.
+                return math.nan
         return _noisy(total(losses), 1 / self.epsilon, source) / n
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.aggregators.protocol import Drawn, FloatArray
+from dpgrain.calls import by_record, silent
 from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
 
@@ -62,10 +64,7 @@ class RecordBlocks:
         """
         features, targets, of = np.asarray(X), np.asarray(y), np.asarray(codes)
         if not len(features) == len(targets) == len(of):
-            raise ParameterError(
-                f"X, y and codes must have as many rows as each other, not {len(features)}, "
-                f"{len(targets)} and {len(of)}."
-            )
+            raise ParameterError("X, y and codes must have as many rows as each other.")
         count = int(of.max(initial=-1)) + 1 if blocks is None else blocks
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(count + 1))
@@ -109,7 +108,12 @@ class RecordBlocks:
         """
 
         def per_record(X: Any, y: Any) -> FloatArray:  # noqa: N803
-            found = np.asarray(loss.gradient(theta, X, y), dtype=np.float64)
+            # A loss may be the caller's; a block on one of whose records it fails is zero.
+            found = by_record(
+                lambda first, last: loss.gradient(theta, X[first:last], y[first:last]),
+                len(X),
+                (len(theta),),
+            )
             return clipped(found, longest) if longest < math.inf else found
 
         def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:  # noqa: N803
@@ -155,7 +159,9 @@ class RecordBlocks:
             ends = np.cumsum(sizes)
             for i in np.flatnonzero(sizes):
                 own = slice(ends[i] - sizes[i], ends[i])
-                out[i] = (theta - step(theta, X[own], y[own])) / size
+                # The step may ask a loss of the caller's, and what it raises would tell of the block.
+                with suppress(Exception), silent():
+                    out[i] = (theta - step(theta, X[own], y[own])) / size
             return out
 
         return BlockVectors(self, len(theta), moved)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain.calls import silent
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.labels import exact, key, written
 from dpgrain.wording import counted
@@ -332,7 +333,8 @@ def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Has
         return list(map(elements.mapping.get, items))
     if public:
         return list(map(elements.cell, items))
-    return [cell_or_none(elements, item) for item in items]
+    with silent():
+        return [cell_or_none(elements, item) for item in items]
 
 
 def cell_or_none(elements: Elements, item: Any) -> Any:
@@ -381,7 +383,8 @@ def _no_cell(cell: Any) -> ParameterError:
 def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
     """What a column of cells holds for items of the table: None where an item is left out."""
     labelled = elements.labelled()
-    labels = [cell_or_none(labelled, item) for item in items]
+    with silent():
+        labels = [cell_or_none(labelled, item) for item in items]
     if labelled.missing == "drop":
         return labels
     # An item on which the function fails has no cell, as one for which it returns None.

@@ -11,10 +11,12 @@ import glob
 import gzip
 import itertools
 import re
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,7 +55,7 @@ class Source(Protocol):
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn what DuckDB raises into one sentence; its own text may quote rows, so it is chained."""
+    """Turn what DuckDB raises into one sentence; its own text may quote rows, so it is not shown."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -76,11 +78,12 @@ def reading(name: str) -> Iterator[None]:
         if "interrupt" in str(error).lower():
             raise KeyboardInterrupt from None
         raise
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
+    except (duckdb.Error, pa.ArrowException, OSError):
         # A stream of batches raises Arrow's exceptions, or OSError.
         raise DataError(
-            f"{name} cannot be read to its end; check that every file is whole and of one schema."
-        ) from error
+            f"{name} cannot be read to its end; check that every file is whole, or that the query "
+            "that it comes from runs to its end."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -122,24 +125,55 @@ class FileSource:
                         "give every file the same header."
                     )
             return dict.fromkeys(header, "VARCHAR")
+        own = [kinds for _, kinds in self._schemas]
+        if len(own) == 1:
+            return dict(own[0])
+        return {column: _widest([kinds[column] for kinds in own]) for column in own[0]}
+
+    @cached_property
+    def _schemas(self) -> list[tuple[list[str], dict[str, str]]]:
+        """The Parquet files by what their footers say: files, and their columns with their types.
+
+        One file's types must not be forced on another: the first value that does not fit would end the
+        release, and be quoted.
+        """
+        found: list[tuple[list[str], dict[str, str]]] = []
         with reading(self.name), duckdb.connect(":memory:") as connection:
-            return _described(connection, self.attach(connection))
+            for path in self.paths:
+                kinds = _described(connection, _parquet([path]))
+                if not found:
+                    found.append(([path], kinds))
+                    continue
+                # Files may hold more, in another order; names are the same in capital letters.
+                folded = {column.casefold(): kind for column, kind in kinds.items()}
+                lacking = [column for column in found[0][1] if column.casefold() not in folded]
+                if lacking:
+                    raise SchemaError(
+                        f"The file {path!r} lacks the column {lacking[0]!r} of {self.paths[0]!r}; "
+                        "give every file the same columns."
+                    )
+                own = {column: folded[column.casefold()] for column in found[0][1]}
+                same = next((files for files, known in found if known == own), None)
+                if same is None:
+                    found.append(([path], own))
+                else:
+                    same.append(path)
+        return found
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
         """A table function over the files."""
-        if not self.is_csv:
-            # Types guessed from the names of folders would change with one of them.
-            return f"read_parquet({self._files()}, hive_partitioning=false)"
-        return self._csv(self.columns())
-
-    def _files(self) -> str:
-        return "[" + ", ".join(text(glob.escape(path)) for path in self.paths) + "]"
+        if self.is_csv:
+            return self._csv(self.columns())
+        schemas, columns = self._schemas, self.columns()
+        if len(schemas) == 1:
+            return _parquet(self.paths)
+        return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
 
     def _csv(self, columns: Iterable[str], more: str = "") -> str:
         """The reader of CSV, which drops a line that it cannot read and never fails on one."""
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
         return (
-            f"read_csv({self._files()}, auto_detect=false, header=true, "
+            f"read_csv({_listed(self.paths)}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
             "ignore_errors=true, strict_mode=false, "
             f"buffer_size={_BUFFER}{more})"
@@ -169,6 +203,77 @@ class FileSource:
                 f"SELECT count({quoted(surplus)}) FROM {self._csv([*columns, surplus], padded)}"
             ).fetchall()
         return Faults({kind: int(lines) for kind, lines in rejected}, int(longer), int(breaks))
+
+
+def _listed(paths: Sequence[str]) -> str:
+    """The SQL of a list of files, whose names are no patterns."""
+    return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
+
+
+def _parquet(paths: Sequence[str]) -> str:
+    """The SQL of Parquet files of one schema."""
+    # Types guessed from the names of folders would change with one of them, and bytes that are no UTF-8
+    # would end the release.
+    return f"read_parquet({_listed(paths)}, hive_partitioning=false{_lenient()})"
+
+
+@cache
+def _lenient() -> str:
+    """The option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
+    with duckdb.connect(":memory:") as connection:
+        found = connection.sql(
+            "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
+        ).fetchall()
+    known = any("utf8_validation" in options for (options,) in found)
+    return ", utf8_validation='replace'" if known else ""
+
+
+def _as(columns: Mapping[str, str], paths: Sequence[str], kinds: Mapping[str, str]) -> str:
+    """The SQL of files whose columns have these types, as columns of wider ones."""
+    listed = ", ".join(
+        f"{_wider(column, kinds[column], kind)} AS {quoted(column)}"
+        for column, kind in columns.items()
+    )
+    return f"SELECT {listed} FROM {_parquet(paths)}"
+
+
+def _wider(column: str, kind: str, wider: str) -> str:
+    if kind == wider:
+        return quoted(column)
+    # Nothing takes a column whose types have none in common.
+    return "NULL" if wider.startswith("UNION") else f"TRY_CAST({quoted(column)} AS {wider})"
+
+
+# Numbers, from narrow to wide; those up to BIGINT fit into it.
+_WHOLE = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
+_HUGE = ("UBIGINT", "HUGEINT")
+_REAL = ("FLOAT", "DOUBLE")
+
+
+def _widest(kinds: Sequence[str]) -> str:
+    """The type of a column that several files hold with these types: a function of schemas alone.
+
+    Whole numbers have the widest type of whole numbers, other numbers DOUBLE, and types of several
+    kinds text; times and nested types have none in common with others, and nothing takes their union.
+
+    >>> _widest(["INTEGER", "BIGINT"]), _widest(["BIGINT", "DOUBLE"]), _widest(["BIGINT", "VARCHAR"])
+    ('BIGINT', 'DOUBLE', 'VARCHAR')
+    """
+    # A column of nulls in one file fits to any.
+    known = [kind for kind in dict.fromkeys(kinds) if kind != '"NULL"'] or list(kinds[:1])
+    if len(known) == 1:
+        return known[0]
+    if all(kind in _WHOLE for kind in known):
+        return "BIGINT"
+    if all(kind in (*_WHOLE, *_HUGE) for kind in known):
+        return "HUGEINT"
+    numbers = [kind in (*_WHOLE, *_HUGE, *_REAL) or kind.startswith("DECIMAL") for kind in known]
+    if all(numbers):
+        return "DOUBLE"
+    plain = [kind in ("VARCHAR", "BOOLEAN", "DATE", "UUID", "ENUM") for kind in known]
+    if all(number or fits for number, fits in zip(numbers, plain, strict=True)):
+        return "VARCHAR"
+    return f"UNION of {' and '.join(known)}"
 
 
 @dataclass(frozen=True)
@@ -326,9 +431,9 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     if isinstance(data, duckdb.DuckDBPyRelation):
         return RelationSource(data)
     if isinstance(data, pa.Table):
-        return ArrowSource(data)
+        return ArrowSource(_valid(data))
     if isinstance(data, pa.RecordBatchReader):
-        return ArrowSource(data.read_all())
+        return ArrowSource(_valid(data.read_all()))
     module = type(data).__module__.partition(".")[0]
     if module == "pandas":
         return ArrowSource(_from_pandas(data), "The data frame")
@@ -409,31 +514,86 @@ def _from_pandas(frame: Any) -> pa.Table:
         raise SchemaError(f"The data frame names column {twice[0]!r} twice; rename one of them.")
     columns = {}
     for i, name in enumerate(names):
-        column = frame.iloc[:, i]
-        if column.dtype == object:
-            # Any type may stand in any row: were it guessed, one row would decide for all.
-            values = [
-                None if lost else _as_text(value)
-                for value, lost in zip(column, column.isna(), strict=True)
-            ]
-            columns[name] = pa.array(values, pa.string())
-            continue
         try:
-            columns[name] = pa.Array.from_pandas(column)
+            columns[name] = _from_column(frame.iloc[:, i])
         except (pa.ArrowException, TypeError) as error:
             raise SchemaError(
-                f"column {name!r} has type {column.dtype}, which cannot be read; cast it to text "
-                "or numbers."
+                f"column {name!r} has type {frame.iloc[:, i].dtype}, which cannot be read; cast it to "
+                "text or numbers."
             ) from error
     return pa.table(columns)
 
 
+def _from_column(column: Any) -> pa.Array:
+    """A column of a data frame, whose type says what it is read as, never its values."""
+    if column.dtype == object:
+        # Any type may stand in any row: were it guessed, one row would decide for all.
+        return _texts(column)
+    if column.dtype == "category":
+        # Categories are values: they are read as a column of their type is.
+        names = _from_column(column.cat.categories)
+        codes = column.cat.codes.to_numpy()
+        return names.take(pa.array(codes, pa.int64(), mask=codes < 0))
+    try:
+        found = pa.Array.from_pandas(column)
+    except UnicodeError:
+        return _texts(column)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _texts(column: Any) -> pa.Array:
+    """Each value as text by itself."""
+    values = [
+        None if lost else _as_text(value) for value, lost in zip(column, column.isna(), strict=True)
+    ]
+    return pa.array(values, pa.string())
+
+
 def _as_text(value: Any) -> str | None:
     """The value as text, or null where it has none: an error would tell of one row."""
-    found = cell_text(value)
+    with warnings.catch_warnings():
+        # So would a warning.
+        warnings.simplefilter("ignore")
+        try:
+            found = cell_text(value)
+            # Half of a surrogate pair is no text; what stands for it might be somebody else's name.
+            return None if found is None else found.encode().decode()
+        except Exception:
+            return None
+
+
+def _valid(table: pa.Table) -> pa.Table:
+    """A table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
+    for place, column in enumerate(table.columns):
+        chunks = [_valid_chunk(chunk) for chunk in column.chunks]
+        if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
+            field = table.schema.field(place)
+            table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
+    return table
+
+
+def _valid_chunk(chunk: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(chunk.type):
+        names = _valid_chunk(chunk.dictionary)
+        if names is chunk.dictionary:
+            return chunk
+        return pa.DictionaryArray.from_arrays(chunk.indices, names).cast(chunk.type)
+    if not (pa.types.is_string(chunk.type) or pa.types.is_large_string(chunk.type)):
+        return chunk
     try:
-        # Half of a surrogate pair is no text; what stands for it might be somebody else's name.
-        return None if found is None else found.encode().decode()
+        chunk.validate(full=True)
+    except pa.ArrowException:
+        values = [_decoded(value) for value in chunk.cast(_BYTES[chunk.type])]
+        return pa.array(values, chunk.type)
+    return chunk
+
+
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+
+
+def _decoded(value: pa.Scalar) -> str | None:
+    try:
+        return None if value.as_py() is None else bytes(value.as_py()).decode()
     except UnicodeError:
         return None
 

@@ -12,7 +12,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.data.elements import NAMED, Elements, as_elements
 from dpgrain.data.memory import LEAST
-from dpgrain.data.sources import INTEGERS, Source, is_number, quoted, source_of, tried, typed
+from dpgrain.data.sources import INTEGERS, Source, is_number, quoted, source_of, typed
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.labels import Key, exact, key, whole, written
 

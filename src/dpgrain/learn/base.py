@@ -93,6 +93,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         fit_intercept: whether there is an intercept.
         feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
             rows are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
+        n_features: the public number of features. An array has it; of a list it is the length of most
+            rows, and the guarantee calls that public: state it where few rows could decide, or none.
         n_users: the public size of the roster; by default the number of ids passed, which the
             guarantee then calls public.
         elements_per_user: the public number of blocks per user that sums are divided by; ``"auto"``
@@ -128,6 +130,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     l2: float = 0.0
     fit_intercept: bool = True
     feature_bound: float | None = None
+    n_features: int | None = None
     n_users: int | None = None
     elements_per_user: float | Literal["auto"] = 1.0
     intervals: float = 0.0
@@ -140,7 +143,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Fit the model.
 
         Args:
-            X: (m, d) features: an array, a data frame or a sparse matrix. What is not finite counts 0.
+            X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
+                rows (see ``n_features``). What is not finite counts 0, as all of a list's row
+                does that has not d cells.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
             users: (m,) whose each row is; None for one user per row. A row without user is left out.
                 When two labels are one: :mod:`dpgrain.labels`.
@@ -181,14 +186,20 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any) -> tuple[Any, FloatArray, tuple[str, ...]]:  # noqa: N803
         """Features and targets as numbers, and what of them is public."""
+        listed = self.n_features is None and isinstance(X, list | tuple)
         X = validate_data(  # noqa: N806
             self,
-            readable(X),
+            _table(X, self.n_features),
             accept_sparse="csr",
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
+            # A table of one person is the neighbour of an empty one.
+            ensure_min_samples=0,
         )
-        return X, *self._targets(_vector(y, X.shape[0]))
+        targets, public = self._targets(_vector(y, X.shape[0]))
+        if listed:
+            public = (*public, f"{X.shape[1]} features, as most rows of the list have")
+        return X, targets, public
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
         """Intervals for the coefficients, and the intercept if there is one.
@@ -291,8 +302,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 continue
             if not 1e-50 <= _validate.positive(**{name: value}) <= 1e50:
                 raise ParameterError(f"{name} must lie between 1e-50 and 1e50, not {value!r}.")
-        if self.n_users is not None:
-            _validate.integer(minimum=1, n_users=self.n_users)
+        for name in ("n_features", "n_users"):
+            if getattr(self, name) is not None:
+                _validate.integer(minimum=1, **{name: getattr(self, name)})
         if not 0 <= _validate.non_negative(intervals=self.intervals) < 1:
             raise ParameterError(
                 f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
@@ -632,11 +644,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(  # noqa: N806
             self,
-            readable(X),
+            readable(X, self.n_features_in_),
             accept_sparse="csr",
             reset=False,
             dtype=(np.float64, np.float32),
             ensure_all_finite=False,
+            ensure_min_samples=0,
         )
         bound = self.feature_bound
         X = _finite(X) if bound is None else _bounded(X, bound) * bound  # noqa: N806
@@ -692,6 +705,26 @@ def _records(
     return RecordBlocks.arrange(dense, targets[there], codes[there], blocks=blocks)
 
 
+def _table(X: Any, features: int | None) -> Any:  # noqa: N803
+    """Features of two dimensions; scikit-learn's own errors would quote rows, or count them."""
+    found = readable(X, features)
+    if len(found.shape) != 2:
+        raise ParameterError(
+            f"X must be (m, d). Expected 2D array, got {len(found.shape)}D array instead. Reshape your "
+            "data: X.reshape(-1, 1) if it has one feature."
+        )
+    if found.shape[1] == 0:
+        # As scikit-learn says it, but for the number of rows.
+        raise ParameterError(
+            "X must have a feature: it has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
+        )
+    if features not in (None, found.shape[1]):
+        raise ParameterError(
+            f"n_features = {features} must be the number of features, which is {found.shape[1]}."
+        )
+    return found
+
+
 def _vector(y: Any, rows: int) -> NDArray[Any]:
     """Targets as a one-dimensional array."""
     if y is None:
@@ -700,9 +733,14 @@ def _vector(y: Any, rows: int) -> NDArray[Any]:
     if not isinstance(found.dtype, np.dtype):
         # A type with nulls, which NumPy would turn into floats or text.
         found = found.to_numpy(dtype=object)
-    array: NDArray[Any] = column_or_1d(np.asarray(found), warn=True)
+    array: NDArray[Any] = np.asarray(found)
+    if array.dtype.kind == "c":
+        raise ParameterError("y must be real. Complex data not supported: pass y.real.")
+    if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
+        raise ParameterError("y must be (m,), one target for each row, not of more dimensions.")
+    array = column_or_1d(array, warn=True)
     if len(array) != rows:
-        raise ParameterError(f"y must have one target for each of {rows} rows, not {len(array)}.")
+        raise ParameterError("y must have one target for each row of X, no more and no fewer.")
     return array
 
 

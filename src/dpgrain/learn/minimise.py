@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.aggregators import ClippedMean, Contributions
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
-from dpgrain.cells import cells
+from dpgrain.calls import silent
+from dpgrain.cells import cells, vector
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
@@ -69,8 +70,10 @@ def minimise(
 
     Args:
         loss: ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record: (m,) and (m, p). Smooth
-            it with :class:`dpgrain.optimize.Moreau` where it has kinks.
-        X: (m, d) the records; what is not finite counts as 0.
+            it with :class:`dpgrain.optimize.Moreau` where it has kinks. It is tried on records of zeros
+            first; what it raises on others makes a zero of the block, and is not shown.
+        X: (m, d) the records, of a list with d = p; what is not finite counts as 0, as all of a list's
+            row does that has not d cells.
         y: (m,) their targets, numbers; a record whose target is not finite is left out.
         start: (p,) where to begin, a public point.
         solver: what steps against noisy gradients; or, for ``User()``, a recipe of
@@ -109,10 +112,12 @@ def minimise(
     (True, 1.0)
     """
     unit = User() if unit is None else unit
-    features, targets = cells(X), cells(y)
+    begin = np.asarray(start, dtype=np.float64)
+    # A list of rows does not say how many numbers each has: as many as the start, which is public.
+    features, targets = cells(X, begin.size), vector(y)
     if features.ndim != 2 or targets.shape != (len(features),):
         raise ParameterError(
-            f"X and y must be (m, d) and (m,), not {features.shape} and {targets.shape}."
+            "X and y must be (m, d) and (m,): a row, and a target, for each record."
         )
     with np.errstate(all="ignore"):
         # A warning of a number that is too large would tell of its record.
@@ -133,12 +138,17 @@ def minimise(
             f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "
             "takes its step sizes and its domain."
         )
-    begin = np.asarray(start, dtype=np.float64)
     try:
         # Of two rows of zeros: whether loss and start fit, before anything is charged.
-        shape = loss.gradient(begin, np.zeros((2, features.shape[1])), np.zeros(2)).shape
-    except (IndexError, TypeError, ValueError) as error:
-        raise ParameterError(f"start does not fit the loss and X: {error}.") from None
+        zeros = np.zeros((2, features.shape[1])), np.zeros(2)
+        with silent():
+            shape = np.shape(loss.gradient(begin, *zeros))
+            if model is not None and isinstance(solver, Sgd):
+                model.step(loss, begin, *zeros, solver.schedule(1), solver.domain)
+    except Exception as error:
+        raise ParameterError(
+            f"start does not fit the loss and X, of which records of zeros were tried: {error}."
+        ) from None
     if begin.ndim != 1 or shape != (2, len(begin)):
         raise ParameterError(
             "start must be (p,), and the gradients of m records (m, p), one row each, not "

@@ -110,7 +110,7 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Int
     found, keys = codes(values, places=places)
     if found.shape != (rows,):
         raise ParameterError(
-            f"{name} must have one label for each of the {rows} rows, not shape {found.shape}."
+            f"{name} must have one label for each row, in one dimension, no more and no fewer."
         )
     return found, keys
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.cells import cells, numbers
+from dpgrain.cells import numbers, vector
 from dpgrain.learn.rows import Rows
 
 IntArray: TypeAlias = NDArray[np.int64]
@@ -49,7 +49,7 @@ class BlockLosses:
         Args:
             losses: (m,) of all records, also of those that do not count.
         """
-        found = numbers(cells(losses))[self.rows.kept]
+        found = numbers(vector(losses))[self.rows.kept]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(
                 (found - self.lower) / self.bound, nan=1.0, posinf=1.0, neginf=0.0

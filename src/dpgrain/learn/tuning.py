@@ -46,7 +46,17 @@ _RUNS, _SCORE = 3.0, 0.1
 # What says what is promised, or what is estimated, is not tuned.
 _FIXED = frozenset(
     (
-        *("unit", "relation", "epsilon", "delta", "n_users", "random_state", "verbose", "tune"),
+        *(
+            "unit",
+            "relation",
+            "epsilon",
+            "delta",
+            "n_features",
+            "n_users",
+            "random_state",
+            "verbose",
+            "tune",
+        ),
         *("classes", "quantile", "intervals"),
     )
 )
@@ -324,7 +334,7 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
     margins = candidate._margins(data.X)
     with np.errstate(all="ignore"):
         # A warning would tell of somebody's row.
-        z = margins.reshape(len(margins), -1)
+        z = margins if margins.ndim == 2 else margins[:, None]
         losses = data.loss.at(z[:, 0] if data.loss.outputs == 1 else z, data.targets)
     scale = raised(raised(event.noise_multiplier * STEPS))
     noise = int(rounded_gaussian(scale, 1, source=source)[0])

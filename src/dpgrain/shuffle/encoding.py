@@ -80,8 +80,7 @@ class Encoding:
             array = array[:, None]
         if array.ndim != 2 or array.shape[1] != self.dim or array.dtype.kind not in "fiub":
             raise ParameterError(
-                f"vectors must be numbers of shape (users, {self.dim}), not {np.shape(values)} of "
-                f"{array.dtype}."
+                f"vectors must be numbers of shape (users, {self.dim}), {self.dim} coordinates each."
             )
         return array
 
@@ -138,8 +137,7 @@ class Encoding:
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[1] != self.dim:
                 raise ParameterError(
-                    f"vectors must have {self.dim} coordinates, as the protocol was made for, not be "
-                    f"of shape {tile.shape}."
+                    f"vectors must be (users, {self.dim}): {self.dim} coordinates, as the protocol has."
                 )
             for first in range(0, len(tile), most):
                 yield tile[first : first + most]
@@ -152,22 +150,7 @@ def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
     # With arrays, as on devices, pandas need not be loaded.
     from dpgrain.cells import cells
 
-    def read(row: Any) -> NDArray[Any] | None:
-        try:
-            found = cells(row)
-        except ValueError:
-            return None
-        return found if found.shape == (dim,) and found.dtype.kind in "fiub" else None
-
-    if not isinstance(values, list | tuple):
-        return cells(values)
-    if dim == 1 and not any(isinstance(row, list | tuple | np.ndarray) for row in values):
-        return cells(list(values))
-    rows = [None if row is None else read(row) for row in values]
-    if values and all(row is None for row in rows) and any(row is not None for row in values):
-        raise ParameterError(f"vectors must have {dim} coordinates; none of those passed has.")
-    empty = np.full(dim, np.nan)
-    return np.array([empty if row is None else row for row in rows]).reshape(-1, dim)
+    return cells(values, dim, name="vectors")
 
 
 @dataclass(frozen=True)

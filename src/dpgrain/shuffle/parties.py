@@ -57,6 +57,8 @@ class Randomizer:
     def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
         """How many ones this device sends for each coordinate, (d,)."""
         encoding = self.encoding
+        if isinstance(vector, np.ndarray) and vector.shape != (encoding.dim,):
+            raise ParameterError(f"vector must have {encoding.dim} coordinates, in one dimension.")
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
         own = encoding.codes(row, source)[0]

@@ -1,0 +1,148 @@
+"""Functions of the caller's that are called on records: what they do on one record tells nobody."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.errors import ParameterError
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Without warnings, each of which would tell of somebody's record."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def by_record(
+    call: Callable[[int, int], Any], records: int, shape: tuple[int, ...] = ()
+) -> FloatArray:
+    """What a function finds for each record; NaN for those on which it fails.
+
+    Args:
+        call: from the first record and the one after the last to what it finds for these, of a record
+            from that record alone.
+        records: how many there are.
+        shape: of what is found for one.
+
+    An exception would tell that somebody holds such a record, and so would what became of others; so
+    they are called in halves, down to the record that fails.
+
+    >>> def root(first, last):
+    ...     if first <= 2 < last:
+    ...         raise ValueError("somebody's record")
+    ...     return np.arange(first, last) ** 0.5
+    >>> by_record(root, 5).tolist()
+    [0.0, 1.0, nan, 1.7320508075688772, 2.0]
+    """
+    found = np.full((records, *shape), np.nan)
+    left = [(0, records)] if records else []
+    while left:
+        first, last = left.pop()
+        try:
+            with silent():
+                part = np.asarray(call(first, last), dtype=np.float64)
+            if part.shape == (last - first, *shape):
+                if last - first == records:
+                    return part
+                found[first:last] = part
+                continue
+        except Exception:
+            # Below, each half by itself.
+            pass
+        if last - first > 1:
+            middle = (first + last) // 2
+            left += [(first, middle), (middle, last)]
+    return found
+
+
+def probe(
+    call: Callable[..., Any], parts: tuple[Any, ...], shape: tuple[int, ...], name: str, wanted: str
+) -> None:
+    """Refuse a function that fails on what is public of records: two of zeros, or none at all.
+
+    Args:
+        call: the function, from parts of records to what it finds for each.
+        parts: the records, of which only the form is looked at.
+        shape: of what is found for one record.
+        name: what the function is called.
+        wanted: what it must give, in words.
+
+    Raises:
+        ParameterError: if it raises on zeros, or gives something of another shape.
+
+    >>> probe(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
+    Traceback (most recent call last):
+    dpgrain.errors.ParameterError: loss must give one number for each record, not shape () for two.
+    """
+    zeros = [_zeros(part) for part in parts]
+    known = [part for part in zeros if part is not None]
+    if len(known) == len(parts):
+        try:
+            with silent():
+                found = np.shape(call(*known))
+        except Exception as error:
+            raise ParameterError(
+                f"{name} must give {wanted}, also for records of zeros, on which it raises "
+                f"{type(error).__name__}: {error}."
+            ) from None
+        if found != (2, *shape):
+            raise ParameterError(f"{name} must give {wanted}, not shape {found} for two.")
+        return
+    # Of texts and objects nothing is known but that there may be none, which need not suit a function.
+    try:
+        with silent():
+            found = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
+    except Exception:
+        return
+    if found == ():
+        raise ParameterError(f"{name} must give {wanted}, not one value for all of them.")
+
+
+def part_of(records: Any, first: int, last: int) -> Any:
+    """Some of the records, which follow each other, in the same form.
+
+    >>> part_of([1, 2, 3], 1, 3)
+    [2, 3]
+    """
+    if hasattr(records, "iloc"):
+        return records.iloc[first:last]
+    if hasattr(records, "slice") and hasattr(records, "column_names"):
+        # An Arrow table.
+        return records.slice(first, last - first)
+    if hasattr(records, "tocsr"):
+        return records.tocsr()[first:last]
+    return records[first:last]
+
+
+def _zeros(records: Any) -> Any:
+    """Two records of zeros in the same form; None where the form does not tell what zeros are."""
+    if isinstance(records, np.ndarray) and records.dtype.kind in "fiubc" and records.ndim > 0:
+        return np.zeros((2, *records.shape[1:]), dtype=records.dtype)
+    if hasattr(records, "tocsr"):
+        return type(records)((2, records.shape[1]), dtype=records.dtype)
+    if not hasattr(records, "iloc"):
+        return None
+    # Whoever has a pandas frame has loaded it; nobody else need.
+    import pandas as pd
+
+    if isinstance(records, pd.Series) and _is_numeric(records.dtype):
+        return pd.Series(np.zeros(2), dtype=records.dtype, name=records.name)
+    if isinstance(records, pd.DataFrame) and all(map(_is_numeric, records.dtypes)):
+        return pd.DataFrame(
+            {i: np.zeros(2, dtype=kind) for i, kind in enumerate(records.dtypes)}
+        ).set_axis(records.columns, axis=1)
+    return None
+
+
+def _is_numeric(kind: Any) -> bool:
+    return isinstance(kind, np.dtype) and kind.kind in "fiub"
