@@ -97,8 +97,12 @@ def test_the_promise_is_the_one_asked_for(unit: Unit | None, elements: Any, rela
     assert 1.99 < promise.epsilon() <= 2.0
     assert promise.private
     assert f"{level.capitalize()}-level" in str(promise)
-    assert "the number of users is released with 3% of the budget and noise of" in str(promise)
-    assert "labels are selected with 3% of the budget and 10% of δ" in str(promise)
+    assert "3% of the budget for the number of users, which is released with noise of" in str(
+        promise
+    )
+    assert "3% of the budget and 10% of δ for the labels: those are selected that" in str(
+        promise
+    )
     assert model.classes_.tolist() == [0, 1]
     assert abs(model.n_users_ - 600) < 6 * 12.2
     assert model.score(X, BINARY) > 0.6
@@ -615,7 +619,9 @@ def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
     for first in (np.float32(0.5), 0.5):
         rows = [list(row) for row in narrow]
         rows[0][0] = first
-        found.append(LogisticRegression(rounds=3, classes=[0, 1], random_state=0).fit(rows, y).coef_)
+        found.append(
+            LogisticRegression(rounds=3, classes=[0, 1], random_state=0).fit(rows, y).coef_
+        )
     assert np.array_equal(found[0], found[1])
 
 

@@ -144,7 +144,14 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(RECIPES[name])
     rows = X * 1e6
     other = minimise(
-        Logistic(), rows, 1 - Y, [0.0, 0.0], solver=RECIPES[name], users=USERS[::-1], epsilon=8.0
+        Logistic(),
+        rows,
+        1 - Y,
+        [0.0, 0.0],
+        solver=RECIPES[name],
+        users=USERS[::-1],
+        epsilon=8.0,
+        n_users=400,
     )
     assert first.guarantee.event == other.guarantee.event
     assert first.guarantee.public == other.guarantee.public
@@ -185,7 +192,9 @@ def test_whole_users_only(name: str) -> None:
         with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
             run(RECIPES[name], unit=unit)
         with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
-            learn.LinearRegression(unit=unit, algorithm=RECIPES[name], n_users=400).fit(X, Y, users=USERS)
+            learn.LinearRegression(unit=unit, algorithm=RECIPES[name], n_users=400).fit(
+                X, Y, users=USERS
+            )
 
 
 MODELS: list[tuple[learn.LinearModel, Array]] = [
@@ -204,9 +213,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 def test_every_estimator_runs_by_every_recipe(
     name: str, model: learn.LinearModel, y: Array
 ) -> None:
-    model.set_params(
-        algorithm=RECIPES[name], epsilon=8.0, n_users=400, random_state=0, l2=0.01
-    )
+    model.set_params(algorithm=RECIPES[name], epsilon=8.0, n_users=400, random_state=0, l2=0.01)
     model.fit(X, y, users=USERS)
     assert np.isfinite(model.predict(X)).all()
     assert model.n_iter_ == len(model.history_.points) > 0
@@ -747,7 +754,10 @@ def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> 
     assert found.guarantee.epsilon() == pytest.approx(epsilon)
     assert found.guarantee.delta == 0
     assert found.guarantee.private
-    assert "a roster of 400 users, as many as ids were passed" in str(found.guarantee)
+    # Nothing depends on how many users there are, and nothing is said of them unless it is stated.
+    assert "roster" not in str(found.guarantee)
+    stated = recipes.typical_records(USERS, epsilon=epsilon, relation=relation, n_users=400)
+    assert "a roster of 400 users" in str(stated.guarantee)
     assert 1 <= found.records <= 2**20
 
 

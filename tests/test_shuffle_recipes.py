@@ -149,6 +149,7 @@ def test_a_seed_gives_the_same_again(name: str) -> None:
 def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(RECIPES[name])
     rows: dict[str, Any] = {"users": USERS[::-1], "epsilon": 8.0, "random_state": 0}
+    rows["n_users"] = 400
     other = minimise(Logistic(), X * 1e6, 1 - Y, [0.0, 0.0], solver=RECIPES[name], **rows)
     assert first.guarantee.event == other.guarantee.event
     assert first.guarantee.public == other.guarantee.public
@@ -472,6 +473,7 @@ def test_they_learn(name: str) -> None:
     errors = []
     for seed in range(2):
         options: dict[str, Any] = {"users": users, "epsilon": 4.0, "random_state": seed}
+        options["n_users"] = 3000
         found = minimise(Logistic(), rows, y, [0.0, 0.0], solver=recipe, **options)
         errors.append(excess(found.theta, rows))
     assert np.mean(errors) < 0.4 * excess(np.zeros(2), rows)

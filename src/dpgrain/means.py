@@ -158,10 +158,10 @@ def mean_of_users(
         relation: the neighbouring relation.
         n_users: the public size of the roster. If it is not known (None), about how many users have
             records is released first, with 3% of the budget, and only "clip" and "recentred" are
-            possible. Users of a roster without records count as 0 (clip), as the centre (recentred, winsorized), or not at all. Where a
-            share of the roster is missing, each look of ``"recentred"`` leaves that share of the way
-            to go, which is not in the error: state the number who have records, if that is public, or
-            clip.
+            possible. Users of a roster without records count as 0 (clip), as the centre (recentred,
+            winsorized), or not at all. Where a share of the roster is missing, each look of
+            ``"recentred"`` leaves that share of the way to go, which is not in the error: leave the
+            roster out, state the number who have records, if that is public, or clip.
         random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
@@ -405,15 +405,15 @@ class _Problem:
             return self._clip()
         if method not in ("auto", "recentred"):
             raise ParameterError(
-                f"n_users must be stated with method={method!r}, whose cost follows from the size of the "
-                "roster: state it, or use method='recentred' or 'clip'."
+                f"n_users must be stated with method={method!r}, whose cost follows from the size of "
+                "the roster: state it, or use method='recentred' or 'clip'."
             )
         mean = Recentred.calibrate(
             **self._promise, rounds=_MOST_LOOKS + 1, radius=2 * self.bound, choose=True
         )
         facts = (
-            f"at most {_MOST_LOOKS + 1} looks, each around what the one before has published, as far as "
-            "a radius that is chosen inside the budget"
+            f"at most {_MOST_LOOKS + 1} looks, each around what the one before has published, as far "
+            "as a radius that is chosen inside the budget"
             + (", or one mean of vectors clipped to the bound" if method == "auto" else "")
             + "; how many, and how they share the noise, follows from the number that was released",
         )
@@ -484,9 +484,8 @@ class _Problem:
         mean = replace(mean, beyond=outside, bound=self.bound)
         facts = (
             f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
-            f"that is chosen inside the budget, at most {mean.radius_of(mean.rounds - 1):g} in the end, "
-            "and leaves about "
-            f"{outside:.0%} of the users outside then",
+            f"that is chosen inside the budget, at most {mean.radius_of(mean.rounds - 1):g} in the "
+            f"end, and leaves about {outside:.0%} of the users outside then",
         )
         expected = mean.noise_sd * math.sqrt(self.d)
         if self.radius is not None:

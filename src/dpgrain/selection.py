@@ -60,8 +60,8 @@ class Choice:
         value: the candidate.
         guarantee: what is promised.
         loss: its mean loss over the roster, with noise; None where none was published. A user without
-            records counts with the lower end. Without a stated roster it is the mean over the units that
-            have records.
+            records counts with the lower end. Without a stated roster it is the mean over the units
+            that have records.
         std_error: the standard error of the noise in ``loss``, of one evaluation; the smallest of
             several (``method="repeat"``) is also biased downwards.
 
@@ -374,8 +374,9 @@ class _Total:
         if self.rest is None:
             return _Chosen(index)
         units = max(self.lost + self.rest, 1.0)
-        mean = min(max(self.lost / units, 0.0), 1.0)
-        return _Chosen(index, mean, error * math.hypot(1 - mean, mean) / units)
+        mean = self.lost / units
+        share = min(max(mean, 0.0), 1.0)
+        return _Chosen(index, mean, error * math.hypot(1 - share, share) / units)
 
 
 def _once(
@@ -426,7 +427,7 @@ def _repeated(
 
 
 def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
-    """What each unit adds where losses are published: its loss between 0 and 1, or what is left to 1, too.
+    """What each unit adds where losses are published: its loss between 0 and 1, or what is left, too.
 
     Of two such numbers the l1 norm is 1: the number of units costs nothing beside the sum of losses
     where a unit is removed. A unit that is exchanged moves them by 2 together.

@@ -390,7 +390,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         tuned = "auto" in (self._clip, self.elements_per_user)
         norms = self._part(contribution, _TUNING) if tuned else None
         evidence = self._part(signed, self.intervals) if self.intervals else None
-        promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
+        promise: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+        }
         roster = Roster.of(self.n_users, unit=unit, **promise)
         labels = selection(unit=unit, **promise) if names else None
         rate = rate_of(self.sampling, self.sampling_rate, self.n_users)

@@ -92,8 +92,8 @@ def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> S
 def fact(event: Selection) -> str:
     """What is public of a selection, in words."""
     return (
-        f"labels are selected with {SHARE:.0%} of the budget and {LEAK:.0%} of δ: those that about "
-        f"{math.ceil(event.threshold):,} {event.level}s have"
+        f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: those are selected that "
+        f"about {math.ceil(event.threshold):,} {event.level}s have"
     )
 
 

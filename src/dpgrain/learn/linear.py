@@ -97,8 +97,8 @@ class LogisticRegression(_Classifier):
 
     Args:
         classes: the labels. By default (None) False and True for targets of truths; otherwise those
-            that enough people have are selected privately, with 3% of the budget and a tenth of δ (about
-            130 users each at ε = 1, δ = 1e-6), and rows with others are left out.
+            that enough people have are selected privately, with 3% of the budget and a tenth of δ
+            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 

@@ -86,8 +86,8 @@ class Roster:
         if self.stated is not None:
             return (f"a roster of {self.stated:,} users",)
         return (
-            f"the number of users is released with {SHARE:.0%} of the budget and noise of standard "
-            f"deviation {self.noise_sd:.3g}",
+            f"{SHARE:.0%} of the budget for the number of users, which is released with noise of "
+            f"standard deviation {self.noise_sd:.3g}",
         )
 
     def users(self, found: int, source: Source) -> int:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpgrain.aggregators import (
@@ -182,9 +181,7 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
 
 
-def roster_index(
-    program: Program, users: Any, rows: Rows, loss: Loss
-) -> NDArray[np.int64]:
+def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
     """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
 
     Args:

@@ -81,7 +81,9 @@ def typical_records(
     if _validate.integer(minimum=1, largest=largest) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
     rows = arrange(len(column(users)), users, None, User())
-    enrolled = () if n_users is None else Roster(_validate.integer(minimum=1, n_users=n_users)).facts
+    enrolled = (
+        () if n_users is None else Roster(_validate.integer(minimum=1, n_users=n_users)).facts
+    )
     event = _choice(epsilon, relation)
     source = source_of(random_state)
     candidates = _grid(largest)
