@@ -75,7 +75,7 @@ def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> S
         ParameterError: if so little is promised that no label could be found.
 
     >>> round(selection(1.0, 1e-6, User(), "zero_out").threshold)
-    129
+    128
     """
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
