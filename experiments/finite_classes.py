@@ -237,6 +237,7 @@ def _select(
         bound=bound,
         score=score,
         relation="replace",
+        n_users=len(losses),
         random_state=seed,
     )
 

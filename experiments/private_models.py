@@ -294,8 +294,11 @@ def private(
         "epsilon": epsilon,
         "delta": DELTA,
         "random_state": seed,
+        "n_users": len(np.unique(problem.users[~test])),
         **option,
     }
+    if problem.logistic:
+        options["classes"] = [0, 1]
     model: Any = LogisticRegression(**options) if problem.logistic else LinearRegression(**options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.DeltaWarning)

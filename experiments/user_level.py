@@ -175,6 +175,7 @@ def _ours(method: Any, *, known: bool = False) -> Release:
             epsilon=cell.epsilon,
             delta=DELTA,
             relation="replace",
+            n_users=len(vectors),
             random_state=_NOISE + seed,
         )
         return float(np.linalg.norm(found.value - vectors.mean(axis=0)))
@@ -532,6 +533,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
             relation="replace",
             clip=problem.lipschitz,
             sampling="full",
+            n_users=len(y),
             random_state=seed,
         )
         return found.theta, len(found.history.points), len(found.history.points) * len(y)
@@ -549,6 +551,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
         epsilon=1.0,
         delta=DELTA,
         relation="replace",
+        n_users=task.n,
         random_state=seed,
     )
     return found.theta, len(found.history.points), evaluations(program, task.m)
@@ -832,6 +835,7 @@ def run_table(
                     unit=dg.User(),
                     epsilon=epsilon,
                     delta=DELTA,
+                    n_users=people,
                     classes=list(range(len(shares))),
                     random_state=_NOISE + seed,
                     **REAL[name](table),

@@ -123,7 +123,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path) -> None:
         ("quantile", {"quantile": "0.8", "n_users": "500", "seed": "1"}),
         ("svm", {"classes": "0,1", "unit": "user", "element": "week", "max_elements": "2"}),
         ("poisson", {"unit": "record", "l2": "0.1", "sampling_rate": "0.5"}),
-        ("linear", {"unit": "user", "trust": "shuffle"}),
+        ("linear", {"unit": "user", "trust": "shuffle", "n_users": "500"}),
     ],
 )
 def test_every_kind(visits: Path, tmp_path: Path, kind: str, options: dict[str, str]) -> None:
@@ -186,7 +186,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(tmp_path: Path) -> 
     assert fewer is not None
     assert found.tolist() == [0, 7, 3, 7, 12]
     assert fewer.tolist() == [7, 3, 7, 12]
-    # The command uses them: ids that are no places are refused where the roster is left out.
+    # The command uses them, by places in a roster that is stated.
     table, out = tmp_path / "t.csv", tmp_path / "m.json"
     rows.to_csv(table, index=False)
     words: list[str | Path] = ["fit", "linear", table, "--target", "x", "--features", "x2"]
@@ -195,7 +195,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(tmp_path: Path) -> 
     words += ["--delta", "1e-6", "--out", out]
     done = dpgrain(*words)
     assert done.returncode == 2
-    assert "users must be places in the roster, whole numbers from 0 to 3" in done.stderr
+    assert "n_users must be stated with trust='pan'" in done.stderr
     assert dpgrain(*words, "--n-users", "13").returncode == 0
 
 
@@ -308,7 +308,10 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
     rows = pd.DataFrame(generator.normal(size=(300, 4)), columns=NASTY)
     labels = np.array(["</style><img src=x>", "b", "c"])[generator.integers(0, 3, 300)]
     for model, y in (
-        (learn.LogisticRegression(rounds=3, intervals=intervals), labels),
+        (
+            learn.LogisticRegression(rounds=3, intervals=intervals, classes=np.unique(labels)),
+            labels,
+        ),
         (learn.LogisticRegression(rounds=3, intervals=intervals), labels == "b"),
         (learn.PoissonRegressor(rounds=3, intervals=intervals, unit=dg.Record()), rows["x" * 3000]),
         (learn.QuantileRegressor(rounds=3, random_state=0, clip="auto"), rows["x" * 3000]),

@@ -76,7 +76,7 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str) -> None:
         "3 of 3 columns",
         "± noise",
         "from the centre found before; what is cut off beyond is not in the noise.",
-        "Method: recentred, 2,000 users can look for their centre in 3 dimensions",
+        "users can look for their centre in 3 dimensions",
         "User-level differential privacy",
         "Users are told apart by 'person'",
         "a bound of 100, which longer records are shortened to",

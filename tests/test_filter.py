@@ -94,7 +94,9 @@ def best_delta(
     # Values grow like e^{εL/μ²} with the loss L: between such close points they are linear.
     step = min(whole**2 / epsilon / 50, turn / 40)
     # 0 is one of them, where the adversary begins: values have corners.
-    losses: FloatArray = step * np.arange(-math.ceil(9 * whole / step), math.ceil((epsilon + 9 * whole) / step), dtype=np.float64)
+    losses: FloatArray = step * np.arange(
+        -math.ceil(9 * whole / step), math.ceil((epsilon + 9 * whole) / step), dtype=np.float64
+    )
     after: FloatArray | None = None
     for done in range(turns, -1, -1):
         allowed = left(done)
@@ -105,7 +107,7 @@ def best_delta(
             value = np.maximum(value, ahead(after, turn, step))
         after = value
     assert after is not None
-    return float(after[math.ceil(9 * whole / step)])
+    return float(after[below])
 
 
 def recomposed(epsilon: float, delta: float, turn: float) -> Callable[[int], Left]:

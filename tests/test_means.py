@@ -43,9 +43,13 @@ def rows(seed: int = 0) -> tuple[Array, NDArray[np.intp]]:
 
 
 def mean(records: Any = None, users: Any = None, **options: Any) -> MeanOfUsers:
-    """The mean of the rows above, if no others are given."""
+    """The mean of the rows above, if no others are given, with a stated roster."""
     if records is None:
         records, users = rows()
+    if "n_users" not in options:
+        # As a caller who knows it would state it.
+        known = pd.Series(range(len(records)) if users is None else users)
+        options["n_users"] = max(known.nunique(), 1)
     values = {"bound": 10.0, "epsilon": 4.0, "delta": 1e-6, "random_state": 1}
     return mean_of_users(records, users=users, **{**values, **options})
 
@@ -519,8 +523,8 @@ def test_the_sentence(method: Method, radius: float | None, parts: list[str]) ->
     text = str(mean(method=method, radius=radius).guarantee)
     for part in (
         "whether all records of any one user were removed (the user stays enrolled)",
-        "a roster of 1,200 users, as many as ids were passed; vectors of 4 numbers; a bound of 10, "
-        "which longer records are shortened to",
+        "a roster of 1,200 users; vectors of 4 numbers; a bound of 10, which longer records are "
+        "shortened to",
         *parts,
     ):
         assert part in text

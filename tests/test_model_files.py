@@ -183,7 +183,7 @@ BY_RECIPE: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", BY_RECIPE)
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
-    model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0)
+    model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0, n_users=400)
     model.fit(ROWS, ROWS.a, users=np.arange(400))
     again = load(save(model, tmp_path / "model.json"))
     # Also what is infinite, such as the curvature where there are kinks.
@@ -202,13 +202,13 @@ class Own:
 
 
 def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
-    model = learn.LinearRegression(algorithm=Own()).fit(ROWS, ROWS.a)
+    model = learn.LinearRegression(algorithm=Own(), n_users=400).fit(ROWS, ROWS.a)
     with pytest.raises(ParameterError, match="algorithm has the value Own"):
         save(model, tmp_path / "model.json")
 
 
 def test_a_tuned_model_is_written_as_what_was_found(tmp_path: Path) -> None:
-    model = learn.LogisticRegression(tune={"l2": [0.0, 0.1]}, rounds=5)
+    model = learn.LogisticRegression(tune={"l2": [0.0, 0.1]}, rounds=5, classes=[-1, 7])
     model.fit(ROWS, LABELS["numbers"])
     again = load(save(model, tmp_path / "model.json"))
     assert again.tuned_ == model.tuned_

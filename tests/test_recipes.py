@@ -79,7 +79,8 @@ X, Y, USERS = people(400)
 
 
 def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
-    asked: dict[str, Any] = {"users": USERS, "epsilon": 8.0, "random_state": 0, **options}
+    asked: dict[str, Any] = {"users": USERS, "epsilon": 8.0, "n_users": 400, "random_state": 0}
+    asked |= options
     return minimise(loss or Logistic(), X, Y, [0.0, 0.0], solver=recipe, **asked)
 
 
@@ -143,7 +144,14 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(RECIPES[name])
     rows = X * 1e6
     other = minimise(
-        Logistic(), rows, 1 - Y, [0.0, 0.0], solver=RECIPES[name], users=USERS[::-1], epsilon=8.0
+        Logistic(),
+        rows,
+        1 - Y,
+        [0.0, 0.0],
+        solver=RECIPES[name],
+        users=USERS[::-1],
+        epsilon=8.0,
+        n_users=400,
     )
     assert first.guarantee.event == other.guarantee.event
     assert first.guarantee.public == other.guarantee.public
@@ -184,7 +192,9 @@ def test_whole_users_only(name: str) -> None:
         with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
             run(RECIPES[name], unit=unit)
         with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
-            learn.LinearRegression(unit=unit, algorithm=RECIPES[name]).fit(X, Y, users=USERS)
+            learn.LinearRegression(unit=unit, algorithm=RECIPES[name], n_users=400).fit(
+                X, Y, users=USERS
+            )
 
 
 MODELS: list[tuple[learn.LinearModel, Array]] = [
@@ -193,7 +203,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
     (learn.QuantileRegressor(), Y + X[:, 0]),
     (learn.PoissonRegressor(), np.round(2 * Y)),
     (learn.LogisticRegression(classes=[0, 1]), Y),
-    (learn.LogisticRegression(), Y + (X[:, 0] > 0)),
+    (learn.LogisticRegression(classes=[0, 1, 2]), Y + (X[:, 0] > 0)),
     (learn.LinearSVC(classes=[0, 1]), Y),
 ]
 
@@ -203,7 +213,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 def test_every_estimator_runs_by_every_recipe(
     name: str, model: learn.LinearModel, y: Array
 ) -> None:
-    model.set_params(algorithm=RECIPES[name], epsilon=8.0, random_state=0, l2=0.01)
+    model.set_params(algorithm=RECIPES[name], epsilon=8.0, n_users=400, random_state=0, l2=0.01)
     model.fit(X, y, users=USERS)
     assert np.isfinite(model.predict(X)).all()
     assert model.n_iter_ == len(model.history_.points) > 0
@@ -248,7 +258,8 @@ def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
     model = learn.LinearRegression(algorithm=Concentrated(KNOWN), **{option: value})
     with pytest.raises(ParameterError, match=f"{option} must be left out with a recipe"):
         model.fit(X, Y, users=USERS)
-    learn.LinearRegression(algorithm=Concentrated(KNOWN), sampling="full").fit(X, Y, users=USERS)
+    full = learn.LinearRegression(algorithm=Concentrated(KNOWN), sampling="full", n_users=400)
+    full.fit(X, Y, users=USERS)
 
 
 def excess(theta: Array, rows: Array) -> float:
@@ -284,6 +295,7 @@ def test_more_users_help(recipe: Recipe) -> None:
                 solver=recipe,
                 users=users,
                 epsilon=3.0,
+                n_users=n,
                 random_state=seed,
             ).theta
             errors.append(excess(theta, rows))
@@ -363,11 +375,14 @@ def test_odd_ids_are_in_no_phase_and_change_nobody() -> None:
 def test_phases_need_numbers() -> None:
     names = np.array([f"u{i}" for i in USERS])
     for name in PHASED:
-        for users in (names, pd.Series(names, dtype="string"), None):
-            with pytest.raises(ParameterError, match="users must be whole numbers"):
-                run(RECIPES[name], users=users, n_users=None)
+        # Who has no place in the roster is asked in no phase; and without a roster there is no place.
+        for users in (names, pd.Series(names, dtype="string")):
+            assert run(RECIPES[name], users=users).guarantee.epsilon() <= 8.0
         with pytest.raises(ParameterError, match="users must be whole numbers"):
-            learn.LinearRegression(algorithm=RECIPES[name], epsilon=8.0).fit(X, Y, users=names)
+            run(RECIPES[name], users=None)
+        model = learn.LinearRegression(algorithm=RECIPES[name], epsilon=8.0)
+        with pytest.raises(ParameterError, match="n_users must be stated with a recipe"):
+            model.fit(X, Y, users=USERS)
     assert run(RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
 
 
@@ -468,6 +483,7 @@ def test_a_run_that_ends_leaves_what_it_had() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 2))
     options: dict[str, Any] = {"users": np.arange(400), "epsilon": 8.0, "random_state": 0}
+    options["n_users"] = 400
     recipe = UserLevelSgd(Known(distance=4.0, records=100), rounds=20, smoothing="none")
     found = minimise(Split(), rows, np.zeros(400), [0.0, 0.0], solver=recipe, **options)
     rounds = len(found.history.points)
@@ -496,6 +512,7 @@ def test_phases_go_on_after_one_that_ended() -> None:
         [-1.0, 0.0],
         solver=UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2),
         users=np.arange(400),
+        n_users=400,
         epsilon=8.0,
     )
     assert len(found.history.points) == 6
@@ -681,13 +698,13 @@ class Own:
 
 def test_a_recipe_of_one_s_own() -> None:
     assert len(run(Own()).history.points) == 3
-    model = learn.LinearRegression(algorithm=Own()).fit(X, Y, users=USERS)
+    model = learn.LinearRegression(algorithm=Own(), n_users=400).fit(X, Y, users=USERS)
     assert model.n_iter_ == 3
 
 
 def test_an_index_without_phases_is_not_asked_for() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
-    found = roster_index(RECIPES["sgd"].plan(TASK), ["a", "b", "a"], rows, Logistic(), stated=False)
+    found = roster_index(RECIPES["sgd"].plan(TASK), ["a", "b", "a"], rows, Logistic())
     assert found.tolist() == [0, 0]
 
 
@@ -737,7 +754,10 @@ def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> 
     assert found.guarantee.epsilon() == pytest.approx(epsilon)
     assert found.guarantee.delta == 0
     assert found.guarantee.private
-    assert "a roster of 400 users, as many as ids were passed" in str(found.guarantee)
+    # Nothing depends on how many users there are, and nothing is said of them unless it is stated.
+    assert "roster" not in str(found.guarantee)
+    stated = recipes.typical_records(USERS, epsilon=epsilon, relation=relation, n_users=400)
+    assert "a roster of 400 users" in str(stated.guarantee)
     assert 1 <= found.records <= 2**20
 
 

@@ -69,9 +69,11 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         assert isinstance(promise.event, SelectBest)
         assert promise.event.mean == 9.0
         # A run is the fit, which is what the winner has done, and its score.
-        fit, score = promise.event.candidate.parts
+        score = promise.event.candidate.parts[-1]
+        # What it published of the number of users is one of its parts.
+        fit = Compose(promise.event.candidate.parts[:-1])
         own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6))
-        assert own._plan(1500).event.epsilon(1e-6) == pytest.approx(fit.epsilon(1e-6), rel=1e-3)
+        assert own._plan().event.epsilon(1e-6) == pytest.approx(fit.epsilon(1e-6), rel=1e-3)
         assert isinstance(score, Gaussian)
         assert "3 settings of clip, and 9 runs on average" in str(promise)
         assert not promise.private
@@ -80,7 +82,8 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
 def test_a_run_that_is_not_counted_would_be_seen(tuned: list[LogisticRegression]) -> None:
     event = tuned[0].guarantee_.event
     assert isinstance(event, SelectBest)
-    fit, score = event.candidate.parts
+    *parts, score = event.candidate.parts
+    fit = Compose(tuple(parts))
     # Less than the whole: without the number of runs, without the score, of the fit alone.
     assert event.epsilon(1e-6) > 1.3 * event.candidate.epsilon(1e-6)
     assert event.candidate.epsilon(1e-6) > 1.02 * fit.epsilon(1e-6)
@@ -152,7 +155,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     model = LogisticRegression(rounds=3, random_state=0).fit(X, Y, users=USERS)
     rows = arrange(6000, USERS, None, User())
     blocks = BlockLosses(rows, 0.0, 4.0)
-    data = tuning._Data(X, Y.astype(float), rows, model._loss(), blocks, 1500)
+    data = tuning._Data(X, Y.astype(float), rows, model._loss(), blocks)
     event = tuning._score(model, 0.5)
     noisy = [tuning._scored(model, event, data, SeededSource(seed)) for seed in range(300)]
     margins = X @ model.coef_[0] + model.intercept_[0]
@@ -164,7 +167,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     far = X.copy()
     far[:4] = 1e200
     far[4, 0] = np.nan
-    moved = tuning._Data(far, data.targets, rows, data.loss, blocks, 1500)
+    moved = tuning._Data(far, data.targets, rows, data.loss, blocks)
     one, two = (tuning._scored(model, event, d, SeededSource(0)) for d in (data, moved))
     assert abs(one - two) <= 2.0
 
@@ -269,7 +272,8 @@ def test_a_fit_tunes_where_it_is_asked_to() -> None:
     assert model.clip is None
     # Whole users: the clipping bound of each run is found inside it.
     assert isinstance(model.guarantee_.event.events, tuple)
-    assert len(model.guarantee_.event.events[0].parts) == 2
+    # The rounds, the norms and the number of users.
+    assert len(model.guarantee_.event.events[0].parts) == 3
     assert model.n_iter_ == 8
     plain = LogisticRegression(random_state=3, rounds=10)
     by_hand = fit_tuned(plain, X, Y, users=USERS, grid={"l2": [0.0, 0.01]})
@@ -294,7 +298,7 @@ def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
 
 
 def test_the_promise_names_what_each_setting_takes_as_public() -> None:
-    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(
         epsilon=4.0, clip=2.0, feature_bound=3.0, l2=0.1, random_state=0, tune={"rounds": [3, 7]}
     ).fit(X, y)
@@ -319,7 +323,7 @@ def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) 
         return Progress(rounds, False)
 
     monkeypatch.setattr(training, "Progress", bar)
-    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(epsilon=4.0, rounds=3, random_state=0, verbose=True)
     model.set_params(tune={"clip": [1.0, 2.0]}).fit(X, y)
     # Not even a bar of each run, however long it takes.
@@ -329,6 +333,6 @@ def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_losses_without_curvature_have_no_intervals() -> None:
-    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     with pytest.raises(ParameterError, match="intervals"):
         LinearSVC(epsilon=4.0, rounds=3, intervals=0.2, tune={"clip": [1.0, 2.0]}).fit(X, y)

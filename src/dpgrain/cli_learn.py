@@ -99,13 +99,17 @@ def fit(
     n_users: Annotated[
         int | None,
         typer.Option(
-            help="Public number of enrolled users; otherwise the number found is called public.",
+            help="Public number of enrolled users; without it about how many there are is published "
+            "with 3% of the budget.",
             min=1,
         ),
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(help="All labels, as a,b; otherwise those found are called public."),
+        typer.Option(
+            help="All labels, as a,b; without it those that enough people have are selected privately, "
+            "with 3% of the budget."
+        ),
     ] = None,
     quantile: Annotated[
         float | None, typer.Option(help="With quantile: which one; the median without it.")

@@ -26,7 +26,8 @@ from dpgrain.cells import cells
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
-from dpgrain.learn.rows import arrange, roster
+from dpgrain.learn.roster import Roster
+from dpgrain.learn.rows import arrange
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.publishing import before_publishing
 from dpgrain.units import RELATIONS, Relation, User
@@ -35,6 +36,8 @@ from dpgrain.wording import counted, rounded_up, shown
 FloatArray: TypeAlias = NDArray[np.float64]
 Method: TypeAlias = Literal["clip", "recentred", "softcore", "winsorized"]
 METHODS: tuple[Method, ...] = ("clip", "recentred", "softcore", "winsorized")
+#: Those whose cost does not follow from the number of users.
+UNSTATED: tuple[Method, ...] = ("clip", "recentred")
 
 # The share of ε that finds a radius that is not stated, between the bound and so little of it.
 _FINDING, _SMALLEST = 0.2, 2.0**-14
@@ -68,11 +71,15 @@ class MeanOfUsers:
         radius: how far from the centre users count in full; as stated, as found, or the bound.
         outside: about the share of the users that lie farther away and are drawn in to there, which is
             not in ``std_error``; 0 where all count in full.
+        n_users: the number of users that sums were divided by: as stated, or as released with noise,
+            whose part of the error is in ``std_error`` where it does not vanish.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
-    ('clip', ['guarantee', 'method', 'outside'])
-    >>> sure = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip")
+    ('clip', ['guarantee', 'method', 'n_users'])
+    >>> sure = mean_of_users(
+    ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100
+    ... )
     >>> str(sure).split("\\n")[0]
     'mean (1, 1) ± 1.96e-5 each (clip).'
     """
@@ -84,6 +91,7 @@ class MeanOfUsers:
     reason: str
     radius: float
     outside: float = 0.0
+    n_users: int = 0
 
     def __str__(self) -> str:
         if not np.isfinite(self.value).all():
@@ -110,6 +118,7 @@ class MeanOfUsers:
             "reason": self.reason,
             "radius": self.radius if math.isfinite(self.radius) else None,
             "outside": self.outside,
+            "n_users": self.n_users,
             "guarantee": self.guarantee.to_dict(),
         }
 
@@ -149,11 +158,12 @@ def mean_of_users(
             users; ``"winsorized"``: an interval for every coordinate; ``"auto"``: what is expected to
             err least, from n, d, ε, δ, the bound and the radius.
         relation: the neighbouring relation.
-        n_users: the public size of the roster; by default the number of ids passed. Users without
-            records count as 0 (clip), as the centre (recentred, winsorized), or not at all. Where a
-            share of the roster is missing, each look of ``"recentred"`` leaves that share of the way
-            to go, which is not in the error: state the number who have records, if that is public, or
-            clip.
+        n_users: the public size of the roster. If it is not known (None), about how many users have
+            records is released first, with 3% of the budget, and only "clip" and "recentred" are
+            possible. Users of a roster without records count as 0 (clip), as the centre (recentred,
+            winsorized), or not at all. Where a share of the roster is missing, each look of
+            ``"recentred"`` leaves that share of the way to go, which is not in the error: leave the
+            roster out, state the number who have records, if that is public, or clip.
         dimension: the public d. An array has it; of a list it is the length of most rows, and the
             guarantee calls that public: state it where few rows could decide, or none.
         random_state: a seed, for tests and research: it makes the release not private.
@@ -183,12 +193,15 @@ def mean_of_users(
             "delta must be above 0, such as 1e-6: means of users have normal noise."
         )
     rows = arrange(len(records), users, None, User())
-    n, enrolled = roster(n_users, rows.users)
-    problem = _Problem(n, records.shape[1], epsilon, delta, relation, bound, radius)
-    plan = problem.plan(method)
-    if rows.users > n and (isinstance(plan.mean, SoftCore) or plan.finder is not None):
+    roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=User(), relation=relation)
+    problem = _Problem(
+        n_users or 1, records.shape[1], epsilon, delta, relation, bound, radius, roster.event
+    )
+    plan = problem.plan(method) if n_users is not None else problem.before(method)
+    compares = isinstance(plan.mean, SoftCore) or plan.finder is not None
+    if n_users is not None and rows.users > n_users and compares:
         raise ParameterError(
-            f"n_users = {n} is less than the {rows.users} ids that were passed, which method="
+            f"n_users = {n_users} is less than the {rows.users} ids that were passed, which method="
             f"{plan.method!r} compares: state the size of the roster, or leave it out."
         )
     source = source_of(random_state)
@@ -197,9 +210,9 @@ def mean_of_users(
         User(),
         relation,
         delta,
-        plan.event,
+        plan.event.beside(roster.event),
         (
-            enrolled,
+            *roster.facts,
             f"vectors of {counted(problem.d, 'number')}{told}",
             f"a bound of {bound:g}, which longer records are shortened to",
             *plan.facts,
@@ -208,15 +221,22 @@ def mean_of_users(
         users=users,
         elements=None,
     )
-    before_publishing(promise, n_users=n)
+    before_publishing(promise, n_users=n_users)
+    n = roster.users(rows.users, source)
+    if n_users is None:
+        plan = replace(problem, n=n).after(method, plan)
     vectors = Vectors(user_means(records[rows.kept], rows.blocks, len(rows.owners), bound))
     value, error, far = plan.run(vectors, source)
+    if plan.method == "clip":
+        # A sum around 0 is off by as many shares of the mean as the number of users is.
+        off = roster.noise_sd / n * float(np.linalg.norm(value)) / math.sqrt(problem.d)
+        error = math.hypot(error, off)
     length = float(np.linalg.norm(value))
     if length > bound:
         # The mean is within the bound, whatever the noise says.
         value = value * (bound / length)
     drawn_in = plan.mean.beyond if isinstance(plan.mean, Recentred) and far < bound else 0.0
-    return MeanOfUsers(value, error, promise, plan.method, plan.reason, far, drawn_in)
+    return MeanOfUsers(value, error, promise, plan.method, plan.reason, far, drawn_in, n)
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
@@ -326,7 +346,11 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Problem:
-    """What is known beforehand: how many users, coordinates, and how much may be told."""
+    """What is known beforehand: how many users, coordinates, and how much may be told.
+
+    Where the number of users is not stated, ``n`` is 1 before it is released, and what was released
+    after; ``beside`` is that release.
+    """
 
     n: int
     d: int
@@ -335,6 +359,7 @@ class _Problem:
     relation: Relation
     bound: float
     radius: float | None
+    beside: Event | None = None
 
     def plan(self, method: Method | Literal["auto"]) -> _Plan:
         """The private mean that is asked for, or the one that is expected to err least."""
@@ -352,6 +377,10 @@ class _Problem:
                 continue
             if plan.tells:
                 plans.append(plan)
+        return self._chosen(plans)
+
+    def _chosen(self, plans: list[_Plan]) -> _Plan:
+        """The one that is expected to err least, with the reason."""
         best = min(plans, key=lambda plan: plan.expected)
         if self.radius is not None:
             errors = (f"{plan.method} {rounded_up(plan.expected, 3)}" for plan in plans)
@@ -368,6 +397,65 @@ class _Problem:
                 "follows how close to it they lie, not the bound"
             )
         return replace(best, reason=why)
+
+    def before(self, method: Method | Literal["auto"]) -> _Plan:
+        """All that may be spent, fixed before the number of users is released.
+
+        Raises:
+            ParameterError: if the cost of the method follows from the number of users.
+        """
+        if method == "clip":
+            return self._clip()
+        if method not in ("auto", "recentred"):
+            raise ParameterError(
+                f"n_users must be stated with method={method!r}, whose cost follows from the size of "
+                "the roster: state it, or use method='recentred' or 'clip'."
+            )
+        mean = Recentred.calibrate(
+            **self._promise, rounds=_MOST_LOOKS + 1, radius=2 * self.bound, choose=True
+        )
+        facts = (
+            f"at most {_MOST_LOOKS + 1} looks, each around what the one before has published, as far "
+            "as a radius that is chosen inside the budget"
+            + (", or one mean of vectors clipped to the bound" if method == "auto" else "")
+            + "; how many, and how they share the noise, follows from the number that was released",
+        )
+        return _Plan("recentred", mean, math.inf, facts)
+
+    def after(self, method: Method | Literal["auto"], spent: _Plan) -> _Plan:
+        """The mean for the number of users that was released, at no more than what is spent.
+
+        Args:
+            method: as asked for.
+            spent: from :meth:`before`. Sums have as much of μ² together, in whatever parts, and there
+                are no more choices of radii, each with the same noise.
+        """
+        if method == "clip":
+            return replace(spent, mean=replace(spent.mean, n_users=self.n))
+        assert isinstance(spent.mean, Recentred)  # noqa: S101 - as it was made
+        looks = self._looks(spent.mean)
+        if method == "recentred":
+            return looks
+        # The whole of μ² in one sum.
+        one = _of_rounds(spent.mean, 1)
+        mean = ClippedMean(self.bound, one.noise_multiplier, self.n, 1, level="user", exact=True)
+        clip = _Plan("clip", mean, mean.noise_sd * math.sqrt(self.d))
+        try:
+            self._shares()
+        except ParameterError:
+            return self._chosen([clip])
+        return self._chosen([clip, looks] if looks.tells else [clip])
+
+    def _looks(self, spent: Recentred) -> _Plan:
+        """Looks for as many users, made of what is spent."""
+        try:
+            shares = self._shares()
+        except ParameterError:
+            # Too few users for it: asked for nevertheless, it is the middle of most of them.
+            shares = (_LOOKS, 1 - _LOOKS)
+        far = (2 * self.bound,) * (len(shares) - 1) + (self.radius or 2 * self.bound,)
+        mean = replace(_of_rounds(spent, len(shares)), n_users=self.n, shares=shares, radius=far)
+        return self._around(mean)
 
     def _made(self, method: Method) -> _Plan:
         match method:
@@ -390,14 +478,17 @@ class _Problem:
         shares = self._shares()
         options: dict[str, Any] = {**self._promise, "rounds": len(shares), "shares": shares}
         far = (2 * self.bound,) * (len(shares) - 1) + (self.radius or 2 * self.bound,)
-        mean = Recentred.calibrate(**options, radius=far, choose=True)
+        return self._around(Recentred.calibrate(**options, radius=far, choose=True))
+
+    def _around(self, mean: Recentred) -> _Plan:
+        """Looks, with the share of users that the last one leaves outside."""
         least = _LEAST_OUTSIDE * mean.choice_scale / self.n
         outside = min(max(_OUTSIDE * self._blurred(), least), 0.5)
         mean = replace(mean, beyond=outside, bound=self.bound)
         facts = (
-            f"{len(shares)} looks, each around what the one before has published, as far as a radius "
-            f"that is chosen inside the budget, at most {far[-1]:g} in the end, and leaves about "
-            f"{outside:.0%} of the users outside then",
+            f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
+            f"that is chosen inside the budget, at most {mean.radius_of(mean.rounds - 1):g} in the "
+            f"end, and leaves about {outside:.0%} of the users outside then",
         )
         expected = mean.noise_sd * math.sqrt(self.d)
         if self.radius is not None:
@@ -475,7 +566,7 @@ class _Problem:
             largest=self.bound,
             relation=self.relation,
         )
-        return finder, {"beside": finder.event}
+        return finder, {"beside": finder.event.beside(self.beside)}
 
     @property
     def _promise(self) -> dict[str, Any]:
@@ -484,4 +575,11 @@ class _Problem:
             "delta": self.delta,
             "n_users": self.n,
             "relation": self.relation,
+            "beside": self.beside,
         }
+
+
+def _of_rounds(mean: Recentred, rounds: int) -> Recentred:
+    """As many rounds as these, whose sums have no more of μ² together."""
+    noise = mean.noise_multiplier * math.sqrt(rounds / mean.rounds) * (1 + 1e-12)
+    return replace(mean, noise_multiplier=noise, rounds=rounds, shares=None)

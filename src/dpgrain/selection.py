@@ -21,12 +21,13 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.calls import by_record, part_of, probe, silent
+from dpgrain.calls import by_record, part_of, probe
 from dpgrain.cells import vector
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
-from dpgrain.learn.rows import arrange, roster
+from dpgrain.learn.roster import Roster
+from dpgrain.learn.rows import arrange
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
 from dpgrain.noise.exponential import below, permute_and_flip
@@ -59,7 +60,8 @@ class Choice:
         value: the candidate.
         guarantee: what is promised.
         loss: its mean loss over the roster, with noise; None where none was published. A user without
-            records counts with the lower end.
+            records counts with the lower end. Without a stated roster it is the mean over the units
+            that have records.
         std_error: the standard error of the noise in ``loss``, of one evaluation; the smallest of
             several (``method="repeat"``) is also biased downwards.
 
@@ -125,8 +127,11 @@ def select(
             loss is the mean over its records, and candidates are compared by the sum over units.
         elements: (m,) the cell of each record, by a public partition, for ``Element()``.
         relation: the neighbouring relation.
-        n_users: the public size of the roster; by default the number of ids passed.
-        score: also publish the winner's mean loss, with a fifth of ε; ``"repeat"`` publishes it anyhow.
+        n_users: the public size of the roster, if it is known. The choice does not depend on it; a mean
+            loss is divided by it, or else by a number of units that is part of the release.
+        score: also publish the winner's mean loss, with a fifth of ε; ``"repeat"`` publishes it anyhow
+            where ``n_users`` is stated or ``evaluation`` given, and then scores do not cost more. Under
+            ``replace`` and without ``n_users`` its noise is doubled.
         runs: the mean number of evaluations of ``"repeat"``; by default 10 per candidate.
         evaluation: of ``"repeat"``: ``evaluation(losses, epsilon, source)``, an ε-DP estimate of their
             mean from one loss in [0, 1] for each unit that has records, (loss − lower)/bound; by
@@ -166,12 +171,15 @@ def select(
     plan: _Once | _Repeated
     if method == "repeat":
         mean = _RUNS * count if runs is None else _validate.positive(runs=runs)
-        plan = _repeated(epsilon, delta, relation, level, count, mean, evaluation)
+        parts = _parts_of(level, n_users, score)
+        plan = _repeated(epsilon, delta, relation, parts, count, mean, evaluation)
     elif runs is not None or evaluation is not None:
         raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
     else:
         gumbel = method == "exponential"
-        plan = _once(epsilon, relation, level, count, gumbel=gumbel, score=score)
+        plan = _once(
+            epsilon, relation, _parts_of(level, n_users, score), count, gumbel=gumbel, score=score
+        )
     if (score or method == "repeat") and epsilon < _LEAST:
         raise ParameterError(
             f"epsilon must be at least {_LEAST:g} where a loss is published, not {epsilon!r}."
@@ -187,7 +195,7 @@ def select(
             "one number for each record",
         )
     rows = arrange(m, users, elements, unit)
-    n, enrolled = roster(n_users, rows.users)
+    n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
     source = source_of(random_state)
     promise = promised(
         unit,
@@ -195,7 +203,7 @@ def select(
         delta,
         plan.event,
         (
-            enrolled,
+            *(() if n is None else Roster(n).facts),
             f"{count:,} candidates",
             f"a loss of each record by itself, clipped to [{lower:g}, {lower + bound:g}]",
             *plan.facts,
@@ -263,9 +271,10 @@ class _Once:
     score: Laplace | None
     facts: tuple[str, ...] = ()
 
-    def choose(self, losses: Losses, n: int, source: Source) -> _Chosen:
+    def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
         """The index, and the noisy mean in bounds where it is published."""
-        totals = np.array([total(losses(i)) for i in range(self.count)], dtype=np.int64)
+        found = [_Total.of(losses(i)) for i in range(self.count)]
+        totals = np.array([each.lost for each in found], dtype=np.int64)
         scale = float(raised(raised(self.scale * STEPS)))
         if self.gumbel:
             index = int(gumbel_order(-totals, scale, 1, source=source)[0])
@@ -274,8 +283,7 @@ class _Once:
         if self.score is None:
             return _Chosen(index)
         width = self.score.noise_multiplier
-        noisy = _noisy(int(totals[index]), width, source)
-        return _Chosen(index, noisy / n, math.sqrt(2.0) * width / n)
+        return found[index].noisy(width, n is None, source).chosen(index, width, n)
 
 
 @dataclass(frozen=True)
@@ -287,12 +295,16 @@ class _Repeated:
         count: how many candidates there are.
         epsilon: of one evaluation.
         evaluation: the caller's, if it is not the mean with Laplace noise.
+        width: the scale of that noise, in bounds.
+        counted: whether units are counted along with their losses.
     """
 
     event: SelectBest
     count: int
     epsilon: float
     evaluation: Evaluation | None
+    width: float = 0.0
+    counted: bool = False
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -304,34 +316,34 @@ class _Repeated:
             return (drawn,)
         return (drawn, f"evaluations that are {self.epsilon:.4g}-DP, as stated by the caller")
 
-    def choose(self, losses: Losses, n: int, source: Source) -> _Chosen:
+    def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
         """The index, and the noisy mean in bounds."""
         known: dict[int, NDArray[np.int64]] = {}
 
-        def run(source: Source) -> tuple[float, int]:
+        def run(source: Source) -> tuple[float, _Chosen]:
             index = below(self.count, source)
             if index not in known:
                 # Of another evaluation only the noise is new.
                 known[index] = losses(index)
-            return -self._evaluated(known[index], n, source), index
+            if self.evaluation is not None:
+                mean = self._evaluated(known[index] / STEPS, source)
+                return -mean, _Chosen(index, mean)
+            found = _Total.of(known[index]).noisy(self.width, self.counted, source)
+            # By the sum: to divide by the number of units would compare noisy numbers of them.
+            return -found.lost, found.chosen(index, self.width, n)
 
-        event = self.event
-        best = keep_best(run, event, source)
         # At least one candidate is run.
-        noisy = -(best.score or 0.0)
-        if self.evaluation is not None:
-            return _Chosen(best.result, noisy)
-        return _Chosen(best.result, noisy, math.sqrt(2.0) / self.epsilon / n)
+        return keep_best(run, self.event, source).result
 
-    def _evaluated(self, losses: NDArray[np.int64], n: int, source: Source) -> float:
-        if self.evaluation is not None:
-            try:
-                with silent():
-                    return float(self.evaluation(losses / STEPS, self.epsilon, source))
-            except Exception:
-                # What it raises would tell of the records: it counts as no number does.
-                return math.nan
-        return _noisy(total(losses), 1 / self.epsilon, source) / n
+    def _evaluated(self, losses: NDArray[np.float64], source: Source) -> float:
+        """The caller's estimate of a candidate's mean loss."""
+        assert self.evaluation is not None  # noqa: S101 - asked where there is one
+        try:
+            with silent():
+                return float(self.evaluation(losses, self.epsilon, source))
+        except Exception:
+            # What it raises would tell of the records: it counts as no number does.
+            return math.nan
 
 
 @dataclass(frozen=True)
@@ -343,17 +355,57 @@ class _Chosen:
     spread: float | None = None
 
 
-def _noisy(value: int, scale: float, source: Source) -> float:
-    """A total with Laplace noise, in bounds."""
-    noise = int(discrete_laplace(raised(raised(scale * STEPS)), 1, source=source)[0])
-    return (value + noise) / STEPS
+@dataclass(frozen=True)
+class _Total:
+    """The sum of units' losses in steps, and what is left of their number; noisy ones in bounds.
+
+    Args:
+        lost: the sum of losses.
+        rest: the sum of what each loss is below 1; None where it is not published.
+    """
+
+    lost: float
+    rest: float | None
+
+    @staticmethod
+    def of(losses: NDArray[np.int64]) -> _Total:
+        """Of each unit's loss."""
+        return _Total(total(losses), total(STEPS - losses))
+
+    def noisy(self, width: float, counted: bool, source: Source) -> _Total:
+        """Both with Laplace noise, the second one where units are counted."""
+        assert self.rest is not None  # noqa: S101 - of sums without noise
+        scale = raised(raised(width * STEPS))
+        noise = [int(z) for z in discrete_laplace(scale, 1 + counted, source=source)]
+        rest = (int(self.rest) + noise[1]) / STEPS if counted else None
+        return _Total((int(self.lost) + noise[0]) / STEPS, rest)
+
+    def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
+        """What is published of noisy sums: the mean over a roster, or over the units that there are."""
+        error = math.sqrt(2.0) * width
+        if n is not None:
+            return _Chosen(index, self.lost / n, error / n)
+        if self.rest is None:
+            return _Chosen(index)
+        units = max(self.lost + self.rest, 1.0)
+        mean = self.lost / units
+        share = min(max(mean, 0.0), 1.0)
+        return _Chosen(index, mean, error * math.hypot(1 - share, share) / units)
 
 
 def _once(
-    epsilon: float, relation: Relation, level: Level, count: int, *, gumbel: bool, score: bool
+    epsilon: float,
+    relation: Relation,
+    parts: Contribution,
+    count: int,
+    *,
+    gumbel: bool,
+    score: bool,
 ) -> _Once:
     """The noise of one choice, and of one score."""
-    published = Laplace(1 / (_SCORE * epsilon), _one_total(level)) if score else None
+    level = parts.block
+    width = parts.sensitivity(1, relation) / (_SCORE * epsilon)
+    published = Laplace(width, parts) if score else None
     # Rounding must not carry the sum above ε.
     left = epsilon if published is None else epsilon * (1 - _SCORE) * (1 - 1e-12)
     # Under `zero_out` the totals of all candidates move one way, by at most one bound.
@@ -369,25 +421,33 @@ def _repeated(
     epsilon: float,
     delta: float,
     relation: Relation,
-    level: Level,
+    parts: Contribution,
     count: int,
     runs: float,
     evaluation: Evaluation | None,
 ) -> _Repeated:
     """The noise of one evaluation, of which the best of several is kept."""
+    moved = parts.sensitivity(1, relation)
 
     def of(rate: float) -> SelectBest:
         if evaluation is not None:
-            return SelectBest(PureDP(rate, level=level, relation=relation), runs)
-        return SelectBest(Laplace(1 / rate, _one_total(level)), runs)
+            return SelectBest(PureDP(rate, level=parts.block, relation=relation), runs)
+        return SelectBest(Laplace(moved / rate, parts), runs)
 
     found = calibrate(of, epsilon, delta, search="largest", relation=relation)
-    return _Repeated(found.event, count, found.parameter, evaluation)
+    counted = parts.coordinates != "one"
+    width = moved / found.parameter
+    return _Repeated(found.event, count, found.parameter, evaluation, width, counted)
 
 
-def _one_total(level: Level) -> Contribution:
-    """A sum of one number between 0 and 1 from each unit."""
-    return Contribution(level, "shared", "one", "l1")
+def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
+    """What each unit adds where losses are published: its loss between 0 and 1, or what is left, too.
+
+    Of two such numbers the l1 norm is 1: the number of units costs nothing beside the sum of losses
+    where a unit is removed. A unit that is exchanged moves them by 2 together.
+    """
+    counted = score and n_users is None
+    return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
 
 
 def _count_of(candidates: Any) -> int:

@@ -16,13 +16,14 @@ from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import _validate
-from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
+from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
 from dpgrain.aggregators.records import RecordBlocks
 from dpgrain.cells import readable
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
+from dpgrain.learn.classes import Targets, fact, selected, selection
 from dpgrain.learn.clipping import Norms, release_norms
 from dpgrain.learn.confidence import (
     Evidence,
@@ -33,9 +34,10 @@ from dpgrain.learn.confidence import (
 )
 from dpgrain.learn.labels import column
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
-from dpgrain.learn.rows import Rows, arrange, roster
+from dpgrain.learn.roster import Roster, beside, check_stated
+from dpgrain.learn.rows import Rows, arrange
 from dpgrain.learn.training import History, follow, roster_index, train
-from dpgrain.noise import RandomState, source_of
+from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
 from dpgrain.publishing import before_publishing
 from dpgrain.recipes import Known, PanPrivateConcentrated, Recipe, ShuffleConcentrated, Task, Trust
@@ -76,7 +78,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             ``feature_bound`` (for records and small elements), or ``"auto"``. Targets of regressions
             should be about 1, too.
         rounds: how many noisy gradients; by default 100 passes.
-        sampling_rate: the probability to be in a round's sample; by default 1 for up to 50,000 users.
+        sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
+            of more than 50,000 users.
         sampling: ``"pairs"``: each block is drawn on its own; ``"users"``: users are drawn with all
             their blocks, which costs more; ``"full"``: everybody is in every round.
         algorithm: ``"auto"`` for coin betting, which needs no step size; a solver of
@@ -95,8 +98,9 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             rows are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
         n_features: the public number of features. An array has it; of a list it is the length of most
             rows, and the guarantee calls that public: state it where few rows could decide, or none.
-        n_users: the public size of the roster; by default the number of ids passed, which the
-            guarantee then calls public.
+        n_users: the public size of the roster. If it is not known (None), about how many users have
+            records is released first, with 3% of the budget, and sums are divided by that. Recipes, and
+            fits without a curator, need it.
         elements_per_user: the public number of blocks per user that sums are divided by; ``"auto"``
             chooses it inside the budget, with ``clip="auto"`` at no further cost. ``algorithm="auto"``
             does not depend on it.
@@ -115,6 +119,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         evidence_: noisy second moments, for intervals; None where no budget was kept.
         n_iter_: the number of rounds.
         n_features_in_: the number of features.
+        n_users_: the number of users that sums are divided by: as stated, or as released with noise.
     """
 
     unit: Unit | None = None
@@ -167,24 +172,35 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             from dpgrain.learn.tuning import fit_tuned
 
             return fit_tuned(self, X, y, users=users, elements=elements)
-        X, targets, public = self._read(X, y)  # noqa: N806
-        loss = self._loss()
+        X, targets = self._read(X, y)  # noqa: N806
         places = self._recipe is not None
         rows = arrange(X.shape[0], users, elements, self._unit, places=places)
-        n, enrolled = roster(self.n_users, rows.users)
         if self._recipe is not None:
-            return self._follow(X, targets, loss, rows, n, (enrolled, *public), users)
-        plan = self._plan(n)
-        promise = self._promise(plan, (enrolled, *public), users, elements)
+            return self._follow(X, targets, rows, users)
+        plan = self._plan(names=targets.labels is not None)
+        promise = self._promise(plan, targets.public, users, elements)
         if plan.evidence is not None:
-            check_curvature(loss, loss.outputs * (X.shape[1] + self.fit_intercept))
-        before_publishing(promise, n_users=n)
-        theta = self._train(X[rows.kept], targets[rows.kept], loss, plan, rows)
+            self._check_curvature(X)
+        before_publishing(promise, n_users=self.n_users)
+        source = source_of(self.random_state)
+        n = plan.roster.users(rows.users, source)
+        values = targets.values
+        if plan.names is not None:
+            self.classes_, values = selected(targets, rows, plan.names, source)
+            if plan.evidence is not None:
+                self._check_curvature(X)
+        loss = self._loss()
+        theta = self._train(X[rows.kept], values[rows.kept], loss, plan, rows, n, source)
         self._keep(theta.reshape(loss.outputs, -1), loss)
         self.guarantee_ = promise
         return self
 
-    def _read(self, X: Any, y: Any) -> tuple[Any, FloatArray, tuple[str, ...]]:  # noqa: N803
+    def _check_curvature(self, X: Any) -> None:  # noqa: N803
+        """Refuse intervals where there are none, for as many labels as are known."""
+        loss = self._loss()
+        check_curvature(loss, loss.outputs * (X.shape[1] + self.fit_intercept))
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:  # noqa: N803
         """Features and targets as numbers, and what of them is public."""
         listed = self.n_features is None and isinstance(X, list | tuple)
         X = validate_data(  # noqa: N806
@@ -196,10 +212,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             # A table of one person is the neighbour of an empty one.
             ensure_min_samples=0,
         )
-        targets, public = self._targets(_vector(y, X.shape[0]))
+        targets = self._targets(_vector(y, X.shape[0]))
         if listed:
-            public = (*public, f"{X.shape[1]} features, as most rows of the list have")
-        return X, targets, public
+            told = f"{X.shape[1]} features, as most rows of the list have"
+            targets = replace(targets, public=(*targets.public, told))
+        return X, targets
 
     def confidence_intervals(self, level: float = 0.95) -> Intervals:
         """Intervals for the coefficients, and the intercept if there is one.
@@ -272,8 +289,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The loss of a record as a function of its margin."""
 
     @abstractmethod
-    def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
-        """Targets as the loss takes them, NaN for a row that is left out; what of them is public."""
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        """Targets as the loss takes them, or labels that are still to be selected."""
 
     # -- public numbers --
 
@@ -322,8 +339,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _check_recipe(self) -> None:
         """Refuse what a recipe does not know of."""
-        own = not isinstance(self.algorithm, Recipe)
-        how = f"trust={self.trust!r}" if own else "a recipe"
+        own, how = not isinstance(self.algorithm, Recipe), self._how
         if self._unit != User():
             raise ParameterError(
                 f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
@@ -347,6 +363,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                     f"{name} must be left out with {how}, not {getattr(self, name)!r}: the recipe "
                     "decides it."
                 )
+
+    @property
+    def _how(self) -> str:
+        """What fits by a recipe, in words."""
+        return "a recipe" if isinstance(self.algorithm, Recipe) else f"trust={self.trust!r}"
 
     @property
     def _recipe(self) -> Recipe | None:
@@ -373,8 +394,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         chosen = self._unit == User() and alone and not self.intervals
         return "auto" if chosen else 1.0
 
-    def _plan(self, n: int) -> Plan:
-        """The noise of every part, from public numbers."""
+    def _plan(self, *, names: bool = False) -> Plan:
+        """The noise of every part, from public numbers; whether labels are selected is one of them."""
         unit = self._unit
         kept = unit.max_elements if isinstance(unit, User) else None
         level: Level = "element" if kept is not None else unit.level
@@ -383,21 +404,26 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         tuned = "auto" in (self._clip, self.elements_per_user)
         norms = self._part(contribution, _TUNING) if tuned else None
         evidence = self._part(signed, self.intervals) if self.intervals else None
-        beside = [event for event in (norms, evidence) if event is not None]
-        rate = rate_of(self.sampling, self.sampling_rate, n)
+        promise: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "relation": self.relation,
+        }
+        roster = Roster.of(self.n_users, unit=unit, **promise)
+        labels = selection(unit=unit, **promise) if names else None
+        rate = rate_of(self.sampling, self.sampling_rate, self.n_users)
         mean = ClippedMean.calibrate(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            n_users=n,
+            **promise,
+            # Nothing that is charged follows from it: where it is not stated it comes later.
+            n_users=self.n_users or 1,
             rounds=self.rounds or math.ceil(_ROUNDS / rate),
-            unit=self._unit,
-            relation=self.relation,
+            unit=unit,
             sampling_rate=rate,
             sampling="users" if self.sampling == "users" else "pairs",
             exact=self.exact,
-            beside=sum(beside[1:], start=beside[0]) if beside else None,
+            beside=beside(norms, evidence, roster.event, labels),
         )
-        return Plan(mean, norms, evidence)
+        return Plan(mean, norms, evidence, roster, labels)
 
     def _stated(self) -> tuple[str, ...]:
         """Other numbers that were stated, in words."""
@@ -439,7 +465,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             self.relation,
             self.delta,
             plan.event,
-            (*public, *public_facts(plan.mean, clip), *self._stated()),
+            (
+                *plan.roster.facts,
+                *public,
+                *(() if plan.names is None else (fact(plan.names),)),
+                *public_facts(plan.mean, clip),
+                *self._stated(),
+            ),
             private=source_of(self.random_state).private,
             users=users,
             elements=elements,
@@ -454,9 +486,11 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         loss: MarginLoss,
         plan: Plan,
         rows: Rows,
+        n: int,
+        source: Source,
     ) -> FloatArray:
         """All that is released: a histogram of norms, the rounds, and what intervals need."""
-        source = source_of(self.random_state)
+        self.n_users_ = n
         if self.feature_bound is not None:
             X = _bounded(X, self.feature_bound)  # noqa: N806
         there = len(rows.owners)
@@ -469,7 +503,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         def at(theta: FloatArray) -> LinearGradients:
             return blocks.gradients(loss, theta)
 
-        mean, solver = plan.mean, self._solver()
+        mean, solver = replace(plan.mean, n_users=n), self._solver()
         progress = self._bar
         ridge = self._ridge(loss.outputs)
 
@@ -529,16 +563,19 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _follow(
         self,
         X: Any,  # noqa: N803
-        targets: FloatArray,
-        loss: MarginLoss,
+        read: Targets,
         rows: Rows,
-        n: int,
-        public: tuple[str, ...],
         users: Any,
     ) -> Self:
         """Fit by a recipe."""
         recipe = self._recipe
         assert recipe is not None  # noqa: S101 - for the type checker
+        n = check_stated(self.n_users, self._how)
+        if read.labels is not None:
+            raise ParameterError(
+                f"classes must be stated with {self._how}: name all labels with classes=[…]."
+            )
+        targets, loss = read.values, self._loss()
         width = X.shape[1] + self.fit_intercept
         start = np.zeros(loss.outputs * width)
         source = source_of(self.random_state)
@@ -552,13 +589,13 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if recipe is not self.algorithm:
             # Nobody has stated what is known, and nothing rests on it.
             program = replace(program, known=None)
-        index = roster_index(program, users, rows, loss, stated=self.n_users is not None)
+        index = roster_index(program, users, rows, loss)
         promise = promised(
             User(),
             self.relation,
             self.delta,
             program.event,
-            (*public, *program.facts, *self._stated()),
+            (*Roster(n).facts, *read.public, *program.facts, *self._stated()),
             private=source.private,
             users=users,
             elements=None,
@@ -593,6 +630,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             progress=self._bar,
         )
         self.n_iter_, self._theta, self._sampled = len(self.history_.points), theta, False
+        self.n_users_ = n
         self.evidence_ = None
         self._keep(theta.reshape(loss.outputs, -1), loss)
         self.guarantee_ = promise
@@ -674,19 +712,22 @@ class Plan:
         mean: the noisy gradients, for a clipping bound of 1.
         norms: the histogram of norms, where something is chosen inside the budget.
         evidence: the second moments for confidence intervals.
+        roster: the number of users, and its release where it is not stated.
+        names: the selection of labels, where they are not stated.
     """
 
     mean: ClippedMean
     norms: Gaussian | None
     evidence: Gaussian | None
+    roster: Roster
+    names: Selection | None = None
 
     @property
     def event(self) -> Event:
         """All of it, for the accountant."""
-        event: Event = self.mean.event
-        for part in (self.norms, self.evidence):
-            event = event if part is None else event + part
-        return event
+        return self.mean.event.beside(
+            beside(self.norms, self.evidence, self.roster.event, self.names)
+        )
 
 
 def _records(

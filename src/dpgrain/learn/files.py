@@ -134,6 +134,7 @@ def _described(model: LinearModel) -> dict[str, Any]:
         "classes": _labels(model.classes_) if hasattr(model, "classes_") else None,
         "theta": model._theta.tolist(),
         "sampled": bool(model._sampled),
+        "n_users": getattr(model, "n_users_", None),
         "guarantee": model.guarantee_.to_dict(),
         "history": {
             **history.to_dict(),
@@ -244,6 +245,8 @@ def _restored(values: dict[str, Any]) -> LinearModel:
     model.n_features_in_ = model.coef_.shape[-1]
     model.history_ = History(points, gradients, float(history["noise_sd"]), float(history["clip"]))
     model.n_iter_ = int(history["rounds"])
+    if values.get("n_users") is not None:
+        model.n_users_ = int(values["n_users"])
     model.guarantee_ = Guarantee.from_dict(values["guarantee"])
     if values["classes"] is not None:
         kind = values["classes"]["type"]

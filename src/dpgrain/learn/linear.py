@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.multiclass import check_classification_targets
 
 from dpgrain import _validate
 from dpgrain.cells import numbers
 from dpgrain.errors import ParameterError
 from dpgrain.learn.base import LinearModel
+from dpgrain.learn.classes import Targets, unselected
 from dpgrain.learn.labels import codes, matching, ordered
 from dpgrain.optimize import (
     Hinge,
@@ -38,18 +37,17 @@ _NAMED = 10
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """What classifiers share: labels, which are public."""
+    """What classifiers share: labels, which are public or selected privately."""
 
     classes: Sequence[Any] | None = None
 
-    def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        if self.classes is None and y.dtype != np.bool_:
+            return unselected(y)
         found, keys = codes(y)
         if self.classes is None:
-            # Each label as it is first written; a null among numbers may have made objects of them.
-            first = [np.flatnonzero(found == code)[0] for code in range(len(keys))]
-            labels = pd.Series(np.asarray(y, dtype=object)[first]).infer_objects().to_numpy()
-            check_classification_targets(labels)
-            how = "as found in the targets"
+            # The type of the targets says what there can be.
+            labels, how = np.array([False, True]), "as truths are"
         else:
             labels, how = ordered("classes", self.classes), "as stated"
         self.classes_ = ordered("classes", labels)
@@ -62,7 +60,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         of = np.append(np.where(place < 0, np.nan, place), np.nan)
         named = ", ".join(str(label) for label in self.classes_[:_NAMED])
         more = ", …" if len(self.classes_) > _NAMED else ""
-        return of[found], (f"the labels {named}{more}, {how}",)
+        return Targets(of[found], (f"the labels {named}{more}, {how}",))
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -93,8 +91,9 @@ class LogisticRegression(_Classifier):
     """Logistic regression under differential privacy; multinomial where there are more than two labels.
 
     Args:
-        classes: the labels; by default those found in the targets, which the guarantee then calls
-            public.
+        classes: the labels. By default (None) False and True for targets of truths; otherwise those
+            that enough people have are selected privately, with 3% of the budget and a tenth of δ
+            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -127,7 +126,7 @@ class LinearSVC(_Classifier):
     """A linear support vector machine (hinge loss) for two labels, under differential privacy.
 
     Args:
-        classes: the two labels; by default those found in the targets.
+        classes: the two labels; by default as for :class:`LogisticRegression`.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -155,10 +154,10 @@ class LinearSVC(_Classifier):
 class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     """What regressors share: numbers for targets."""
 
-    def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
+    def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
             raise ParameterError(f"y must be numbers, not {y.dtype}.")
-        return numbers(y), ()
+        return Targets(numbers(y))
 
     def predict(self, X: Any) -> FloatArray:  # noqa: N803
         """The predicted target of each row, (m,).
@@ -240,9 +239,8 @@ class PoissonRegressor(_Regressor):
     def _loss(self) -> MarginLoss:
         return Poisson()
 
-    def _targets(self, y: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
-        numbers, public = super()._targets(y)
-        return np.maximum(numbers, 0), public
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        return Targets(np.maximum(super()._targets(y).values, 0))
 
     def predict(self, X: Any) -> FloatArray:  # noqa: N803
         """The expected count of each row, (m,).

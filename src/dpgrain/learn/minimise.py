@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +16,8 @@ from dpgrain.cells import cells, vector
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
-from dpgrain.learn.rows import arrange, roster
+from dpgrain.learn.roster import Roster, check_stated
+from dpgrain.learn.rows import arrange
 from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
@@ -36,11 +37,13 @@ class Minimum:
         theta: (p,) the parameter.
         guarantee: what is promised.
         history: the noisy gradients, round by round.
+        n_users: the number of users that sums were divided by: as stated, or as released with noise.
     """
 
     theta: FloatArray
     guarantee: Guarantee
     history: History
+    n_users: int
 
 
 def minimise(
@@ -90,8 +93,10 @@ def minimise(
         clip: the clipping bound of a block's step; not used by recipes, as what follows.
         rounds: how many noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
-        sampling_rate: the probability to be in a round's sample.
-        n_users: the public size of the roster; by default the number of ids passed.
+        sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
+            of more than 50,000 users.
+        n_users: the public size of the roster. If it is not known (None), about how many users have
+            records is released first, with 3% of the budget; recipes need it.
         elements_per_user: the public number of blocks per user that sums are divided by.
         exact: add blocks up as integers; that nothing of floating point is left then needs a loss that
             computes each record's gradient apart from other records, to the last bit.
@@ -156,29 +161,31 @@ def minimise(
         )
     places = isinstance(solver, Recipe)
     rows = arrange(len(features), users, elements, unit, places=places)
-    n, enrolled = roster(n_users, rows.users)
+    roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=unit, relation=relation)
     source = source_of(random_state)
     if isinstance(solver, Recipe):
+        n = check_stated(n_users, "a recipe")
         program = solver.plan(
             Task(n, tuple(begin), epsilon, delta, relation, lot=int(source.words(1)[0]))
         )
         event, facts = program.event, program.facts
-        index = roster_index(program, users, rows, loss, stated=n_users is not None)
+        index = roster_index(program, users, rows, loss)
     else:
         mean = ClippedMean.calibrate(
             epsilon=epsilon,
             delta=delta,
-            n_users=n,
+            n_users=n_users or 1,
             rounds=rounds,
             clip=clip,
             unit=unit,
             relation=relation,
-            sampling_rate=rate_of(sampling, sampling_rate, n),
+            sampling_rate=rate_of(sampling, sampling_rate, n_users),
             sampling="users" if sampling == "users" else "pairs",
             blocks_per_user=elements_per_user,
             exact=exact,
+            beside=roster.event,
         )
-        event, facts = mean.event, public_facts(mean, clip)
+        event, facts = mean.event.beside(roster.event), public_facts(mean, clip)
         if exact:
             facts += (
                 "each record's gradient is computed apart from other records, to the last bit",
@@ -188,12 +195,12 @@ def minimise(
         relation,
         delta,
         event,
-        (enrolled, *facts),
+        (*roster.facts, *facts),
         private=source.private,
         users=users,
         elements=elements,
     )
-    before_publishing(promise, n_users=n)
+    before_publishing(promise, n_users=n_users)
     there = rows.kept[np.isfinite(targets[rows.kept])]
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)
@@ -201,15 +208,16 @@ def minimise(
     if isinstance(solver, Recipe):
         theta, history = follow(program, records, index, loss, begin, source)
     else:
+        n = roster.users(rows.users, source)
         theta, history = train(
             _Steps(records, loss, model, solver, math.inf if exact else clip),
-            mean,
+            replace(mean, n_users=n),
             solver,
             begin,
             source,
             owners=rows.owners,
         )
-    return Minimum(theta, promise, history)
+    return Minimum(theta, promise, history, n)
 
 
 @dataclass

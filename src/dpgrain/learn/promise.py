@@ -19,19 +19,19 @@ Sampling: TypeAlias = Literal["pairs", "users", "full"]
 _FULL, _LEAST_RATE = 50_000, 0.2
 
 
-def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int) -> float:
+def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None) -> float:
     """The public probability of a block, or a user, to be in a round.
 
     Args:
         sampling: how blocks are drawn.
         sampling_rate: as stated; None to choose it.
-        n_users: the public size of the roster.
+        n_users: the public size of the roster; None if it is not stated: then all are drawn.
 
     Raises:
         ParameterError: if the rate is out of range, or stated where all are drawn.
 
-    >>> rate_of("pairs", None, 1000), rate_of("pairs", None, 100_000)
-    (1.0, 0.5)
+    >>> [rate_of("pairs", None, n_users) for n_users in (None, 1000, 100_000)]
+    [1.0, 1.0, 0.5]
     """
     if sampling == "full":
         if sampling_rate not in (None, 1, 1.0):
@@ -39,7 +39,10 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int) -> fl
                 f"sampling_rate must be left out with sampling='full', not {sampling_rate!r}."
             )
         return 1.0
-    if sampling_rate is None:
+    if sampling_rate is None and n_users is None:
+        # A rate that follows from a noisy number would make the event depend on it.
+        return 1.0
+    if sampling_rate is None and n_users is not None:
         return min(1.0, max(_LEAST_RATE, _FULL / n_users))
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.learn.labels import Key, codes
 from dpgrain.units import Element, Record, Unit, User
@@ -89,20 +88,6 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
     pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
     present, blocks = np.unique(pairs, return_inverse=True)
     return Rows(kept, blocks, present // max(len(names), 1), n_users)
-
-
-def roster(n_users: int | None, found: int) -> tuple[int, str]:
-    """The public number of users, and how the guarantee says so.
-
-    Args:
-        n_users: as stated by the caller; None to take the number of ids passed.
-        found: the number of ids passed.
-    """
-    if n_users is None:
-        n = max(found, 1)
-        return n, f"a roster of {n:,} users, as many as ids were passed"
-    stated = _validate.integer(minimum=1, n_users=n_users)
-    return stated, f"a roster of {stated:,} users"
 
 
 def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IntArray, list[Key]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpgrain.aggregators import (
@@ -182,9 +181,7 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
 
 
-def roster_index(
-    program: Program, users: Any, rows: Rows, loss: Loss, *, stated: bool
-) -> NDArray[np.int64]:
+def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
     """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
 
     Args:
@@ -194,12 +191,10 @@ def roster_index(
             no phase and in no round.
         rows: the blocks.
         loss: of a record.
-        stated: whether the size of the roster was; otherwise the ids passed are public, and their type.
 
     Raises:
-        ParameterError: if places matter and users are left out, or are no places and their ids public;
-            if more users are there than the roster has and the mean compares users; or the loss cannot
-            be smoothed as the program says.
+        ParameterError: if places matter and users are left out; if more users are there than the roster
+            has and the mean compares users; or the loss cannot be smoothed as the program says.
     """
     for stage in program.stages:
         if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
@@ -216,30 +211,14 @@ def roster_index(
             )
         return np.zeros(len(rows.owners), dtype=np.int64)
     labels = None if users is None else column(users)
-    # One odd label makes text of a column: with a stated roster each label is read by itself.
-    if labels is None or (not stated and _is_text(labels)):
+    if labels is None:
         raise ParameterError(
             "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
-            f"phases or fresh users, not {'left out' if labels is None else labels.dtype}: phases must "
-            "not depend on who has records."
+            "phases or fresh users, not left out: phases must not depend on who has records."
         )
     keys = codes(users, places=True)[1]
-    places = np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
-    if not stated and not ((places >= 0) & (places < rows.users)).all():
-        # Whoever leaves the roster out calls the ids public.
-        raise ParameterError(
-            f"users must be places in the roster, whole numbers from 0 to {rows.users - 1}, for a "
-            "recipe with phases or fresh users: number them so, or state the size of the roster "
-            "(n_users); whoever has another number is then asked in no round."
-        )
-    return places
-
-
-def _is_text(labels: Any) -> bool:
-    """Whether the type of a column says that it holds no numbers."""
-    if isinstance(labels.dtype, pd.StringDtype | pd.ArrowDtype):
-        return bool(pd.api.types.is_string_dtype(labels.dtype))
-    return getattr(labels.dtype, "kind", "O") not in "iufO"
+    # Each label is read by itself: whoever has one that is no place is asked in no round.
+    return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
 
 
 def _place(kind: str, value: str) -> int:

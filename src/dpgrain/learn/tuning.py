@@ -24,7 +24,7 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.promise import promised, public_facts
-from dpgrain.learn.rows import Rows, arrange, roster
+from dpgrain.learn.rows import Rows, arrange
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
@@ -159,31 +159,33 @@ def fit_tuned(
     settings = settings_of(given, list(model.get_params(deep=False)))
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    X, targets, public = model._read(X, y)  # noqa: N806
+    X, targets = model._read(X, y)  # noqa: N806
+    if targets.labels is not None:
+        raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
     rows = arrange(X.shape[0], users, elements, model._unit)
-    n, enrolled = roster(model.n_users, rows.users)
     candidates = [_candidate(model, setting) for setting in settings]
     if model.intervals:
         loss = model._loss()
         check_curvature(loss, loss.outputs * (X.shape[1] + model.fit_intercept))
-    noise = _calibrated(model, candidates, n, mean)
+    noise = _calibrated(model, candidates, mean)
     promise = promised(
         model._unit,
         model.relation,
         model.delta,
         noise.event,
         (
-            enrolled,
-            *public,
-            *_facts_of_fits(candidates, n),
+            # Where it is not stated, each run publishes the number of users within its own part.
+            *_planned(candidates[0], noise.epsilon).roster.facts,
+            *targets.public,
+            *_facts_of_fits(candidates),
             *_facts(settings, noise.event, bound),
         ),
         private=source_of(model.random_state).private,
         users=users,
         elements=elements,
     )
-    before_publishing(promise, n_users=n)
-    data = _Data(X, targets, rows, model._loss(), BlockLosses(rows, 0.0, bound), n)
+    before_publishing(promise, n_users=model.n_users)
+    data = _Data(X, targets.values, rows, model._loss(), BlockLosses(rows, 0.0, bound))
     winner, setting = _best(model, settings, noise, data)
     fitted = {
         name: value
@@ -220,7 +222,6 @@ class _Data:
     rows: Rows
     loss: MarginLoss
     blocks: BlockLosses
-    n: int
 
 
 def _candidate(model: Fitted, setting: Setting) -> Fitted:
@@ -247,14 +248,12 @@ def _candidate(model: Fitted, setting: Setting) -> Fitted:
     return found
 
 
-def _calibrated(
-    model: LinearModel, candidates: Sequence[LinearModel], n: int, mean: float
-) -> _Noise:
+def _calibrated(model: LinearModel, candidates: Sequence[LinearModel], mean: float) -> _Noise:
     """The largest ε of a fit with which all runs keep the model's promise."""
 
     def among(some: Sequence[LinearModel]) -> _Noise:
         found = calibrate(
-            lambda epsilon: _event(model, some, epsilon, n, mean),
+            lambda epsilon: _event(model, some, epsilon, mean),
             model.epsilon,
             model.delta,
             search="largest",
@@ -267,16 +266,16 @@ def _calibrated(
 
     # Most settings do not enter the noise: then one of them speaks for all.
     noise = among(candidates[:1])
-    if noise.event == _event(model, candidates, noise.epsilon, n, mean):
+    if noise.event == _event(model, candidates, noise.epsilon, mean):
         return noise
     return among(candidates)
 
 
 def _event(
-    model: LinearModel, candidates: Sequence[LinearModel], epsilon: float, n: int, mean: float
+    model: LinearModel, candidates: Sequence[LinearModel], epsilon: float, mean: float
 ) -> SelectBest:
     """All runs, if fits have this ε: a run draws its setting without the data, and costs the worst."""
-    plans = (_planned(candidate, epsilon, n) for candidate in candidates)
+    plans = (_planned(candidate, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
     fit = events[0] if len(events) == 1 else Parallel(events)
     return SelectBest((fit, _score(model, epsilon)), mean)
@@ -289,10 +288,10 @@ def _score(model: LinearModel, epsilon: float) -> Gaussian:
     return Gaussian(whole / (gaussian_mu(epsilon, model.delta) * math.sqrt(_SCORE)), contribution)
 
 
-def _planned(candidate: LinearModel, epsilon: float, n: int) -> Plan:
+def _planned(candidate: LinearModel, epsilon: float) -> Plan:
     """What a fit with this ε will publish."""
     candidate.epsilon = epsilon
-    return candidate._plan(n)
+    return candidate._plan()
 
 
 def _contribution(model: LinearModel) -> Contribution:
@@ -316,7 +315,7 @@ def _best(
         setting = settings[below(len(settings), source)]
         candidate = _candidate(model, setting)
         candidate.random_state = state
-        _fit(candidate, _planned(candidate, noise.epsilon, data.n), data)
+        _fit(candidate, _planned(candidate, noise.epsilon), data)
         return -_scored(candidate, noise.score, data, source), (candidate, setting)
 
     return keep_best(run, noise.event, source_of(state)).result
@@ -325,7 +324,9 @@ def _best(
 def _fit(candidate: LinearModel, plan: Plan, data: _Data) -> None:
     """The steps of one fit, which was charged with all others."""
     loss, kept = candidate._loss(), data.rows.kept
-    theta = candidate._train(data.X[kept], data.targets[kept], loss, plan, data.rows)
+    source = source_of(candidate.random_state)
+    n = plan.roster.users(data.rows.users, source)
+    theta = candidate._train(data.X[kept], data.targets[kept], loss, plan, data.rows, n, source)
     candidate._keep(theta.reshape(loss.outputs, -1), loss)
 
 
@@ -341,12 +342,12 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
     return (total(data.blocks.of(losses)) + noise) / STEPS
 
 
-def _facts_of_fits(candidates: Sequence[LinearModel], n: int) -> tuple[str, ...]:
+def _facts_of_fits(candidates: Sequence[LinearModel]) -> tuple[str, ...]:
     """What all fits take as public, and what depends on the setting."""
     facts = []
     for fit in candidates:
         clip = None if fit._clip == "auto" else float(fit._clip)
-        facts.append((*public_facts(fit._plan(n).mean, clip), *fit._stated()))
+        facts.append((*public_facts(fit._plan().mean, clip), *fit._stated()))
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
     return (*shared, *(f"in some settings {fact}" for fact in own))

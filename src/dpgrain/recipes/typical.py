@@ -50,7 +50,7 @@ def typical_records(
     Args:
         users: (m,) whose each record is; a record without user is left out.
         epsilon: the promised ε; there is no δ.
-        n_users: the public size of the roster; by default the number of ids passed.
+        n_users: the public size of the roster, if it is known; nothing depends on it.
         relation: the neighbouring relation.
         random_state: a seed, which makes the release not private.
         largest: the largest number that it may be.
@@ -68,7 +68,8 @@ def typical_records(
     """
     from dpgrain.learn.labels import column
     from dpgrain.learn.promise import promised
-    from dpgrain.learn.rows import arrange, roster
+    from dpgrain.learn.roster import Roster
+    from dpgrain.learn.rows import arrange
 
     epsilon = _validate.positive(epsilon=epsilon)
     if not 2.0**-20 <= epsilon <= 2.0**10:
@@ -80,7 +81,9 @@ def typical_records(
     if _validate.integer(minimum=1, largest=largest) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
     rows = arrange(len(column(users)), users, None, User())
-    _, enrolled = roster(n_users, rows.users)
+    enrolled = (
+        () if n_users is None else Roster(_validate.integer(minimum=1, n_users=n_users)).facts
+    )
     event = _choice(epsilon, relation)
     source = source_of(random_state)
     candidates = _grid(largest)
@@ -89,7 +92,7 @@ def typical_records(
         relation,
         0.0,
         event,
-        (enrolled, f"a number of records of at most {largest:,}"),
+        (*enrolled, f"a number of records of at most {largest:,}"),
         private=source.private,
         users=users,
         elements=None,

@@ -192,9 +192,9 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 
 def _users(model: LinearModel, run: SampledGaussian) -> int | None:
-    """The public size of the roster; None where it was not kept."""
-    if model.n_users is not None:
-        return model.n_users
+    """The number of users that sums were divided by; None where it was not kept."""
+    if (known := getattr(model, "n_users_", model.n_users)) is not None:
+        return int(known)
     if model.evidence_ is not None:
         return model.evidence_.n_users
     if model.elements_per_user == "auto":

@@ -1,0 +1,168 @@
+"""The labels of a classifier: stated, told by the type of the targets, or selected privately.
+
+A label that is found in the targets is not public: one person may be the only one who has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from dpgrain.accounting import Contribution, Selection, gaussian_mu
+from dpgrain.errors import ParameterError
+from dpgrain.learn.labels import codes
+from dpgrain.learn.rows import Rows
+from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
+from dpgrain.statistics.plan import select_by_threshold
+from dpgrain.units import Level, Relation, Unit, User
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+#: The shares of the budget that select labels: of μ², and of δ for a label that only one unit has.
+SHARE, LEAK = 0.03, 0.1
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Targets of rows, as the loss takes them or before their labels are selected.
+
+    Args:
+        values: (m,) numbers, or codes of labels; NaN for a row that is left out.
+        public: what of them is public, in words.
+        labels: what the codes stand for, where it has to be selected; None otherwise.
+    """
+
+    values: FloatArray
+    public: tuple[str, ...] = ()
+    labels: tuple[Any, ...] | None = None
+
+
+def unselected(y: NDArray[Any]) -> Targets:
+    """The labels that are there, each by its value alone, for a private selection.
+
+    Args:
+        y: (m,) labels of any type; a null is none.
+
+    >>> unselected(np.array(["b", None, "a"], dtype=object)).labels
+    ('b', 'a')
+    """
+    found, keys = codes(y)
+    there = np.flatnonzero(found >= 0)
+    first = np.zeros(len(keys), dtype=np.intp)
+    # Of several places of a label the first one is written last.
+    first[found[there[::-1]]] = there[::-1]
+    return Targets(
+        np.where(found < 0, np.nan, found), labels=tuple(_plain(y[place]) for place in first)
+    )
+
+
+def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> Selection:
+    """The selection of labels with its share of a promise.
+
+    Args:
+        epsilon: the promised ε of all of the fit.
+        delta: the promised δ of all of it.
+        unit: what is protected.
+        relation: the neighbouring relation.
+
+    Raises:
+        ParameterError: if so little is promised that no label could be found.
+
+    >>> round(selection(1.0, 1e-6, User(), "zero_out").threshold)
+    128
+    """
+    kept = unit.max_elements if isinstance(unit, User) else None
+    level: Level = "element" if kept is not None else unit.level
+    contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
+    mu = gaussian_mu(epsilon, (1 - LEAK) * delta) * math.sqrt(SHARE)
+    noise = contribution.sensitivity(1, relation, unit) / mu
+    if noise > MAX_SCALE / 4:
+        raise ParameterError(
+            f"classes must be stated with epsilon = {epsilon!r}: name all labels with classes=[…]."
+        )
+    return select_by_threshold(noise, LEAK * delta, 1, contribution, relation, unit)
+
+
+def fact(event: Selection) -> str:
+    """What is public of a selection, in words."""
+    return (
+        f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: those are selected that "
+        f"about {math.ceil(event.threshold):,} {event.level}s have"
+    )
+
+
+def selected(
+    targets: Targets, rows: Rows, event: Selection, source: Source
+) -> tuple[NDArray[Any], FloatArray]:
+    """The labels that enough units have, and the place of each row's label among them.
+
+    Args:
+        targets: codes of labels.
+        rows: which rows count, and which block each is in.
+        event: the noise and the threshold.
+        source: where noise comes from.
+
+    Returns:
+        (C,) the labels in their order, and (m,) the places; NaN for a row that is left out.
+
+    Raises:
+        ParameterError: if fewer than two labels are selected: this is after the charge, and tells
+            nothing but that.
+
+    Formal guarantee: ``event``. Each block counts for one label, which one of its rows that is drawn at
+    random has; so a block adds 1 to one count. Source: docs/theory.md, "Labels that are not stated".
+    """
+    assert targets.labels is not None  # noqa: S101 - for the type checker
+    found, blocks = targets.values[rows.kept], rows.blocks
+    there = np.flatnonzero(np.isfinite(found))
+    # A secret order of rows, in which each block's first one speaks for it.
+    drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
+    _, first = np.unique(blocks[there[drawn]], return_index=True)
+    spoken = found[there[drawn[first]]].astype(np.intp)
+    counts = np.bincount(spoken, minlength=len(targets.labels)).astype(np.int64)
+    held = np.flatnonzero(counts)
+    scale = raised(event.noise_multiplier)
+    noise = rounded_gaussian(scale, len(held), source=source) if len(held) else np.zeros(0, int)
+    # A rounded number passes only if the number itself does.
+    named = held[counts[held] + noise >= math.ceil(event.threshold + 0.5)]
+    if len(named) < 2:
+        raise ParameterError(
+            "classes must be at least two, not 1 class or none: to find one privately takes about "
+            f"{math.ceil(event.threshold):,} {event.level}s who have it; name all labels with "
+            "classes=[…]."
+        )
+    labels, order = _sorted([targets.labels[code] for code in named])
+    place = np.full(len(targets.labels) + 1, np.nan)
+    place[named[order]] = np.arange(len(named))
+    every = np.where(np.isfinite(targets.values), targets.values, -1).astype(np.intp)
+    return labels, place[every]
+
+
+def _sorted(found: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Labels in their order, or in that of their types and names where they have none."""
+    labels: NDArray[Any] = pd.Series(list(found), dtype=object).infer_objects().to_numpy()
+    try:
+        order = np.argsort(labels, kind="stable")
+    except TypeError:
+        names = [(type(label).__name__, str(label)) for label in found]
+        order = np.array(sorted(range(len(found)), key=names.__getitem__), dtype=np.intp)
+    return labels[order], order
+
+
+def _plain(label: Any) -> Any:
+    """A label as its value alone says it: equal ones may be written in several types."""
+    if isinstance(label, bytes | np.bytes_):
+        return label.decode("utf-8", "surrogateescape")
+    if isinstance(label, str):
+        return str(label)
+    try:
+        number = float(label)
+        return int(label) if number == int(label) else number
+    except (TypeError, ValueError, OverflowError):
+        return label

@@ -1,0 +1,621 @@
+"""Where the number of users, or the labels, are not stated: nothing that is published may tell them.
+
+Two searches over products of what can be published, units, relations and options. In the first the
+neighbour has one user more, and all that is public must be the same. In the second that user adds
+nothing to any sum and the noisy number of users is the same: then nothing at all may differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+import dpgrain as dg
+from dpgrain import recipes
+from dpgrain.accounting import Gaussian, Selection
+from dpgrain.cli import app
+from dpgrain.errors import ParameterError
+from dpgrain.learn import (
+    HuberRegressor,
+    LinearModel,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    minimise,
+)
+from dpgrain.learn.classes import LEAK, Targets, selected, selection, unselected
+from dpgrain.learn.roster import ENROLLED, SHARE, Roster
+from dpgrain.learn.rows import arrange
+from dpgrain.means import _Problem, mean_of_users
+from dpgrain.noise import SeededSource
+from dpgrain.optimize import Constant, Sgd, Squared
+from dpgrain.report import write_fit_report
+from dpgrain.selection import select
+from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
+
+Array: TypeAlias = NDArray[Any]
+# Each statistical assertion fails by chance with probability below this.
+CHANCE = 1e-7
+N, EACH, D = 40, 3, 2
+# Between the δ that is too large for N users and the one that is for one more: a warning would tell.
+DELTA = (1 / (10 * N) + 1 / (10 * (N + 1))) / 2
+UNITS: tuple[Unit, ...] = (User(), User(max_elements=2), Element(), Record())
+
+
+class Table:
+    """Rows of N users, and of one more; who adds nothing to any sum has features and targets of 0."""
+
+    def __init__(self, users: int, *, silent: bool = False) -> None:
+        rng = np.random.default_rng(7)
+        rows = (N + 1) * EACH
+        self.X = rng.uniform(-1, 1, size=(rows, D))
+        self.y = (self.X[:, 0] + rng.normal(size=rows) > 0).astype(int)
+        self.users = pd.Series(np.repeat(np.arange(N + 1), EACH), name="person")
+        self.elements = pd.Series(np.tile(np.arange(EACH), N + 1), name="page")
+        if silent:
+            self.X[N * EACH :], self.y[N * EACH :] = 0, 0
+        kept = users * EACH
+        self.X, self.y = self.X[:kept], self.y[:kept]
+        self.users, self.elements = self.users[:kept], self.elements[:kept]
+
+    def cells(self, unit: Unit) -> pd.Series | None:
+        """The elements, where the unit asks for them."""
+        asked = isinstance(unit, Element) or (isinstance(unit, User) and unit.max_elements)
+        return self.elements if asked else None
+
+
+class Case:
+    """One way to publish something."""
+
+    def __init__(self, run: Callable[..., Any], name: str, **options: Any) -> None:
+        self.run, self.name, self.options = run, name, options
+
+    def __call__(self, table: Table, unit: Unit, relation: Relation, **more: Any) -> Any:
+        return self.run(table, unit=unit, relation=relation, **{**self.options, **more})
+
+    def __str__(self) -> str:
+        told = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.name}({told})"[:70]
+
+
+def fit(table: Table, *, kind: type[LinearModel], **options: Any) -> LinearModel:
+    """A fit without an intercept: who has features of 0 then adds nothing to it."""
+    made = {"delta": DELTA, "rounds": 5, "fit_intercept": False, "random_state": 1, **options}
+    cells = table.cells(made["unit"])
+    return kind(**made).fit(table.X, table.y, users=table.users, elements=cells)
+
+
+def average(table: Table, *, unit: Unit, **options: Any) -> Any:
+    made = {"delta": DELTA, "bound": 2.0, "random_state": 1, **options}
+    return mean_of_users(table.X, users=table.users, **made)
+
+
+def choose(table: Table, *, unit: Unit, **options: Any) -> Any:
+    def loss(threshold: float, X: Array) -> Array:
+        return abs(X[:, 0]) * threshold
+
+    cells = table.elements if isinstance(unit, Element) else None
+    made = {"delta": DELTA, "random_state": 1, **options}
+    return select(
+        [0.5, 1.0, 0.25], loss, table.X, users=table.users, unit=unit, elements=cells, **made
+    )
+
+
+def least(table: Table, *, unit: Unit, **options: Any) -> Any:
+    made = {"delta": DELTA, "rounds": 5, "random_state": 1, **options}
+    return minimise(
+        Squared(),
+        table.X,
+        table.y,
+        np.zeros(D),
+        solver=Sgd(Constant(0.1)),
+        users=table.users,
+        elements=table.cells(unit),
+        unit=unit,
+        **made,
+    )
+
+
+def typical(table: Table, *, unit: Unit, delta: float = 0.0, **options: Any) -> Any:
+    return recipes.typical_records(table.users, **{"random_state": 1, **options})
+
+
+REGRESSORS = (LinearRegression, HuberRegressor, QuantileRegressor, PoissonRegressor)
+CLASSIFIERS = (LogisticRegression, LinearSVC)
+FITS = [
+    *(Case(fit, kind.__name__, kind=kind) for kind in REGRESSORS),
+    *(Case(fit, kind.__name__, kind=kind, classes=[0, 1]) for kind in CLASSIFIERS),
+    *(
+        Case(fit, "logistic", kind=LogisticRegression, classes=[0, 1], **options)
+        for options in (
+            {"clip": "auto"},
+            {"clip": 0.5},
+            {"intervals": 0.2},
+            {"elements_per_user": "auto"},
+            {"exact": True, "clip": 1.0},
+            {"algorithm": Sgd(Constant(0.1))},
+            {"rounds": None},
+            {"feature_bound": 2.0, "l2": 0.1},
+        )
+    ),
+    Case(least, "minimise"),
+    Case(least, "minimise", exact=True),
+]
+# What the same seed does not make the same: draws, choices of labels and looks around follow the rows.
+DRAWN = [
+    *(Case(fit, kind.__name__, kind=kind, unlabelled=True) for kind in CLASSIFIERS),
+    Case(fit, "logistic", kind=LogisticRegression, classes=[0, 1], sampling_rate=0.5),
+    Case(
+        fit,
+        "logistic",
+        kind=LogisticRegression,
+        classes=[0, 1],
+        sampling_rate=0.5,
+        sampling="users",
+    ),
+    Case(least, "minimise", sampling_rate=0.5),
+]
+TUNED = [
+    Case(fit, "logistic", kind=LogisticRegression, classes=[0, 1], tune={"clip": [0.1, 1.0]}),
+]
+WHOLE = [
+    *(Case(average, "mean", method=method) for method in ("auto", "clip")),
+    Case(average, "mean", method="auto", radius=0.5),
+]
+AROUND = [Case(average, "mean", method="recentred")]
+CHOICES = [
+    Case(choose, "select"),
+    Case(choose, "select", method="exponential"),
+    Case(choose, "select", method="repeat"),
+    Case(choose, "select", score=True),
+    Case(choose, "select", score=True, method="repeat"),
+]
+TYPICAL = [Case(typical, "typical_records")]
+
+
+def product(*groups: tuple[list[Case], tuple[Unit, ...]]) -> list[Any]:
+    """All cases under all units that go with them, and both relations."""
+    found = []
+    for cases, units in groups:
+        for case, unit, relation in itertools.product(cases, units, RELATIONS):
+            found.append(pytest.param(case, unit, relation, id=f"{case}-{unit}-{relation}"))
+    return found
+
+
+USER: tuple[Unit, ...] = (User(),)
+PLAIN: tuple[Unit, ...] = (User(), Element(), Record())
+PUBLISHED = product(
+    (FITS + DRAWN, UNITS), (WHOLE + AROUND + TYPICAL + TUNED, USER), (CHOICES, PLAIN)
+)
+
+
+def promise_of(found: Any) -> dict[str, Any]:
+    promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
+    told: dict[str, Any] = promise.to_dict()
+    return told
+
+
+def public_part(found: Any) -> dict[str, Any]:
+    """All that is told of a release, but for noisy numbers."""
+    told = {"promise": promise_of(found), "sentence": str(getattr(found, "guarantee_", ""))}
+    for name in ("n_iter_", "n_features_in_", "classes_", "n_users", "_sampled"):
+        # A model's n_users is what was stated.
+        if isinstance(found, LinearModel) and hasattr(found, name):
+            told[name] = repr(getattr(found, name))
+    for history in (getattr(found, "history_", None), getattr(found, "history", None)):
+        if history is not None:
+            told["rounds"] = history.points.shape
+    return told
+
+
+def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """What a run gives, and what it says."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            found: Any = run()
+        except ParameterError as error:
+            found = str(error)
+    return found, [str(warning.message) for warning in seen]
+
+
+# -- one user more or less --
+
+
+@pytest.mark.parametrize("stated", [None, N])
+@pytest.mark.parametrize(("case", "unit", "relation"), PUBLISHED)
+def test_one_user_more_changes_nothing_that_is_public(
+    case: Case, unit: Unit, relation: Relation, stated: int | None
+) -> None:
+    # Enough to find labels that half of the users have.
+    options: dict[str, Any] = {"epsilon": 30.0, "n_users": stated}
+    one = Case(case.run, case.name, **{k: v for k, v in case.options.items() if k != "unlabelled"})
+    pair = [
+        published(lambda table=table: one(table, unit, relation, **options))
+        for table in (Table(N), Table(N + 1))
+    ]
+    (found, said), (other, heard) = pair
+    assert not isinstance(found, str), found
+    assert said == heard
+    told = public_part(found)
+    assert told == public_part(other)
+    assert (f"{N:,} users" in str(told)) == (stated is not None)
+    assert f"{N + 1:,} users" not in str(told)
+    promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
+    assert promise.epsilon() <= options["epsilon"]
+
+
+SILENT = product((FITS, UNITS), (WHOLE, USER), (CHOICES[:3], PLAIN))
+
+
+def everything(found: Any, folder: Path) -> list[str]:
+    """All that is published, to the last bit."""
+    if not isinstance(found, LinearModel):
+        if hasattr(found, "history"):
+            arrays = (found.theta, found.history.points, found.history.gradients)
+            return [repr(found.guarantee), str(found.n_users), *(a.tobytes().hex() for a in arrays)]
+        return [repr(found)]
+    told = [found.save(folder / "model.json").read_text(), repr(found.guarantee_)]
+    usual = found._unit == User() and found.relation == "zero_out"
+    if usual and (found.intervals or isinstance(found, PoissonRegressor)):
+        # Plots take their time: of one unit and relation, and two models.
+        told.append(write_fit_report(found, folder / "page.html").read_text())
+    return told
+
+
+@pytest.mark.parametrize(("case", "unit", "relation"), SILENT)
+def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
+    case: Case, unit: Unit, relation: Relation, tmp_path: Path
+) -> None:
+    few = 0
+    for seed in range(6):
+        # So little is told that the number of users is hidden, and often taken as 1.
+        options = {"epsilon": 0.01, "delta": 1e-9, "random_state": seed}
+        if case.name == "typical_records":
+            options.pop("delta")
+        pair = [case(Table(n, silent=True), unit, relation, **options) for n in (N, N + 1)]
+        numbers = [getattr(found, "n_users_", getattr(found, "n_users", 1)) for found in pair]
+        if numbers != [1, 1]:
+            # The noise is the same, and so is all of the difference.
+            assert numbers[1] - numbers[0] in (0, 1)
+            continue
+        few += 1
+        # Coin by coin the same noise was drawn, so what is left are the rows.
+        told = [everything(found, tmp_path) for found in pair]
+        assert told[0] == told[1]
+        break
+    assert few >= 1
+
+
+# -- the number that is released --
+
+
+@pytest.mark.parametrize(("case", "unit", "relation"), product((FITS, (User(), Element()))))
+def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: Relation) -> None:
+    numbers = set()
+    for seed in range(3):
+        found = case(Table(N), unit, relation, epsilon=1.0, delta=1e-6, random_state=seed)
+        history = found.history_ if isinstance(found, LinearModel) else found.history
+        promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
+        n = found.n_users_ if isinstance(found, LinearModel) else found.n_users
+        numbers.add(n)
+        noise = promise.event.parts[0].noise_multiplier * history.clip
+        if case.options.get("elements_per_user") != "auto":
+            assert history.noise_sd == pytest.approx(noise / n)
+        assert any(part.contribution == ENROLLED for part in promise.event.parts[1:])
+    assert len(numbers) > 1
+
+
+def test_the_mean_is_divided_by_the_noisy_number() -> None:
+    # So little noise in the sum that it is seen what it was divided by.
+    X = np.full((N, 1), 1.0)
+    numbers = set()
+    for seed in range(8):
+        found = mean_of_users(
+            X, bound=1.0, epsilon=30.0, delta=1e-6, method="clip", random_state=seed
+        )
+        assert abs(found.value[0] - min(N / found.n_users, 1.0)) < 0.05
+        assert f"{SHARE:.0%} of the budget for the number of users" in str(found.guarantee)
+        numbers.add(found.n_users)
+    assert len(numbers) > 1
+    # Its part of the error is told.
+    found = mean_of_users(X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1)
+    stated = mean_of_users(
+        X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1, n_users=N
+    )
+    assert found.std_error > 1.5 * stated.std_error
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation) -> None:
+    roster = Roster.of(None, epsilon=1.0, delta=1e-6, unit=unit, relation=relation)
+    assert roster.event is not None
+    # A few per cent of μ², whatever is protected.
+    whole = dg.accounting.calibrate_gaussian(
+        1.0, 1e-6, contribution=ENROLLED, unit=unit, relation=relation
+    )
+    assert (whole.noise_multiplier / roster.noise_sd) ** 2 == pytest.approx(SHARE, rel=1e-3)
+    assert f"{roster.noise_sd:.3g}" in roster.facts[0]
+    found = np.array([roster.users(10_000, SeededSource(seed)) for seed in range(600)])
+    assert found.dtype == np.int64
+    # 600 draws have a mean and a spread this near, but for CHANCE.
+    assert abs(found.mean() - 10_000) < 5.4 * roster.noise_sd / math.sqrt(600)
+    assert found.std() == pytest.approx(roster.noise_sd, rel=5.4 / math.sqrt(1200))
+    few = [roster.users(0, SeededSource(seed)) for seed in range(50)]
+    assert min(few) == 1
+
+
+def tables(users: int, cells: int, records: int) -> list[tuple[tuple[int, int], ...]]:
+    """All tables of so many records at most: who and which cell."""
+    each = list(itertools.product([*range(users), -1], range(cells)))
+    return [t for r in range(records + 1) for t in itertools.product(each, repeat=r)]
+
+
+def distinct(table: tuple[tuple[int, int], ...]) -> int:
+    """How many users the code counts; −1 is nobody."""
+    labels = [None if who < 0 else who for who, _ in table]
+    return arrange(len(table), labels, None, User()).users
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("unit", [Record(), Element(), User()])
+def test_no_neighbour_moves_the_number_farther(unit: Unit, relation: Relation) -> None:
+    farthest = 0
+    others = [(), ((0, 0),), ((0, 1),), ((0, 0), (0, 1))]
+    for table in tables(2, 2, 3):
+        for who, cell in itertools.product(range(2), range(2)):
+            match unit:
+                case Record():
+                    gone = [i for i, record in enumerate(table) if record == (who, cell)][:1]
+                case Element():
+                    gone = [i for i, record in enumerate(table) if record == (who, cell)]
+                case _:
+                    gone = [i for i, record in enumerate(table) if record[0] == who]
+            left = tuple(record for i, record in enumerate(table) if i not in gone)
+            new = others if relation == "replace" and gone else [()]
+            for back in new:
+                added = tuple((who, at) for _, at in back)
+                if isinstance(unit, Record):
+                    added = added[:1]
+                if isinstance(unit, Element):
+                    added = tuple(record for record in added if record[1] == cell)
+                farthest = max(farthest, abs(distinct(table) - distinct(left + added)))
+    assert farthest == ENROLLED.sensitivity(1, relation, unit) == 1
+    # And however many elements or records of one person; users are so many people.
+    many = 3 if isinstance(unit, User) else 1
+    assert ENROLLED.sensitivity(3, relation, unit) == many
+
+
+def test_what_the_number_costs_is_in_the_promise() -> None:
+    for unit in UNITS:
+        table = Table(N)
+        found = fit(table, kind=LinearRegression, unit=unit, relation="zero_out", epsilon=1.0)
+        (number,) = (
+            part
+            for part in found.guarantee_.event.parts
+            if isinstance(part, Gaussian) and part.contribution == ENROLLED
+        )
+        assert number.noise_multiplier == pytest.approx(
+            Roster.of(None, epsilon=1.0, delta=DELTA, unit=unit, relation="zero_out").noise_sd
+        )
+        assert 0.99 < found.guarantee_.epsilon() <= 1.0
+
+
+# -- labels --
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
+    table = Table(N + 1)
+    y = np.where(table.users == N, 7, table.y)
+    cells = table.cells(unit)
+    for seed in range(20):
+        model = LogisticRegression(
+            unit=unit, relation=relation, epsilon=60.0, rounds=1, random_state=seed
+        )
+        model.fit(table.X, y, users=table.users, elements=cells)
+        assert model.classes_.tolist() == [0, 1]
+        assert "7" not in str(model.guarantee_).split("for the labels: those")[1].split(";")[0]
+    # That many have it is found, and told apart by value alone.
+    kinds = (np.int8, float)
+    objects = np.array([kinds[i % 2](label) for i, label in enumerate(table.y)], dtype=object)
+    model.fit(table.X, objects, users=table.users, elements=cells)
+    assert model.classes_.tolist() == [0, 1]
+    assert model.classes_.dtype == np.int64
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("unit", UNITS)
+def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
+    event = selection(1.0, 1e-6, unit, relation)
+    assert event.loss(1, relation, unit).leak <= LEAK * 1e-6
+    assert event.loss(1, relation, unit).leak > 0.9 * LEAK * 1e-6
+    mu = dg.accounting.gaussian_mu(1.0, 0.9e-6)
+    assert event.loss(1, relation, unit).mu == pytest.approx(mu * math.sqrt(0.03))
+
+
+def test_a_block_counts_for_one_label() -> None:
+    """However many labels a user has, one of them is counted, and each as often as its rows say."""
+    event = Selection(1e-6, 0.5, 1)
+    # Of 400 users each has three rows with 0 and one with 1.
+    users, y = np.repeat(np.arange(400), 4), np.tile([0, 0, 0, 1], 400)
+    rows = arrange(len(y), users, None, User())
+    found = unselected(y)
+    seen: list[Array] = []
+
+    labels, places = selected(found, rows, event, SeededSource(1))
+    assert labels.tolist() == [0, 1]
+    assert np.array_equal(places, y)
+    # A threshold between both counts tells how they are: about 300 and 100 of 400, within 6 sds.
+    for threshold, many in ((248.0, 1), (48.0, 2)):
+        passed = Selection(1e-6, threshold, 1)
+        try:
+            seen.append(selected(found, rows, passed, SeededSource(2))[0])
+            assert many == 2
+        except ParameterError:
+            assert many == 1
+    assert [labels.tolist() for labels in seen] == [[0, 1]]
+
+
+def test_labels_by_their_type() -> None:
+    table = Table(N)
+    truths = LogisticRegression(rounds=1, random_state=0).fit(table.X, np.ones(len(table.y), bool))
+    assert truths.classes_.tolist() == [False, True]
+    assert "the labels False, True, as truths are" in str(truths.guarantee_)
+    # Categories are as a rule those that were found: they state nothing.
+    with pytest.raises(ParameterError, match="classes must be at least two, not 1 class or none"):
+        LogisticRegression(rounds=1).fit(table.X, pd.Series(table.y, dtype="category"))
+
+
+def test_a_label_without_a_value_is_none() -> None:
+    found = unselected(np.array(["b", None, "a", b"b", np.nan, "b"], dtype=object))
+    assert found.labels == ("b", "a")
+    assert np.isnan(found.values[[1, 4]]).all()
+    assert found.values[[0, 2, 3, 5]].tolist() == [0, 1, 0, 0]
+    empty = unselected(np.zeros(0))
+    assert (empty.labels, empty.values.shape) == ((), (0,))
+    rows, event = arrange(0, [], None, User()), selection(1.0, 1e-6, User(), "zero_out")
+    with pytest.raises(ParameterError, match="name all labels"):
+        selected(Targets(np.zeros(0), (), ()), rows, event, SeededSource(0))
+
+
+# -- what needs to be stated --
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (
+            lambda X, y: LogisticRegression(trust="shuffle").fit(X, y > 0),
+            "n_users must be stated with trust='shuffle'",
+        ),
+        (
+            lambda X, y: LogisticRegression(trust="pan").fit(X, y > 0),
+            "n_users must be stated with trust='pan'",
+        ),
+        (
+            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated()).fit(X, y > 0),
+            "n_users must be stated with a recipe",
+        ),
+        (
+            lambda X, y: LogisticRegression(algorithm=recipes.Concentrated(), n_users=50).fit(X, y),
+            "classes must be stated with a recipe",
+        ),
+        (
+            lambda X, y: LogisticRegression(tune={"clip": [1.0, 2.0]}).fit(X, y),
+            "classes must be stated with tune",
+        ),
+        (
+            lambda X, y: minimise(Squared(), X, y, [0.0, 0.0], solver=recipes.Concentrated()),
+            "n_users must be stated with a recipe",
+        ),
+        (
+            lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="softcore"),
+            "n_users must be stated with method='softcore'",
+        ),
+        (
+            lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="winsorized"),
+            "n_users must be stated with method='winsorized'",
+        ),
+    ],
+)
+def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) -> None:
+    table = Table(N)
+    with dg.budget(50.0, 1e-3) as budget, pytest.raises(ParameterError, match=message) as told:
+        run(table.X, table.y)
+    # Before anything is charged, in one sentence, without a number of rows.
+    assert budget.guarantee is None
+    assert str(len(table.y)) not in str(told.value)
+    assert str(told.value).count(". ") == 0
+
+
+# -- the number of users decides --
+
+
+def test_looks_follow_the_number_within_what_was_charged() -> None:
+    """Whatever number comes out, no more is spent than before it was known."""
+    number = Gaussian(20.0, ENROLLED)
+    for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
+        problem = _Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
+        for method in ("auto", "recentred", "clip"):
+            spent = problem.before(method)  # type: ignore[arg-type]
+            limit = spent.event.loss(1, relation)
+            assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
+            made = set()
+            for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
+                plan = replace(problem, n=n).after(method, spent)  # type: ignore[arg-type]
+                made.add((plan.method, plan.mean.rounds))
+                cost = plan.event.loss(1, relation)
+                gaussians = [
+                    part.loss(1, relation).mu ** 2
+                    for part in plan.event.parts
+                    if not isinstance(part, dg.accounting.ExponentialMechanism)
+                ]
+                before = [
+                    part.loss(1, relation).mu ** 2
+                    for part in spent.event.parts
+                    if not isinstance(part, dg.accounting.ExponentialMechanism)
+                ]
+                # Each kind by itself, as the caps of a filter.
+                assert sum(gaussians) <= sum(before)
+                assert sum(gaussians) > 0.999 * sum(before)
+                assert cost.pure <= limit.pure
+                choices = [
+                    part
+                    for part in (*plan.event.parts, *spent.event.parts)
+                    if isinstance(part, dg.accounting.ExponentialMechanism)
+                ]
+                assert len({part.scale for part in choices}) <= 1
+                assert plan.mean.n_users == n
+            assert len(made) > 1 or method == "clip"
+
+
+# -- the command line --
+
+
+def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
+    told: list[Any] = []
+    for n in (N, N + 1):
+        table, folder = Table(n), tmp_path / str(n)
+        folder.mkdir()
+        frame = pd.DataFrame({"a": table.X[:, 0], "b": table.X[:, 1], "y": table.y})
+        frame.insert(0, "who", table.users.to_numpy())
+        frame.to_parquet(folder / "rows.parquet")
+        common = [
+            str(folder / "rows.parquet"),
+            "--user",
+            "who",
+            "--unit",
+            "user",
+            "--epsilon",
+            "30",
+        ]
+        common += ["--delta", "1e-3"]
+        model, mean = folder / "model.json", folder / "mean.json"
+        fitted = ["--target", "y", "--features", "a,b", "--rounds", "5", "--out", str(model)]
+        averaged = ["--columns", "a,b", "--bound", "2", "--output", str(mean)]
+        for arguments in (
+            ["fit", "logistic", *common, *fitted],
+            ["mean", *common, *averaged],
+        ):
+            result = CliRunner().invoke(app, arguments)
+            assert result.exit_code == 0, result.output
+            assert f"{n} users" not in result.output
+        told.append([json.loads(file.read_text())["guarantee"] for file in (model, mean)])
+    assert told[0] == told[1]
