@@ -754,7 +754,8 @@ def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
         return CliRunner().invoke(
             app,
             ["histogram", str(rows), "--user", "who", "--item", item, "--domain", str(listed),
-             "--unit", "user", "--epsilon", "1e4", "--delta", "1e-6", "--clip", "1", "--output", str(out)],
+             "--unit", "user", "--epsilon", "1e4", "--delta", "1e-6", "--clip", "1",
+             "--output", str(out)],
         )  # fmt: skip
 
     assert published("item", ["7"]).exit_code == 0
