@@ -22,9 +22,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
 import dpgrain as dg
 from dpgrain import labels
+from dpgrain.cli import app
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.domain import public_domain
 from dpgrain.data.engine import Engine
@@ -34,7 +36,7 @@ from dpgrain.learn import LinearSVC, LogisticRegression
 from dpgrain.learn import load as load_model
 from dpgrain.learn.labels import codes, ordered
 from dpgrain.learn.rows import arrange
-from dpgrain.learn.tables import Category, Encoding, load_rows
+from dpgrain.learn.tables import Category, Encoding, Number, load_rows
 from dpgrain.units import Element, Record, User
 
 Array: TypeAlias = NDArray[Any]
@@ -334,7 +336,8 @@ class Counted:
 LONG: list[Any] = [
     *HEX,
     *(Decimal(text) for text in ("1e99999999", "-1e-99999999", "0e99999999", "7.5e9999999")),
-    Decimal("1e-40000"), Decimal("1e9864"), Decimal("1e9865"), Decimal(f"1e-{BITS}"), Decimal(f"5e-{BITS + 1}"),
+    Decimal("1e-40000"), Decimal("1e9864"), Decimal("1e9865"),
+    Decimal(f"1e-{BITS}"), Decimal(f"5e-{BITS + 1}"),
     Decimal("9" * 9999), Decimal("1" + "0" * 50_000), Decimal("0." + "0" * 50_000 + "1"),
     10**9864, 10**9865, 2**BITS, 2**BITS - 1,
     Fraction(1, 3**20_000), Fraction(1, 2**BITS), 1e308, 5e-324, np.finfo(np.longdouble).max,
@@ -475,10 +478,11 @@ def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
     frame = pd.DataFrame({"who": np.empty(len(users), dtype=object)})
     for i, user in enumerate(users):
         frame.at[i, "who"] = user
-    text = dg.read(frame, user="who").source.columns()["who"]
-    assert text == "VARCHAR"
-    with Engine(dg.read(frame, user="who")) as engine:
-        rows = engine._query("SELECT who FROM source").column("who").to_pylist()
+    frame["one"] = 1.0
+    encoding = Encoding((Number("one"),))
+    rows = (
+        load_rows(dg.read(frame, user="who"), encoding, keep=["who"]).kept.column("who").to_pylist()
+    )
     told = pd.factorize(np.array(rows, dtype=object))[0]
     valid = np.array([row is not None for row in rows])
     # What is no UTF-8 is nobody's in a table; all others are told apart alike.
@@ -715,8 +719,8 @@ def test_text_places_of_a_roster_are_those_of_numbers() -> None:
 def test_users_of_arrays_and_of_tables_are_the_same(users: list[str]) -> None:
     valid = [user for user in users if user.isprintable() and user.isascii()]
     table = pa.table({"who": pa.array(valid, pa.string())})
-    rows = dg.read(table, user="who").check()
-    assert f"{len(set(valid))}  users with a record" in rows
+    with Engine(dg.read(table, user="who")) as engine:
+        assert len(engine.distinct(["who"])) == len(set(valid))
     assert arrange(len(valid), valid, None, User()).users == len(set(valid))
 
 
@@ -734,3 +738,31 @@ def test_hex_ids_do_not_hold_up_a_fit() -> None:
     strange = [*y[:-3], "1e999999", Decimal("1e99999999"), "12e34567890abcde"]
     assert np.isfinite(model.fit(X, strange, users=users).coef_).all()
     assert arrange(3, [Decimal("1e99999999"), Decimal("1e-99999999"), 1], None, User()).users == 1
+
+
+def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
+    """It meets whole numbers by their canonical text, and text by itself."""
+    listed = tmp_path / "items.txt"
+    rows = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(
+        pa.table({"who": [*range(60)], "item": [7] * 60, "text": ["007", "7"] * 30}), rows
+    )
+    out = tmp_path / "out.csv"
+
+    def published(item: str, items: list[str]) -> Any:
+        listed.write_text("\n".join(items))
+        return CliRunner().invoke(
+            app,
+            ["histogram", str(rows), "--user", "who", "--item", item, "--domain", str(listed),
+             "--unit", "user", "--epsilon", "1e4", "--delta", "1e-6", "--clip", "1",
+             "--output", str(out)],
+        )  # fmt: skip
+
+    assert published("item", ["7"]).exit_code == 0
+    assert pd.read_csv(out, dtype=str)["estimate"].astype(float).round().tolist() == [60]
+    for wrong in [text for text in SEVEN[1:] if text.strip() == text]:
+        refused = published("item", [wrong])
+        assert "must hold integers" in str(refused.exception)
+    assert published("text", ["007", "7", "7.0"]).exit_code == 0
+    found = pd.read_csv(out, dtype=str).set_index("text")["estimate"].astype(float).round()
+    assert found.to_dict() == {"007": 30, "7": 30, "7.0": 0}

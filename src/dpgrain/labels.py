@@ -67,6 +67,9 @@ def key(label: Any) -> Key | None:
     >>> key(True) == key(1.0) == key(np.int8(1)), key("1"), key("01"), key(None)
     (True, ('text', '1'), ('text', '01'), None)
     """
+    if type(label) is int and -(2**63) < label < 2**63:
+        # As below, at once: most labels are such.
+        return "number", f"{label:x}/1"
     text = _text(label)
     if text is not None:
         return "text", text
@@ -176,9 +179,10 @@ def cell_text(label: Any) -> str | None:
     >>> cell_text(7.0), cell_text("7.0"), cell_text(True), cell_text(None), cell_text([7])
     ('7', '7.0', 'True', None, '[7]')
     """
-    text, name = written(label), key(label)
+    text = written(label)
     if text is not None:
         return text
+    name = key(label)
     if name is not None and name[0] in ("number", "time", "time UTC"):
         return _shown(*name)
     if name is None and not isinstance(label, list | dict | set | np.ndarray):
@@ -211,7 +215,7 @@ def _text(label: Any) -> str | None:
     if isinstance(label, bytes):
         return bytes.decode(label, "utf-8", "surrogateescape")
     # As it is, whatever a class of its own says that it prints as.
-    return str.__str__(label)[:] if isinstance(label, str) else None
+    return str.__str__(label) if isinstance(label, str) else None
 
 
 def _is_missing(label: Any) -> bool:

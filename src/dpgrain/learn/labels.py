@@ -104,7 +104,8 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
     else:
         raw, labels = pd.factorize(found, use_na_sentinel=True)
     keys: dict[Key, int] = {}
-    of = np.array([_place(keys, named(label)) for label in labels], dtype=np.intp)
+    listed = labels.tolist() if found.dtype.kind in "biuf" else labels
+    of = np.array([_place(keys, named(label)) for label in listed], dtype=np.intp)
     return (of[raw] if len(of) else raw.astype(np.intp)) * (raw >= 0) - (raw < 0), list(keys)
 
 
