@@ -309,7 +309,9 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
     labels = np.array(["</style><img src=x>", "b", "c"])[generator.integers(0, 3, 300)]
     for model, y in (
         (
-            learn.LogisticRegression(rounds=3, intervals=intervals, classes=np.unique(labels)),
+            learn.LogisticRegression(
+                rounds=3, intervals=intervals, classes=list(np.unique(labels))
+            ),
             labels,
         ),
         (learn.LogisticRegression(rounds=3, intervals=intervals), labels == "b"),

@@ -94,9 +94,8 @@ def best_delta(
     # Values grow like e^{εL/μ²} with the loss L: between such close points they are linear.
     step = min(whole**2 / epsilon / 50, turn / 40)
     # 0 is one of them, where the adversary begins: values have corners.
-    losses: FloatArray = step * np.arange(
-        -math.ceil(9 * whole / step), math.ceil((epsilon + 9 * whole) / step), dtype=np.float64
-    )
+    below, above = math.ceil(9 * whole / step), math.ceil((epsilon + 9 * whole) / step)
+    losses: FloatArray = step * np.arange(-below, above, dtype=np.float64)
     after: FloatArray | None = None
     for done in range(turns, -1, -1):
         allowed = left(done)

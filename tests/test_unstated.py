@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -245,7 +246,7 @@ def test_one_user_more_changes_nothing_that_is_public(
     options: dict[str, Any] = {"epsilon": 30.0, "n_users": stated}
     one = Case(case.run, case.name, **{k: v for k, v in case.options.items() if k != "unlabelled"})
     pair = [
-        published(lambda table=table: one(table, unit, relation, **options))
+        published(partial(one, table, unit, relation, **options))
         for table in (Table(N), Table(N + 1))
     ]
     (found, said), (other, heard) = pair
@@ -310,7 +311,7 @@ def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: R
     for seed in range(3):
         found = case(Table(N), unit, relation, epsilon=1.0, delta=1e-6, random_state=seed)
         history = found.history_ if isinstance(found, LinearModel) else found.history
-        promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
+        promise: Any = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
         n = found.n_users_ if isinstance(found, LinearModel) else found.n_users
         numbers.add(n)
         noise = promise.event.parts[0].noise_multiplier * history.clip
@@ -554,12 +555,12 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
         problem = _Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
         for method in ("auto", "recentred", "clip"):
-            spent = problem.before(method)  # type: ignore[arg-type]
+            spent = problem.before(method)
             limit = spent.event.loss(1, relation)
             assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
             made = set()
             for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
-                plan = replace(problem, n=n).after(method, spent)  # type: ignore[arg-type]
+                plan = replace(problem, n=n).after(method, spent)
                 made.add((plan.method, plan.mean.rounds))
                 cost = plan.event.loss(1, relation)
                 gaussians = [

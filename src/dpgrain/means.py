@@ -29,7 +29,7 @@ from dpgrain.learn.promise import promised
 from dpgrain.learn.roster import Roster
 from dpgrain.learn.rows import arrange
 from dpgrain.noise import RandomState, Source, source_of
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.units import RELATIONS, Relation, User
 from dpgrain.wording import counted, rounded_up, shown
 
@@ -127,13 +127,15 @@ class MeanOfUsers:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
+@takes_share
 def mean_of_users(
     X: ArrayLike,  # noqa: N803
     *,
     users: Any = None,
     bound: float,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
     radius: float | None = None,
     method: Method | Literal["auto"] = "auto",
     relation: Relation = "zero_out",
@@ -151,6 +153,8 @@ def mean_of_users(
         bound: the public bound B on the l2 norm of a record; longer ones are shortened to it.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         radius: the concentration radius τ: nearly all users' vectors lie within it of their common
             mean, as is known beforehand; None if it is not. Only accuracy rests on it.
         method: ``"clip"``: clip to the bound; ``"recentred"``: several looks, each around what the

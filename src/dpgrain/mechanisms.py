@@ -29,7 +29,7 @@ from dpgrain.noise import (
     rounded_gaussian,
     source_of,
 )
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.units import RELATIONS, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]
@@ -108,12 +108,14 @@ class MeanRelease:
     guarantee: Guarantee
 
 
+@takes_share
 def release_mean(
     values: ArrayLike,
     *,
     sensitivity: float,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float = 0.0,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
     relation: Relation = "replace",
     noise: Literal["gaussian", "laplace"] = "gaussian",
     elements: str = "the caller's partition",
@@ -126,6 +128,8 @@ def release_mean(
         sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
         epsilon: the promised ε.
         delta: the promised δ; 0 is right only for Laplace noise.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: the relation that the sensitivity was computed for.
         noise: ``"gaussian"`` or ``"laplace"``.
         elements: the partition in words.
@@ -169,6 +173,7 @@ def release_mean(
     norm: Norm = "l1" if noise == "laplace" else "l2"
     coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"
     contribution = Contribution(layout="shared", coordinates=coordinates, norm=norm)
+    epsilon = _validate.positive(epsilon=epsilon)
     event: Gaussian | Laplace
     if noise == "laplace":
         event = calibrate_laplace(epsilon, contribution=contribution, relation=relation)

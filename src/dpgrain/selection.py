@@ -21,7 +21,7 @@ from dpgrain.accounting import (
     SelectBest,
     calibrate,
 )
-from dpgrain.calls import by_record, part_of, probe
+from dpgrain.calls import by_record, part_of, probe, silent
 from dpgrain.cells import vector
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
@@ -31,7 +31,7 @@ from dpgrain.learn.rows import arrange
 from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
 from dpgrain.noise.exponential import below, permute_and_flip
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, in_budget, takes_share
 from dpgrain.repeated import Best, best_of, keep_best
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 from dpgrain.wording import rounded_up, shown
@@ -39,8 +39,8 @@ from dpgrain.wording import rounded_up, shown
 __all__ = ["Best", "Choice", "Cover", "ball_cover", "best_of", "select"]
 
 FloatArray: TypeAlias = NDArray[np.float64]
-Method: TypeAlias = Literal["permute_and_flip", "exponential", "repeat"]
-METHODS: tuple[Method, ...] = ("permute_and_flip", "exponential", "repeat")
+Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
+METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
 Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]
 
 # The share of ε that publishes the winner's mean loss.
@@ -88,17 +88,19 @@ class Choice:
         )
 
 
+@takes_share
 def select(
     candidates: Sequence[Any],
     loss: Callable[..., Any],
     data: Any,
     users: Any = None,
-    epsilon: float = 1.0,
+    epsilon: float | None = None,
     *,
     delta: float = 0.0,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
     lower: float = 0.0,
     bound: float = 1.0,
-    method: Method = "permute_and_flip",
+    method: Method = "auto",
     unit: Unit | None = None,
     elements: Any = None,
     relation: Relation = "zero_out",
@@ -117,12 +119,16 @@ def select(
             tried on records of zeros first; a record on which it raises then counts most.
         data: m records: an array, a table or a list, or a tuple of these.
         users: (m,) whose each record is; None for one user per record. One without user is left out.
-        epsilon: the promised ε.
+        epsilon: the promised ε; by default 1.
         delta: the promised δ; the choice itself is pure, and 0 is the default.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         lower: the loss that counts as none; smaller ones count as it.
         bound: how far above ``lower`` a loss counts most; larger ones, and NaN, count so.
-        method: ``"permute_and_flip"``, the least error; ``"exponential"``, the exponential mechanism;
-            ``"repeat"``, noisy evaluations of candidates drawn at random, of which the best is kept.
+        method: ``"permute_and_flip"``, the least error for an ε; ``"exponential"``, the exponential
+            mechanism, whose price in a budget is half as high; ``"auto"``, the second of these two
+            inside a budget, and else the first; ``"repeat"``, noisy evaluations of candidates drawn at
+            random, of which the best is kept.
         unit: what is protected: ``User()`` (the default, None), ``Element()`` or ``Record()``. A unit's
             loss is the mean over its records, and candidates are compared by the sum over units.
         elements: (m,) the cell of each record, by a public partition, for ``Element()``.
@@ -164,7 +170,7 @@ def select(
         )
     _validate.one_of(RELATIONS, relation=relation)
     _validate.one_of(METHODS, method=method)
-    epsilon = _validate.positive(epsilon=epsilon)
+    epsilon = _validate.positive(epsilon=1.0 if epsilon is None else epsilon)
     delta = _validate.delta(allow_zero=True, delta=delta)
     lower, bound = _range(lower, bound)
     count = _count_of(candidates)
@@ -176,7 +182,7 @@ def select(
     elif runs is not None or evaluation is not None:
         raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
     else:
-        gumbel = method == "exponential"
+        gumbel = method == "exponential" or (method == "auto" and in_budget())
         plan = _once(
             epsilon, relation, _parts_of(level, n_users, score), count, gumbel=gumbel, score=score
         )

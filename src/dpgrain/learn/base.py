@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -39,7 +39,7 @@ from dpgrain.learn.rows import Rows, arrange
 from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, of_share
 from dpgrain.recipes import Known, PanPrivateConcentrated, Recipe, ShuffleConcentrated, Task, Trust
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
@@ -70,6 +70,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         relation: the neighbouring relation, ``"zero_out"`` or ``"replace"``.
         epsilon: the promised ε.
         delta: the promised δ.
+        share: the share of the budget that is open at the fit, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         clip: the clipping bound ρ of a block's mean gradient, l2, or ``"auto"``, which chooses it
             inside the budget, at a tenth of it: the median norm, for whole users near the solution,
             where the gradients of users with many records lie close to 0. By default (None) ``"auto"``
@@ -126,6 +128,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     relation: Relation = "zero_out"
     epsilon: float = 1.0
     delta: float = 1e-6
+    share: float | None = None
     clip: float | Literal["auto"] | None = None
     rounds: int | None = None
     sampling_rate: float | None = None
@@ -168,6 +171,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             # What an earlier fit has left must not speak for this one.
             self.__dict__.pop(earlier, None)
         self._check()
+        if self.share is not None:
+            return self._fit_of_share(self.share, X, y, users, elements)
         if self.tune is not None:
             from dpgrain.learn.tuning import fit_tuned
 
@@ -193,6 +198,18 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         theta = self._train(X[rows.kept], values[rows.kept], loss, plan, rows, n, source)
         self._keep(theta.reshape(loss.outputs, -1), loss)
         self.guarantee_ = promise
+        return self
+
+    def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:  # noqa: N803
+        """A fit with the ε and δ at which it takes a share of the open budget."""
+
+        def release(epsilon: float, delta: float) -> LinearModel:
+            model = clone(self).set_params(share=None, epsilon=epsilon, delta=delta)
+            fitted: LinearModel = model.fit(X, y, users=users, elements=elements)
+            return fitted
+
+        fitted, stated = of_share(share, release), self.get_params(deep=False)
+        self.__dict__.update({k: v for k, v in vars(fitted).items() if k not in stated})
         return self
 
     def _check_curvature(self, X: Any) -> None:  # noqa: N803

@@ -22,7 +22,7 @@ from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
 
@@ -46,6 +46,7 @@ class Minimum:
     n_users: int
 
 
+@takes_share
 def minimise(
     loss: Loss,
     X: ArrayLike,  # noqa: N803
@@ -58,8 +59,9 @@ def minimise(
     elements: Any = None,
     unit: Unit | None = None,
     relation: Relation = "zero_out",
-    epsilon: float = 1.0,
+    epsilon: float | None = None,
     delta: float = 1e-6,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
     clip: float = 1.0,
     rounds: int = 100,
     sampling: Sampling = "pairs",
@@ -88,8 +90,10 @@ def minimise(
         elements: (m,) the cell of each record, by a public partition.
         unit: what is protected; ``User()`` by default.
         relation: the neighbouring relation.
-        epsilon: the promised ε.
+        epsilon: the promised ε; by default 1.
         delta: the promised δ.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
         clip: the clipping bound of a block's step; not used by recipes, as what follows.
         rounds: how many noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
@@ -117,6 +121,7 @@ def minimise(
     (True, 1.0)
     """
     unit = User() if unit is None else unit
+    epsilon = 1.0 if epsilon is None else epsilon
     begin = np.asarray(start, dtype=np.float64)
     # A list of rows does not say how many numbers each has: as many as the start, which is public.
     features, targets = cells(X, begin.size), vector(y)

@@ -4,7 +4,7 @@ from dpgrain.publishing.budget import Budget, budget, in_budget
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.publish import before_publishing
-from dpgrain.publishing.terms import Terms, of_share
+from dpgrain.publishing.terms import Terms, of_share, takes_share
 
 __all__ = [
     "Budget",
@@ -16,4 +16,5 @@ __all__ = [
     "in_budget",
     "of_share",
     "price",
+    "takes_share",
 ]

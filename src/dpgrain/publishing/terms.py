@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import TypeVar
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
@@ -19,6 +20,7 @@ from dpgrain.publishing.rehearsal import rehearsed
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
 Published = TypeVar("Published")
+Parameters = ParamSpec("Parameters")
 
 # A release that takes this much of its share is not made larger.
 _GOOD_ENOUGH = 0.995
@@ -70,9 +72,7 @@ class Terms:
                 )
             return Terms(_validate.positive(epsilon=epsilon), delta)
         if epsilon is not None:
-            raise ParameterError(
-                f"epsilon must be left out where share = {share!r} is given; state one of them."
-            )
+            raise _both(share)
         if share != 1:
             share = _validate.fraction(share=share)
         budget = open_budget()
@@ -149,6 +149,37 @@ def of_share(share: float, release: Callable[[float, float], Published]) -> Publ
         OWN_UNIT[first.level],
     )
     return release(settled.epsilon, settled.delta)
+
+
+def takes_share(function: Callable[Parameters, Published]) -> Callable[Parameters, Published]:
+    """Give a function that publishes the keyword ``share=``, in place of ``epsilon=`` and ``delta=``.
+
+    Args:
+        function: publishes with the keyword ``epsilon``, and ``delta`` if it has one.
+    """
+    has_delta = "delta" in inspect.signature(function).parameters
+
+    @wraps(function)
+    def publishes(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Published:
+        share: Any = kwargs.pop("share", None)
+        if share is None:
+            return function(*args, **kwargs)
+
+        def release(epsilon: float, delta: float) -> Published:
+            stated: dict[str, Any] = {"epsilon": epsilon, **({"delta": delta} if has_delta else {})}
+            return function(*args, **{**kwargs, **stated})
+
+        if kwargs.get("epsilon") is not None:
+            raise _both(share)
+        return of_share(share, release)
+
+    return publishes
+
+
+def _both(share: object) -> ParameterError:
+    return ParameterError(
+        f"epsilon must be left out where share = {share!r} is given; state one of them."
+    )
 
 
 def _next(factor: float, part: float, fits: float, too_much: float) -> float:

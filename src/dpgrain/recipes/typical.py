@@ -14,7 +14,7 @@ from dpgrain.accounting import ExponentialMechanism
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, gumbel_order, source_of
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.units import RELATIONS, Relation, User
 
 
@@ -31,10 +31,12 @@ class TypicalRecords:
     guarantee: Guarantee
 
 
+@takes_share
 def typical_records(
     users: Any,
     *,
-    epsilon: float,
+    epsilon: float | None = None,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
     n_users: int | None = None,
     relation: Relation = "zero_out",
     random_state: RandomState = None,
@@ -50,6 +52,8 @@ def typical_records(
     Args:
         users: (m,) whose each record is; a record without user is left out.
         epsilon: the promised ε; there is no δ.
+        share: the share of the open budget, such as 0.5, in place of ε; see
+            :func:`dpgrain.budget`.
         n_users: the public size of the roster, if it is known; nothing depends on it.
         relation: the neighbouring relation.
         random_state: a seed, which makes the release not private.

@@ -7,10 +7,10 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import InitVar, asdict, dataclass, field, fields
+from dataclasses import InitVar, asdict, dataclass, field, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, of_share
 from dpgrain.shuffle.design import Design, Kind, least_noise, printed
 from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
@@ -95,6 +95,10 @@ class ShuffledSum(ABC):
             )
         if chosen is not None:
             self._check_promise()
+
+    def _with(self, epsilon: float, delta: float) -> Self:
+        """The protocol with another promise, and the noise that it takes."""
+        return replace(self, epsilon=epsilon, delta=delta, chosen=None)
 
     def _check_numbers(self) -> None:
         """Refuse numbers for which accounting, or a device, would take long."""
@@ -436,6 +440,7 @@ class SumOfVectors(ShuffledSum, ABC):
         self,
         X: ArrayLike,  # noqa: N803
         *,
+        share: float | None = None,
         random_state: RandomState = None,
         dropped: int | ArrayLike = 0,
         corrupt: ArrayLike | None = None,
@@ -445,6 +450,8 @@ class SumOfVectors(ShuffledSum, ABC):
         Args:
             X: (at most n, d) a vector for each user; the others of the n have no data, like users whose
                 row is not finite.
+            share: the share of the open budget, in place of the protocol's ε and δ: the round is one of
+                a protocol with as much noise as that takes.
             random_state: a seed, which makes the result not private.
             dropped: which devices never report: a number, of the last ones, or (n,) truths; which they
                 are must not depend on the data.
@@ -456,7 +463,14 @@ class SumOfVectors(ShuffledSum, ABC):
         The law is that of all messages made one by one. Formal guarantee: one round of
         :attr:`guarantee`.
         """
-        return self._simulated(X, random_state, dropped, corrupt).value
+        if share is None:
+            return self._simulated(X, random_state, dropped, corrupt).value
+        return of_share(
+            share,
+            lambda epsilon, delta: (
+                self._with(epsilon, delta)._simulated(X, random_state, dropped, corrupt).value
+            ),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -577,6 +591,7 @@ class ScalarSum(Trusted):
         self,
         x: ArrayLike,
         *,
+        share: float | None = None,
         random_state: RandomState = None,
         dropped: int | ArrayLike = 0,
         corrupt: ArrayLike | None = None,
@@ -585,11 +600,21 @@ class ScalarSum(Trusted):
 
         Args:
             x: (at most n,) a number for each user.
-            random_state: as for :meth:`VectorSum.simulate`, as what follows.
+            share: as for :meth:`VectorSum.simulate`, as what follows.
+            random_state: a seed.
             dropped: which devices never report.
             corrupt: (k, 1) what corrupt devices send.
         """
-        return float(self._simulated(x, random_state, dropped, corrupt).value[0])
+        if share is None:
+            return float(self._simulated(x, random_state, dropped, corrupt).value[0])
+        rest: dict[str, Any] = {"dropped": dropped, "corrupt": corrupt}
+        found: float = of_share(
+            share,
+            lambda epsilon, delta: self._with(epsilon, delta).simulate(
+                x, random_state=random_state, **rest
+            ),
+        )
+        return found
 
 
 def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) -> Design:
