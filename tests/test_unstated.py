@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -236,8 +237,16 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 # -- one user more or less --
 
 
-@pytest.mark.parametrize("stated", [None, N])
-@pytest.mark.parametrize(("case", "unit", "relation"), PUBLISHED)
+# What is stated is told whatever the relation: of one of them.
+@pytest.mark.parametrize(
+    ("case", "unit", "relation", "stated"),
+    [
+        pytest.param(*asked.values, stated, id=f"{asked.id}-{stated}")
+        for asked in PUBLISHED
+        for stated in (None, N)
+        if stated is None or asked.values[2] == "zero_out"
+    ],
+)
 def test_one_user_more_changes_nothing_that_is_public(
     case: Case, unit: Unit, relation: Relation, stated: int | None
 ) -> None:
@@ -245,7 +254,7 @@ def test_one_user_more_changes_nothing_that_is_public(
     options: dict[str, Any] = {"epsilon": 30.0, "n_users": stated}
     one = Case(case.run, case.name, **{k: v for k, v in case.options.items() if k != "unlabelled"})
     pair = [
-        published(lambda table=table: one(table, unit, relation, **options))
+        published(partial(one, table, unit, relation, **options))
         for table in (Table(N), Table(N + 1))
     ]
     (found, said), (other, heard) = pair
@@ -310,7 +319,7 @@ def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: R
     for seed in range(3):
         found = case(Table(N), unit, relation, epsilon=1.0, delta=1e-6, random_state=seed)
         history = found.history_ if isinstance(found, LinearModel) else found.history
-        promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
+        promise: Any = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
         n = found.n_users_ if isinstance(found, LinearModel) else found.n_users
         numbers.add(n)
         noise = promise.event.parts[0].noise_multiplier * history.clip
@@ -423,7 +432,7 @@ def test_what_the_number_costs_is_in_the_promise() -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
     table = Table(N + 1)
-    y = np.where(table.users == N, 7, table.y)
+    y = np.where(table.users == N, 12345, table.y)
     cells = table.cells(unit)
     for seed in range(20):
         model = LogisticRegression(
@@ -431,7 +440,7 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
         )
         model.fit(table.X, y, users=table.users, elements=cells)
         assert model.classes_.tolist() == [0, 1]
-        assert "7" not in str(model.guarantee_).split("for the labels: those")[1].split(";")[0]
+        assert "12345" not in str(model.guarantee_)
     # That many have it is found, and told apart by value alone.
     kinds = (np.int8, float)
     objects = np.array([kinds[i % 2](label) for i, label in enumerate(table.y)], dtype=object)
@@ -554,12 +563,12 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
         problem = _Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
         for method in ("auto", "recentred", "clip"):
-            spent = problem.before(method)  # type: ignore[arg-type]
+            spent = problem.before(method)
             limit = spent.event.loss(1, relation)
             assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
             made = set()
             for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
-                plan = replace(problem, n=n).after(method, spent)  # type: ignore[arg-type]
+                plan = replace(problem, n=n).after(method, spent)
                 made.add((plan.method, plan.mean.rounds))
                 cost = plan.event.loss(1, relation)
                 gaussians = [
