@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import dpgrain as dg
+import dpgrain.learn.promise as promise_module
 from dpgrain import recipes
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.cli import app
@@ -327,6 +328,25 @@ def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: R
             assert history.noise_sd == pytest.approx(noise / n)
         assert any(part.contribution == ENROLLED for part in promise.event.parts[1:])
     assert len(numbers) > 1
+
+
+def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As if so many were many: whoever is one more would then be drawn.
+    monkeypatch.setattr(promise_module, "_FULL", N)
+    rates = {}
+    for n, stated in itertools.product((N, N + 1), (False, True)):
+        found: Any = fit(
+            Table(n),
+            kind=LinearRegression,
+            unit=User(),
+            relation="zero_out",
+            rounds=None,
+            n_users=n if stated else None,
+        )
+        event = found.guarantee_.event.parts[0]
+        rates[n, stated] = (event.sampling_rate, event.rounds)
+    assert rates[N, False] == rates[N + 1, False] == rates[N, True] == (1.0, 100)
+    assert rates[N + 1, True][0] == N / (N + 1)
 
 
 def test_the_mean_is_divided_by_the_noisy_number() -> None:
