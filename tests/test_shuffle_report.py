@@ -280,7 +280,9 @@ class TestFits:
     @staticmethod
     def page(trust: Trust, folder: Path) -> tuple[dg.Guarantee, Written]:
         rows = np.random.default_rng(7).normal(size=(400, 2))
-        model = learn.LinearRegression(trust=trust, clip=1.0, epsilon=2.0, random_state=1)
+        model = learn.LinearRegression(
+            trust=trust, clip=1.0, epsilon=2.0, n_users=400, random_state=1
+        )
         model.fit(rows, rows[:, 0], users=np.arange(400))
         path = model.report(folder / "fit.html")
         return model.guarantee_, Written(PROTOCOLS["vectors"], path.read_text(encoding="utf-8"))

@@ -391,13 +391,13 @@ class _Problem:
             why = f"the least error to expect with this radius: {', '.join(errors)}"
         elif best.method == "clip":
             why = (
-                f"{self.n:,} users are too few to tell in {self._space} how far from each other they "
+                f"{self._people} are too few to tell in {self._space} how far from each other they "
                 "lie; state a radius if that is known, or ask for method='recentred', the middle of "
                 "most of them"
             )
         else:
             why = (
-                f"{self.n:,} users can look for their centre in {self._space}, so that noise "
+                f"{self._people} can look for their centre in {self._space}, so that noise "
                 "follows how close to it they lie, not the bound"
             )
         return replace(best, reason=why)
@@ -513,6 +513,11 @@ class _Problem:
             )
         spent = [first * 2**look for look in range(looks)]
         return (*spent, 1 - sum(spent))
+
+    @property
+    def _people(self) -> str:
+        """How many users there are, or about how many, in words."""
+        return ("" if self.beside is None else "about ") + counted(self.n, "user")
 
     @property
     def _space(self) -> str:
