@@ -77,6 +77,26 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
+def truth(**parameter: object) -> bool:
+    """Return the parameter, or raise unless it is True or False."""
+    name, value = _only(parameter)
+    if not isinstance(value, bool):
+        raise ParameterError(f"{name} must be True or False, not {said(value)}.")
+    return value
+
+
+def sequence(**parameter: object) -> Sequence[object]:
+    """Return the parameter, or raise unless it is a list of values."""
+    name, value = _only(parameter)
+    if (
+        isinstance(value, str | bytes)
+        or not hasattr(value, "__len__")
+        or not hasattr(value, "__getitem__")
+    ):
+        raise ParameterError(f"{name} must be a list, not {said(value)}.")
+    return list(value)  # type: ignore[call-overload,no-any-return]
+
+
 def positive(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is finite and above 0."""
     name, value = _only(parameter)
