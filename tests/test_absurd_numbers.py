@@ -116,16 +116,17 @@ NORMAL = SampledGaussian(1.0, 0.01, 100)
 NORMAL_EPSILON = NORMAL.epsilon(DELTA)
 
 
-def answered(make: Callable[[], Any]) -> Any:
-    """What is answered within a second, or None where it is refused in a sentence."""
+def answered(question: Callable[..., Any], *args: Any, **asked: Any) -> Any:
+    """What is answered in time, or None where it is refused in a sentence."""
     start = time.thread_time()
+    found, refusal = None, "."
     try:
-        found = make()
+        found = question(*args, **asked)
     except DpgrainError as error:
-        assert len(str(error)) < 700
-        assert str(error).endswith((".", ")"))
-        found = None
+        refusal = str(error)
     assert time.thread_time() - start < LONGEST
+    assert len(refusal) < 700
+    assert refusal.endswith((".", ")"))
     return found
 
 
@@ -144,7 +145,7 @@ def dearer(event: Event, name: str, value: Any) -> bool:
     own = getattr(event, name)
     if name in UNORDERED or isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    if own is None or isinstance(own, bool | str | tuple) or isinstance(own, Contribution):
+    if own is None or isinstance(own, bool | str | tuple | Contribution):
         return False
     return value <= own if name in QUIETER else value >= own
 
@@ -161,16 +162,16 @@ def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
     event = EVENTS[name]
     least = event.epsilon(DELTA) * (1 - NUMERIC)
     for value in ABSURD:
-        made = answered(lambda value=value: with_field(event, field, value))
+        made = answered(with_field, event, field, value)
         if made is None:
             continue
-        found = answered(lambda made=made: made.epsilon(DELTA))
+        found = answered(made.epsilon, DELTA)
         if found is not None:
             sane(found)
             assert found >= least or not dearer(event, field, value), (value, found, least)
         # Beside something else nothing becomes cheaper than that alone.
         both = made + NORMAL
-        found = answered(lambda both=both: both.epsilon(DELTA, unit=Element()))
+        found = answered(both.epsilon, DELTA, unit=Element())
         sane(found)
         assert found >= NORMAL_EPSILON * (1 - NUMERIC), (value, found)
 
@@ -184,8 +185,8 @@ def test_json_says_what_code_says(name: str, field: str) -> None:
             text = json.dumps({**described, field: value})
         except (TypeError, ValueError):
             continue
-        from_code = answered(lambda value=value: with_field(event, field, value))
-        from_json = answered(lambda text=text: Event.from_json(text))
+        from_code = answered(with_field, event, field, value)
+        from_json = answered(Event.from_json, text)
         if isinstance(value, dict | str | float | tuple | list):
             # JSON has fewer types: objects for contributions, lists for tuples, "inf".
             if from_json is not None:
@@ -193,7 +194,7 @@ def test_json_says_what_code_says(name: str, field: str) -> None:
         else:
             assert from_json == from_code, value
     for wrong in ({}, {k: v for k, v in described.items() if k != field}, {**described, "more": 1}):
-        found = answered(lambda wrong=wrong: Event.from_dict(wrong))
+        found = answered(Event.from_dict, wrong)
         assert found is None or (field not in wrong and found == with_default(event, field))
 
 
@@ -207,9 +208,9 @@ def with_default(event: Event, name: str) -> Event:
 QUESTIONS: list[dict[str, Any]] = [
     {"units": units, "relation": relation, "unit": unit, "max_elements": held}
     for units, relation, unit, held in itertools.product(
-        (1, 10**6, 10**18),
+        (1, 10**18),
         ("zero_out", "replace"),
-        (None, Record(), User(), User(max_elements=10**18)),
+        (None, Record(), User(max_elements=10**18)),
         (None, 10**18),
     )
 ]
@@ -220,14 +221,14 @@ def test_absurd_questions_are_answered(name: str) -> None:
     event = EVENTS[name]
     least = event.epsilon(DELTA) * (1 - NUMERIC)
     for asked in QUESTIONS:
-        found = answered(lambda asked=asked: event.epsilon(DELTA, **asked))
+        found = answered(event.epsilon, DELTA, **asked)
         sane(found)
         if asked["unit"] is None:
             assert found >= least
-        low, high = answered(lambda asked=asked: event.epsilon(DELTA, bounds=True, **asked))
+        low, high = answered(event.epsilon, DELTA, bounds=True, **asked)
         assert 0 <= low <= high == found
-        for epsilon in (0.0, 1.0, 1e4, 1e300):
-            delta = answered(lambda e=epsilon, asked=asked: event.delta(e, **asked))
+        for epsilon in (1.0, 1e300):
+            delta = answered(event.delta, epsilon, **asked)
             sane(delta)
             assert delta <= 1
 
@@ -250,10 +251,10 @@ def test_absurd_arguments_are_refused_or_answered(name: str) -> None:
     for question, value in itertools.product(questions, ABSURD):
         if isinstance(value, tuple | list | np.ndarray) and len(np.shape(value)) == 1:
             continue
-        found = answered(lambda q=question, v=value: q(v))
+        found = answered(question, value)
         assert found is None or found >= 0
     for value in ABSURD:
-        found = answered(lambda v=value: event.epsilon(DELTA, bounds=v))
+        found = answered(event.epsilon, DELTA, bounds=value)
         assert found is None or (isinstance(value, bool) and isinstance(found, tuple) == value)
 
 
@@ -272,7 +273,7 @@ def test_absurd_targets_of_calibration_are_refused_or_kept() -> None:
             lambda v: calibrate(gaussian, 1.0, 1e-6, integer=v).epsilon <= 1.0,
             lambda v: calibrate(gaussian, 1.0, 1e-6, search=v).epsilon <= 1.0,
         ):
-            assert answered(lambda make=make, v=value: make(v)) in (None, True), value
+            assert answered(make, value) in (None, True), value
 
 
 # ------------------------------------------------------------------------------------ one by one
@@ -294,7 +295,7 @@ def test_what_is_known_to_be_infinite() -> None:
     assert SampledGaussian(1e-310, 0.01, 10).epsilon(1e-6) == math.inf
     sampled = SampledGaussian(1.0, 0.01, 10)
     assert (ApproximateDP(1e300, 0.0, "element") + sampled).epsilon(1e-6) >= 1e300
-    # In nine runs of ten nobody concerned is drawn: then nothing is told, however little noise there is.
+    # In nine runs of ten nobody concerned is drawn, and nothing is told.
     told = 1 - 0.99**10
     assert told <= SampledGaussian(1e-310, 0.01, 10).delta(1e9) <= told * (1 + 1e-9)
 
@@ -354,13 +355,13 @@ GUARANTEE = Guarantee("user", "", "zero_out", 1e-6, Gaussian(3.0, Contribution("
 def test_absurd_fields_of_guarantees_fail_closed(field: str) -> None:
     described = GUARANTEE.to_dict()
     for value in ABSURD:
-        made = [answered(lambda v=value: dataclasses.replace(GUARANTEE, **{field: v}))]
+        made = [answered(dataclasses.replace, GUARANTEE, **{field: value})]
         try:
             text = json.dumps({**described, field: value})
         except (TypeError, ValueError):
             pass
         else:
-            made.append(answered(lambda text=text: Guarantee.from_json(text)))
+            made.append(answered(Guarantee.from_json, text))
         for one in made:
             if one is not None:
                 sane(answered(one.epsilon))
@@ -371,15 +372,16 @@ def test_absurd_fields_of_guarantees_fail_closed(field: str) -> None:
         [],
         3,
     ):
-        found = answered(lambda wrong=wrong: Guarantee.from_dict(wrong))
+        found = answered(Guarantee.from_dict, wrong)
         assert found is None or field in ("public", "private", "user")
 
 
 def test_events_are_not_nested_without_end() -> None:
     event: Event = Gaussian(1.0)
+    for _ in range(40):
+        event = Compose((event,))
     with pytest.raises(ParameterError, match="nested"):
-        for _ in range(1000):
-            event = Compose((event,))
+        Compose((event,))
     sane(event.epsilon(DELTA))
     assert Event.from_json(event.to_json()) == event
     # Beside each other there may be any number.
@@ -439,7 +441,7 @@ def test_gaussian_deltas_are_not_below_fifty_digits(power: float, a: float, n: i
     with mpmath.workdps(50):
         mu = mpmath.sqrt(mpmath.mpf(n) * k) / mpmath.mpf(noise)
         epsilon = max(float(mu * (a + mu / 2)), 0.0)
-    with mpmath.workdps(60 + int(epsilon)) if epsilon < 1e4 else mpmath.workdps(60 + int(epsilon)):
+    with mpmath.workdps(60 + int(epsilon)):
         mu = mpmath.sqrt(mpmath.mpf(n) * k) / mpmath.mpf(noise)
         if mu > 300:
             return

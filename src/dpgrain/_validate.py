@@ -6,7 +6,7 @@ Every message names the parameter, its value and the remedy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
@@ -85,16 +85,16 @@ def truth(**parameter: object) -> bool:
     return value
 
 
-def sequence(**parameter: object) -> Sequence[object]:
-    """Return the parameter, or raise unless it is a list of values."""
+def sequence(**parameter: object) -> list[object]:
+    """Return the parameter as a list, or raise unless it is a list of values."""
     name, value = _only(parameter)
-    if (
-        isinstance(value, str | bytes)
-        or not hasattr(value, "__len__")
-        or not hasattr(value, "__getitem__")
-    ):
+    if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
         raise ParameterError(f"{name} must be a list, not {said(value)}.")
-    return list(value)  # type: ignore[call-overload,no-any-return]
+    try:
+        return list(value)
+    except TypeError:
+        # An array without axes.
+        raise ParameterError(f"{name} must be a list, not {said(value)}.") from None
 
 
 def positive(**parameter: object) -> float:
