@@ -369,12 +369,9 @@ def test_absurd_fields_of_guarantees_fail_closed(field: str) -> None:
             if one is not None:
                 sane(answered(one.epsilon))
                 assert str(one)
-    for wrong in (
-        {k: v for k, v in described.items() if k != field},
-        {**described, "more": 1},
-        [],
-        3,
-    ):
+    without = {k: v for k, v in described.items() if k != field}
+    wrongs: tuple[Any, ...] = (without, {**described, "more": 1}, [], 3)
+    for wrong in wrongs:
         found = answered(Guarantee.from_dict, wrong)
         assert found is None or field in ("public", "private", "user")
 

@@ -37,9 +37,8 @@ _SCORE_ROUNDING = 1e-12
 @lru_cache(maxsize=256)
 def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     """The largest μ(k)/k for k = 1..reach, rounded up."""
-    width = _width(noise, leak)
-    if reach > 2 * width + 2 or width > _WIDEST:
-        # Told apart; or wider than any noise that is sampled here.
+    if max(reach, _width(noise, leak)) > _WIDEST:
+        # Farther than is looked at, or wider than any noise that is sampled here.
         return math.inf
     rejected, accepted = _scores(noise, reach, leak)
     # Tests that reject from t on. Of those that reject, or accept, all but the leak nothing is asked:
