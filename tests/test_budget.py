@@ -137,7 +137,7 @@ def laplace(rows: dg.UserTable, **options: Any) -> Any:
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
 def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
     """Whatever the noise, a release takes nearly its whole share, and not more."""
-    ask: Callable[..., Any] = ASKED[name] if name in ASKED else laplace
+    ask: Callable[..., Any] = ASKED.get(name, laplace)
     with dg.budget(1.0, 1e-6) as b:
         ask(table(), **USER, share=0.3, relation=relation)
         assert 0.99 * 0.3 <= b.spent.share_of(b.caps.price) <= 0.3 * (1 + 1e-8)

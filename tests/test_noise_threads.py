@@ -23,7 +23,7 @@ Draw: TypeAlias = Callable[[Any], Any]
 
 
 class Words:
-    """A source that gives the words it is told to, and ones after them."""
+    """A source that gives the words it is told to, and after them ones, for the second of two."""
 
     private = False
 

@@ -94,12 +94,6 @@ def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
     return _checked(name, last, value)
 
 
-def _truth(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ParameterError(f"{name} must be True or False, not {_validate.said(value)}.")
-    return value
-
-
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ParameterError(f"{name} must be text, not {_validate.said(value)}.")
@@ -114,7 +108,7 @@ def _number(name: str, value: Any) -> float:
 
 
 _SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
-    bool: _truth,
+    bool: lambda name, value: _validate.truth(**{name: value}),
     str: _text,
     int: lambda name, value: _validate.whole(**{name: value}),
     float: _number,

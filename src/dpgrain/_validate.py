@@ -6,7 +6,7 @@ Every message names the parameter, its value and the remedy.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields
 from numbers import Integral, Real
 from typing import Any
@@ -75,6 +75,26 @@ def _plain(value: Any) -> Any:
     if type(value) in (bool, int, float) or not isinstance(value, Real):
         return value
     return int(value) if isinstance(value, Integral) else float(value)
+
+
+def truth(**parameter: object) -> bool:
+    """Return the parameter, or raise unless it is True or False."""
+    name, value = _only(parameter)
+    if not isinstance(value, bool):
+        raise ParameterError(f"{name} must be True or False, not {said(value)}.")
+    return value
+
+
+def sequence(**parameter: object) -> list[object]:
+    """Return the parameter as a list, or raise unless it is a list of values."""
+    name, value = _only(parameter)
+    if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
+        raise ParameterError(f"{name} must be a list, not {said(value)}.")
+    try:
+        return list(value)
+    except TypeError:
+        # An array without axes.
+        raise ParameterError(f"{name} must be a list, not {said(value)}.") from None
 
 
 def positive(**parameter: object) -> float:

@@ -193,5 +193,7 @@ def unit_level(unit: Unit | None, default: Level) -> Level:
     if unit is None:
         return default
     if not isinstance(unit, Record | Element | User):
-        raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
+        raise ParameterError(
+            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+        )
     return unit.level

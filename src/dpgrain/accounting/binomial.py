@@ -15,6 +15,7 @@ from scipy.special import ndtri, ndtri_exp
 from dpgrain import _validate
 from dpgrain.accounting.events import Asked, Event
 from dpgrain.accounting.loss import Loss
+from dpgrain.accounting.rounding import fails_closed
 from dpgrain.errors import ParameterError
 from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
 from dpgrain.units import Level
@@ -23,6 +24,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 # ln of the mass, relative to the leak, that is left out of the sums.
 _LEFT_OUT = 50.0
+# The widest law whose sums are made.
+_WIDEST = 1 << 22
 # Up to here every shift is looked at.
 _EVERY = 2000
 # A bound on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
@@ -34,6 +37,9 @@ _SCORE_ROUNDING = 1e-12
 @lru_cache(maxsize=256)
 def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     """The largest μ(k)/k for k = 1..reach, rounded up."""
+    if max(reach, _width(noise, leak)) > _WIDEST:
+        # Farther than is looked at, or wider than any noise that is sampled here.
+        return math.inf
     rejected, accepted = _scores(noise, reach, leak)
     # Tests that reject from t on. Of those that reject, or accept, all but the leak nothing is asked:
     # what remains are t from `start` to `end` + k, in places of the arrays.
@@ -54,6 +60,13 @@ def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
     return found
 
 
+def _width(noise: CountLaw, leak: float) -> float:
+    """Beyond this distance from the mean lies next to nothing of the leak."""
+    depth = _LEFT_OUT - math.log(leak)
+    # Bernstein: less than e^{−depth} lies further from the mean.
+    return math.sqrt(2 * noise.variance * depth) + depth
+
+
 def _shifts(reach: int) -> list[int]:
     """Every shift up to some thousand, and then some of them, up to the largest."""
     few = list(range(1, min(reach, _EVERY) + 1))
@@ -67,9 +80,7 @@ def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, Float
 
     Both at the same successive t; −∞ and ∞ where the quotient is at least 1.
     """
-    depth = _LEFT_OUT - math.log(leak)
-    # Bernstein: less than e^{−depth} lies further from the mean.
-    width = math.sqrt(2 * noise.variance * depth) + depth
+    width = _width(noise, leak)
     first = max(math.floor(noise.mean - width) - reach, 0)
     last = int(min(math.ceil(noise.mean + width) + reach, noise.last))
     x = np.arange(first, last + 1, dtype=np.float64)
@@ -134,7 +145,10 @@ class _Shifted(ABC):
         Raises:
             ParameterError: if ``reach`` is out of range.
         """
-        reach = _validate.integer(minimum=1, reach=reach)
+        return self._ratio(_validate.integer(minimum=1, reach=reach))
+
+    @fails_closed(math.inf)
+    def _ratio(self, reach: int) -> float:
         return _largest_ratio(self._noise, reach, self.leak)
 
     def cost(self, asked: Asked) -> Loss:
@@ -145,7 +159,7 @@ class _Shifted(ABC):
         most = math.ceil(step)
         # Rounding moves every coordinate by less than 1 more.
         moved = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
-        mu = math.sqrt(self.rounds) * self.ratio(people * most) * people * moved
+        mu = math.sqrt(self.rounds) * self._ratio(people * most) * people * moved
         return Loss(mu=mu, leak=min(self.rounds * self.coordinates * self.leak, 1.0))
 
 

@@ -87,6 +87,7 @@ def calibrate(
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=True, delta=delta)
     _validate.one_of(("smallest", "largest"), search=search)
+    integer = _validate.truth(integer=integer)
     low = _validate.positive(low=(1.0 if integer else 1e-6) if low is None else low)
     high = _validate.positive(high=1e9 if high is None else high)
     if not low < high:

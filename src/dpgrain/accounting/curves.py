@@ -18,6 +18,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 # Numbers of rounds that are told apart; more are put together, rounded up.
 _ROUNDS = 600
+# More numbers than so many are not looked at one by one.
+_MOST_ROUNDS = 1 << 20
 
 
 class Curve(Protocol):
@@ -213,10 +215,13 @@ def participation(rate: float, rounds: int, tail: float) -> tuple[FloatArray, Fl
     # Bernstein: P(J ≥ mean + r·sd + r²/3) ≤ e^{−r²/2}.
     low = max(math.floor(mean - reach * deviation), 0)
     high = min(math.ceil(mean + reach * deviation + reach * reach / 3), rounds)
+    if rate < 1 and high - low > _MOST_ROUNDS:
+        # Too many numbers to tell apart: the largest stands for all.
+        return np.ones(1), np.array([high * (1 + 1e-12)]), max(tail, 1e-300)
     stride = -(-(high - low + 1) // _ROUNDS)
-    numbers = np.arange(low, high + 1, dtype=np.float64)
     if rate >= 1:
         return np.ones(1), np.array([float(rounds)]), 0.0
+    numbers = np.arange(low, high + 1, dtype=np.float64)
     logs = gammaln(rounds + 1) - gammaln(numbers + 1) - gammaln(rounds - numbers + 1)
     logs += numbers * math.log(rate) + (rounds - numbers) * math.log1p(-rate)
     weights = np.exp(logs + 4e-15 * (1 + gammaln(rounds + 1)))

@@ -199,6 +199,7 @@ class Event(ABC):
             ParameterError: if a parameter is out of range, or δ is needed and missing.
         """
         relation = "zero_out" if relation is None else relation
+        bounds = _validate.truth(bounds=bounds)
         loss = self.loss(units, relation, unit, max_elements)
         if delta is None:
             if loss.mu or loss.leak or loss.pairs or loss.renyi:
@@ -246,7 +247,8 @@ class Event(ABC):
         array([9.9476e-02, 3.0000e-06, 0.0000e+00])
         """
         loss = self.loss(units, relation, unit, max_elements)
-        return np.array([loss.delta(_validate.non_negative(epsilon=x)) for x in epsilons])
+        given = [_validate.non_negative(epsilon=x) for x in _validate.sequence(epsilons=epsilons)]
+        return np.array([loss.delta(x) for x in given])
 
     def tradeoff(
         self,
@@ -276,7 +278,8 @@ class Event(ABC):
         >>> Gaussian(1.0).tradeoff([0.05, 0.5]).round(4)
         array([0.7405, 0.1587])
         """
-        given = np.array([_validate.probability(alpha=alpha) for alpha in alphas])
+        listed = _validate.sequence(alphas=alphas)
+        given = np.array([_validate.probability(alpha=alpha) for alpha in listed])
         return self.loss(units, relation, unit, max_elements).tradeoff(given)
 
     def __add__(self, other: Event) -> Compose:

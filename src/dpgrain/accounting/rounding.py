@@ -91,6 +91,9 @@ def product_up(*factors: float, over: float = 1.0) -> float:
     """
     if not all(map(math.isfinite, factors)):
         return math.inf
+    if math.isinf(over):
+        # The smallest float: a number above 0 does not become 0.
+        return 5e-324 if all(factors) else 0.0
     exact = Fraction(1)
     for factor in factors:
         exact *= Fraction(factor)

@@ -20,6 +20,8 @@ Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
 
 # The Rényi orders of the answer, and of the candidate.
 _ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
+# Beyond these γ is lost in rounding.
+_MOST_RUNS, _LARGEST_ETA = 1e18, 1e6
 # What rounding may amount to, relative.
 _ROUNDING = 2.0**-40
 
@@ -74,8 +76,10 @@ class SelectBest(Event):
             raise ParameterError(
                 f"mean must be above 1, not {self.mean!r}: at least one candidate is run."
             )
-        if not -1 < self.eta < math.inf:
-            raise ParameterError(f"eta must be finite and above -1, not {self.eta!r}.")
+        if self.mean > _MOST_RUNS:
+            raise ParameterError(f"mean must be at most 10^18, not {self.mean!r}.")
+        if not -1 < self.eta <= _LARGEST_ETA:
+            raise ParameterError(f"eta must be above -1 and at most 10^6, not {self.eta!r}.")
 
     @property
     def _run(self) -> tuple[Event, ...]:
