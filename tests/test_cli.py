@@ -284,7 +284,7 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path) -> None
         (("--cells", "area"), "--cells must be NAME=COLUMN:FILE"),
         (("--by", "page", "--by", "topic", "--domain", "missing.csv"), "missing.csv"),
         (("--by", "nobody"), "'nobody' is not a column"),
-        (("--value", "page"), "must hold numbers"),
+        (("--value", "page"), "--type page=double"),
     ],
     ids=["cells", "domain", "by", "value"],
 )

@@ -1840,9 +1840,9 @@ WRONG: list[Any] = [
             ({"unit": "user"}, "unit must be"),
         ]
     ],
-    (SUM, ("item",), {}, "it must hold numbers"),
+    (SUM, ("item",), {}, "text where numbers are asked"),
     (MEAN, ("nothing",), {}, "'nothing' is not a column"),
-    (COUNT, ("cell",), {}, "it must hold numbers"),
+    (COUNT, ("cell",), {}, "text where numbers are asked"),
     (COUNT, (["x"],), {}, "name of a column"),
     (
         MEAN,
