@@ -344,11 +344,11 @@ def searched(case: Case, seed: int, tables: int = 1) -> Iterator[Found]:
                 yield Found(share, what, asked, (rows, other))
 
 
-def largest(cases: Iterable[Case], seed: int) -> dict[tuple[str, ...], float]:
+def largest(cases: Iterable[Case], seed: int, tables: int = 1) -> dict[tuple[str, ...], float]:
     """The largest shares by method, by what changes and by what is billed; none above 1."""
     worst: dict[tuple[str, ...], float] = defaultdict(float)
     for case in cases:
-        for found in searched(case, seed):
+        for found in searched(case, seed, tables):
             assert found.share <= 1 + ROUNDING, (case, found)
             level, relation, _ = found.asked
             for key in [(case.method,), (level, relation, found.what)]:
@@ -439,7 +439,9 @@ def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("method", METHODS)
 def test_no_neighbours_of_the_whole_product_move_releases_farther_than_billed(method: str) -> None:
-    worst = largest((case for case in CASES if case.method == method), seed=3)
+    cases = [case for case in CASES if case.method == method]
+    # There are few releases of what has no groups to select.
+    worst = largest(cases, seed=3, tables=max(300 // len(cases), 1))
     assert worst[method,] > 0.99
     moved = {key: share for key, share in worst.items() if key[-1] == "moved"}
     assert moved
