@@ -298,8 +298,9 @@ def sole_holders(one: Noised, two: Noised, asked: Asked, event: Selection) -> fl
                 math.fsum(float(log_ndtr((other.threshold - count) / sd)) for count in alone)
             )
             billed = other.loss(asked.units, asked.relation, OWN_UNIT[asked.level]).leak
-            # Where one probability is too small for a number, so is the other.
-            worst = max(worst, named / billed if billed else (math.inf if named > 1e-300 else 0.0))
+            if billed < 0.1:
+                # What is nearly certain proves nothing.
+                worst = max(worst, named / billed if named else 0.0)
     return worst
 
 
@@ -343,11 +344,11 @@ def searched(case: Case, seed: int, tables: int = 1) -> Iterator[Found]:
                 yield Found(share, what, asked, (rows, other))
 
 
-def largest(cases: Iterable[Case], seed: int) -> dict[tuple[str, ...], float]:
+def largest(cases: Iterable[Case], seed: int, tables: int = 1) -> dict[tuple[str, ...], float]:
     """The largest shares by method, by what changes and by what is billed; none above 1."""
     worst: dict[tuple[str, ...], float] = defaultdict(float)
     for case in cases:
-        for found in searched(case, seed):
+        for found in searched(case, seed, tables):
             assert found.share <= 1 + ROUNDING, (case, found)
             level, relation, _ = found.asked
             for key in [(case.method,), (level, relation, found.what)]:
@@ -417,18 +418,20 @@ def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed
     sample = [
         case
         for method in METHODS
-        for case in some_cases([one for one in CASES if one.method == method], 12, seed=1)
+        for case in some_cases([one for one in CASES if one.method == method], 10, seed=1)
     ]
     worst = largest(sample, seed=1)
     # The search is one that finds something, whatever changes and however it is billed.
-    assert min(worst[method,] for method in METHODS) > 0.7
+    assert min(worst[method,] for method in METHODS) > 0.45
+    assert sum(worst[method,] > 0.99 for method in METHODS) > 0.8 * len(METHODS)
     for key in itertools.product(("record", "element", "user"), RELATIONS, ("moved", "alone")):
         assert worst[key] > 0.9, key
 
 
 @pytest.mark.usefixtures("quick")
 def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
-    worst = largest([case for case in CASES if records_of_many(case)], seed=2)
+    cases = some_cases([case for case in CASES if records_of_many(case)], 80, seed=2)
+    worst = largest(cases, seed=2)
     assert min(worst["record", relation, "moved"] for relation in RELATIONS) > 0.99
 
 
@@ -436,7 +439,9 @@ def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("method", METHODS)
 def test_no_neighbours_of_the_whole_product_move_releases_farther_than_billed(method: str) -> None:
-    worst = largest((case for case in CASES if case.method == method), seed=3)
+    cases = [case for case in CASES if case.method == method]
+    # There are few releases of what has no groups to select.
+    worst = largest(cases, seed=3, tables=max(300 // len(cases), 1))
     assert worst[method,] > 0.99
     moved = {key: share for key, share in worst.items() if key[-1] == "moved"}
     assert moved
