@@ -359,6 +359,12 @@ def as_arrow(column: str, cell: Any, *, dictionary: bool = False) -> pa.Table:
     return table.set_column(place, column, own.dictionary_encode() if dictionary else own)
 
 
+def as_polars(column: str, cell: Any) -> pl.DataFrame:
+    if isinstance(cell, Decimal | Hostile):
+        raise TypeError("Polars itself ends the process, or prints, on these.")
+    return pl.DataFrame(with_cell(column, cell), strict=False)
+
+
 class Files:
     """Tables in files of a folder."""
 
@@ -397,7 +403,7 @@ TABLES: dict[str, Callable[[Files, str, Any], Any]] = {
     "category": lambda _, column, cell: as_category(column, cell),
     "Arrow": lambda _, column, cell: as_arrow(column, cell),
     "dictionary": lambda _, column, cell: as_arrow(column, cell, dictionary=True),
-    "Polars": lambda _, column, cell: pl.DataFrame(with_cell(column, cell), strict=False),
+    "Polars": lambda _, column, cell: as_polars(column, cell),
     "Parquet": Files.parquet,
     "several": Files.several,
     "CSV": Files.csv,

@@ -16,11 +16,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
@@ -543,10 +545,16 @@ def _from_column(column: Any) -> pa.Array:
 
 def _texts(column: Any) -> pa.Array:
     """Each value as text by itself."""
-    values = [
-        None if lost else _as_text(value) for value, lost in zip(column, column.isna(), strict=True)
-    ]
-    return pa.array(values, pa.string())
+    return pa.array([None if _is_null(value) else _as_text(value) for value in column], pa.string())
+
+
+def _is_null(value: Any) -> bool:
+    """Whether a value stands for none, without asking all of them at once, of which one may raise."""
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
+        return bool(value != value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _as_text(value: Any) -> str | None:
