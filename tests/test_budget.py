@@ -240,6 +240,95 @@ def test_a_budget_is_a_promise(epsilon: Any, delta: Any, more: dict[str, Any]) -
     assert not in_budget()
 
 
+# -- arrays ---
+
+VECTORS = np.random.default_rng(3).normal(size=(400, 3)) / 3
+OWNERS = np.arange(400) % 200
+LABELS = (VECTORS[:, 0] > 0).astype(int)
+
+
+def fitted(**options: Any) -> dg.Guarantee:
+    model = dg.learn.LogisticRegression(classes=[0, 1], rounds=5, n_users=200, **options)
+    return model.fit(VECTORS, LABELS, users=OWNERS).guarantee_
+
+
+def fitted_on_samples(**options: Any) -> dg.Guarantee:
+    return fitted(sampling_rate=0.3, clip=1.0, **options)
+
+
+def by_recipe(**options: Any) -> dg.Guarantee:
+    algorithm = dg.recipes.Concentrated(dg.recipes.Known(radius=0.5), rounds=3)
+    return fitted_without_rounds(algorithm=algorithm, **options)
+
+
+def fitted_without_rounds(**options: Any) -> dg.Guarantee:
+    model = dg.learn.LogisticRegression(classes=[0, 1], n_users=200, **options)
+    return model.fit(VECTORS, LABELS, users=OWNERS).guarantee_
+
+
+def minimised(**options: Any) -> dg.Guarantee:
+    solver = dg.optimize.Sgd(dg.optimize.Power(0.5, 0.6))
+    return dg.learn.minimise(
+        dg.optimize.Logistic(), VECTORS, LABELS, np.zeros(3), solver=solver, rounds=4, **options
+    ).guarantee
+
+
+# Each with the guarantee that it publishes under.
+ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
+    "fit": fitted,
+    "fit on samples": fitted_on_samples,
+    "fit by a recipe": by_recipe,
+    "fit with intervals": lambda **o: fitted(intervals=0.2, **o),
+    "fit without a roster": lambda **o: (
+        dg.learn.LinearRegression(rounds=4, **o).fit(VECTORS, LABELS, users=OWNERS).guarantee_
+    ),
+    "minimise": minimised,
+    "mean": lambda **o: (
+        dg.mean_of_users(VECTORS, users=OWNERS, bound=1.0, n_users=200, **o).guarantee
+    ),
+    "mean without a roster": lambda **o: (
+        dg.mean_of_users(VECTORS, users=OWNERS, bound=1.0, method="clip", **o).guarantee
+    ),
+    "select": lambda **o: (
+        dg.select([0.0, 0.5], lambda c, x: abs(x - c), VECTORS[:, 0], OWNERS, **o).guarantee
+    ),
+    "typical records": lambda **o: dg.recipes.typical_records(OWNERS, **o).guarantee,
+    "mean at a sensitivity": lambda **o: (
+        dg.mechanisms.release_mean(VECTORS, sensitivity=1.0, relation="zero_out", **o).guarantee
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
+    with dg.budget(2.0, 1e-5) as b:
+        guarantee = ARRAYS[name](share=0.4)
+        assert 0.9 * 0.4 <= b.spent.share_of(b.caps.price) <= 0.4 * (1 + 1e-8)
+        assert b.guarantee == guarantee
+    with pytest.raises(dg.ParameterError, match="needs an open budget"):
+        ARRAYS[name](share=0.4)
+
+
+def test_a_choice_inside_a_budget_is_made_by_the_exponential_mechanism() -> None:
+    """Its price is that of half its range: with a share it has twice the ε of permute-and-flip."""
+
+    def chosen(**options: Any) -> float:
+        with dg.budget(1.0, 1e-6):
+            return ARRAYS["select"](share=0.1, **options).epsilon(0.0)
+
+    assert chosen() == pytest.approx(2 * 0.0594, rel=0.02)
+    assert chosen(method="permute_and_flip") == pytest.approx(0.0594, rel=0.02)
+
+
+def test_shuffled_sums_take_a_share() -> None:
+    protocol = dg.shuffle.VectorSum(
+        n_users=400, dim=3, epsilon=1.0, delta=1e-6, relation="zero_out"
+    )
+    with dg.budget(2.0, 1e-5) as b:
+        protocol.simulate(VECTORS, share=0.4)
+        assert 0.9 * 0.4 <= b.spent.share_of(b.caps.price) <= 0.4 * (1 + 1e-8)
+
+
 # -- what is planned beforehand ---
 
 

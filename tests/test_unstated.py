@@ -341,6 +341,7 @@ def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -
             unit=User(),
             relation="zero_out",
             rounds=None,
+            delta=1e-6,
             n_users=n if stated else None,
         )
         event = found.guarantee_.event.parts[0]
