@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -107,7 +109,7 @@ def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: st
         assert (b.guarantee, b.spent, repr(b)) == (before, spent, shown)
         # And there is still room for what fits.
         dg.count(table(), clip=5.0, **USER, share=0.5)
-    with dg.budget(1.0, 1e-6) as b, pytest.raises(dg.ParameterError, match="of which 100% is left"):
+    with dg.budget(1.0, 1e-6) as b, pytest.raises(dg.ParameterError, match="is left"):
         ASKED[name](unread(), **USER, epsilon=1.01, delta=1e-6)
     assert b.guarantee is None
     assert b.left == 1.0
@@ -443,6 +445,23 @@ def test_spawned_children_publish_nothing_of_their_own() -> None:
 
 
 # -- what does not compose ---
+
+
+def test_a_budget_is_not_copied() -> None:
+    """A copy would not know what is charged to the other."""
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(dg.ParameterError, match="must not be copied"):
+            copied(dg.budget(1.0, 1e-6))
+
+
+def test_names_that_need_more_leak_are_told_so() -> None:
+    with (
+        dg.budget(1.0, 1e-6),
+        pytest.raises(dg.ParameterError, match=r"names below a threshold.*larger leak="),
+    ):
+        dg.count(unread(), by="page", **USER, epsilon=0.5, delta=5e-7)
+    with dg.budget(1.0, 1e-6, leak=5e-7):
+        dg.count(table(), by="page", **USER, epsilon=0.5, delta=5e-7)
 
 
 def test_another_budget_inside_is_refused() -> None:

@@ -11,6 +11,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -28,8 +29,8 @@ from scipy.stats import beta
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.data import engine as engine_module
-from dpgrain.data import feed as feed_module
 from dpgrain.data import kernel
+from dpgrain.data import memory as memory_module
 from dpgrain.data.blocks import Blocks
 from dpgrain.data.contributions import Contributions
 from dpgrain.data.engine import Cells, Dictionary, Engine
@@ -245,6 +246,13 @@ def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 
         return np.concatenate([data.sums(grid), counts.reshape(-1)])
 
 
+def fed(
+    held: int | None, each: int, scan: Any, shift: int, capacity: int, threads: int, **options: Any
+) -> Feed:
+    """A feed that holds so many keys, and hands over so many at a time."""
+    return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -253,14 +261,10 @@ def test_same_integers_for_any_batches_threads_and_order(
     expected = {w: true_sums(table_of(rows), UNITS[unit], weighted=w) for w in (False, True)}
     rng = np.random.default_rng(5)
 
-    def small(scan: Any, shift: int, capacity: int, threads: int) -> Feed:
-        return Feed(scan, shift, 64, threads)
-
     for threads, batch, call, short in [(1, 2048, 1 << 18, False), (3, 4096, 7, True)]:
-        monkeypatch.setattr(engine_module, "_ROWS", batch)
-        monkeypatch.setattr(feed_module, "_CALL", call)
-        if short:
-            monkeypatch.setattr(engine_module, "Feed", small)
+        monkeypatch.setattr(memory_module, "_MOST_ROWS", batch)
+        feed = partial(fed, 64 if short else None, call)
+        monkeypatch.setattr(engine_module, "Feed", feed)
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
         # Users' names do not matter either, be they far apart, negative or text.
         renamed = [(2**61 * (u % 3 - 1) + u, i, c, w) for u, i, c, w in shuffled]
@@ -935,7 +939,7 @@ GOOD: dict[str, Any] = {"unit": dg.Element("item"), "epsilon": 1.0, "delta": 1e-
         ({"noise": "uniform"}, "noise must be one of"),
         ({"noise": "laplace"}, "domain must be given under Laplace noise"),
         ({"noise": "laplace", "clip": "auto"}, "domain must be given under Laplace noise"),
-        ({"weight": "item"}, "weight 'item' has type VARCHAR"),
+        ({"weight": "item"}, "weight 'item' is a column of text"),
         ({"weight": "nothing"}, "weight 'nothing' is not a column"),
         ({"domain": []}, "domain is empty"),
         ({"domain": ["a", "b", "a"]}, "domain names item 'a' twice"),

@@ -85,7 +85,7 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(request, "charge", ended)
+    monkeypatch.setattr(request, "before_publishing", ended)
     monkeypatch.setattr(Engine, "__enter__", ended)
 
 
@@ -139,7 +139,7 @@ COMMANDS: dict[str, list[str]] = {
     "variance": ["--value", "x"],
     "quantile": ["--value", "x"],
     "fit linear": ["--target", "y", "--features", "x", "--out", "m.json"],
-    "fit logistic": ["--target", "item", "--features", "x", "--out", "m.json"],
+    "fit logistic": ["--target", "item", "--classes", "a,b", "--features", "x", "--out", "m.json"],
     "fit huber": ["--target", "x", "--features", "y", "--out", "m.json"],
 }
 

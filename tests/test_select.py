@@ -454,8 +454,9 @@ def test_an_evaluation_of_ones_own() -> None:
         return float(losses.mean() + noise / 1e6 / len(losses))
 
     choice = select(
-        CANDIDATES, closest, RECORDS, USERS, 3.0, method="repeat", evaluation=evaluation, runs=30.0
-    )
+        CANDIDATES, closest, RECORDS, USERS, 3.0, method="repeat", evaluation=evaluation, runs=30.0,
+        random_state=1,
+    )  # fmt: skip
     assert choice.value == 0.6
     assert choice.loss == pytest.approx(np.abs(RECORDS - 0.6).mean(), abs=0.1)
     assert {size for size, _ in asked} == {600}

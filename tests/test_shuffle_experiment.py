@@ -156,8 +156,9 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
     recipe = getattr(sh.recipes, name)(family.known, **options)
     promise: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "relation": "replace"}
     whole = minimise(
-        problem.loss, X, y, problem.start, solver=recipe, users=users, random_state=5, **promise
-    )
+        problem.loss, X, y, problem.start, solver=recipe, users=users, n_users=n, random_state=5,
+        **promise,
+    )  # fmt: skip
     source = SeededSource(5)
     # A number that no recipe here asks for.
     source.words(1)

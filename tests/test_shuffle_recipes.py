@@ -158,8 +158,9 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
     with dg.budget(8.0, 1e-6) as budget:
-        found = run(RECIPES[name])
+        found = run(RECIPES[name], epsilon=None, share=0.9)
         assert budget.guarantee is not None
+        assert 0.7 < 1 - budget.left <= 0.9 * (1 + 1e-8)
         assert budget.guarantee.event == found.guarantee.event
         with pytest.raises(ParameterError, match="does not hold this release"):
             run(RECIPES[name])

@@ -278,7 +278,7 @@ def test_wrong_numbers_say_so() -> None:
         ),
         (
             lambda: quiet(5, 1, 2, interaction="full").start(SystemSource()).estimate(users),
-            "vectors must have 2 coordinates",
+            "2 coordinates, as the protocol has",
         ),
         (
             lambda: (

@@ -1557,7 +1557,7 @@ def test_estimates_are_those_of_pandas(
         counts = expected(keys, len)
         for key, count in zip(found, release.count.tolist(), strict=True):
             assert count == pytest.approx(counts.get(key, 0), abs=1e-3)
-        assert release.to_arrow().column_names[-1] == "count"
+        assert "count" in release.to_arrow().column_names
 
 
 @pytest.mark.parametrize("bins", [16, 256, 4096])

@@ -11,6 +11,7 @@ from typing import Any
 
 from dpgrain import _fields, _validate
 from dpgrain.accounting import Event
+from dpgrain.accounting.rounding import sum_up
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 from dpgrain.wording import powers, rounded_up
@@ -111,13 +112,14 @@ class Guarantee:
         if mine != theirs:
             raise ParameterError(
                 f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
-                "for one unit, partition and relation."
+                "for one unit, partition and relation, and pass users and elements as the same array "
+                "each time, or as a pandas Series of the column's name."
             )
         return Guarantee(
             self.level,
             self.elements,
             self.relation,
-            min(self.delta + other.delta, math.nextafter(1, 0)),
+            min(sum_up(self.delta, other.delta), math.nextafter(1, 0)),
             self.event + other.event,
             tuple(dict.fromkeys(self.public + other.public)),
             self.private and other.private,

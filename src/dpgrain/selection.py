@@ -418,9 +418,10 @@ def _once(
     rate = left if relation == "zero_out" else left / 2
     event: Event = PureDP(rate, level=level)
     if gumbel:
-        event = ExponentialMechanism(1 / rate, one_way=True, level=level)
+        # The division is rounded, and so is what is asked of it: towards more noise.
+        event = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
     whole = event if published is None else event + published
-    return _Once(whole, count, 1 / rate, gumbel, published)
+    return _Once(whole, count, (1 / rate) * (1 + 2.0**-50), gumbel, published)
 
 
 def _repeated(

@@ -103,4 +103,7 @@ def promised(
         partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
     if users is not None:
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
+    elif unit.level != "record":
+        # Whoever forgets to pass users must read what is then promised.
+        public = (*public, "each row is all that one user has, as no users were passed")
     return Guarantee(unit.level, partition, relation, delta, event, public, private, whose)

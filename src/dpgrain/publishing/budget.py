@@ -7,7 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain.accounting import Loss
@@ -123,17 +123,43 @@ class Budget:
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
         if not self.caps.hold(together):
-            event = guarantee.event
-            pure = event.loss(1, guarantee.relation, unit).pure > 0 and caps.pure == 0
-            kept = " (with pure=, it keeps room for noise that is not Gaussian)" if pure else ""
             raise ParameterError(
                 f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} does not hold this "
-                f"release: it would take {_percent(own.share_of(caps))} of the budget, of which "
-                f"{_percent(self.left, up=False)} is left; ask for less, such as "
-                f"share={max(math.floor(self.left * 100) / 100, 0.01):g}, or open a larger "
-                f"budget{kept}."
+                f"release: {self._why(guarantee, own, room)}."
             )
         return together
+
+    def _why(self, guarantee: Guarantee, own: Price, room: Price) -> str:
+        """What a release that is not held needs, and the remedy."""
+        caps = self.caps.price
+        less = f"share={max(math.floor(self.left * 100) / 100, 0.01):g}"
+        if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
+            return (
+                f"names below a threshold, or tails of its noise, need δ = {powers(own.leak)}, and of "
+                f"the {powers(caps.leak)} that the budget keeps for them {powers(room.leak)} is left: "
+                f"ask by {less}, or open the budget with a larger leak="
+            )
+        loss = guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
+        if loss.pure > 0 and caps.pure == 0:
+            less += (
+                "; or open the budget with pure=, which keeps room for noise that is not Gaussian"
+            )
+        return (
+            f"it would take {_percent(own.share_of(caps))} of the budget, of which "
+            f"{_percent(self.left, up=False)} is left: ask for less, such as {less}; or open a larger "
+            "budget"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise ParameterError(
+            "a budget must not be copied: what is charged to one copy the other would not know."
+        )
+
+    def __copy__(self) -> NoReturn:
+        self.__reduce__()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self.__reduce__()
 
     def __repr__(self) -> str:
         whole = f"epsilon={self.epsilon:g}, delta={self.delta:g}"
@@ -236,7 +262,12 @@ def in_budget() -> bool:
 
 
 def open_budget() -> Budget | None:
-    """The budget that is open; None if none is."""
+    """The budget that is open; None if none is.
+
+    Raises:
+        ParameterError: if one stands open in another process.
+    """
+    check_process(_slot.pid)
     return _slot.budget
 
 

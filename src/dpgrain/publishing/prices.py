@@ -24,7 +24,7 @@ from dpgrain.units import Relation, Unit
 # At so many points a curve is looked up; between them it lies below its chords.
 _CURVE_POINTS = 64
 # A curve takes at least this share of a budget's leak, which bounds how far out it is looked up.
-_LEAST_LEAK_SHARES = (1e-3, 1e-2, 1e-1, 1.0)
+_LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
 # Beyond this ε a curve has no price.
 _LARGEST_EPSILON = 300.0
 # Prices are rounded up by this much, which covers the rounding of the special functions.

@@ -73,8 +73,8 @@ class Terms:
             return Terms(_validate.positive(epsilon=epsilon), delta)
         if epsilon is not None:
             raise _both(share)
-        if share != 1:
-            share = _validate.fraction(share=share)
+        if not _validate.probability(share=share) > 0:
+            raise ParameterError(f"share must be above 0 and at most 1, not {share!r}.")
         budget = open_budget()
         if budget is None:
             raise ParameterError(
