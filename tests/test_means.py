@@ -357,7 +357,7 @@ def test_a_roster_that_is_too_short() -> None:
     assert mean(method="clip", n_users=N // 2).value[0] > 1.5 * PLACE
     assert np.isfinite(mean(method="recentred", n_users=N // 2).value).all()
     for radius in (None, RADIUS):
-        with pytest.raises(ParameterError, match=f"n_users = {N // 2} is less than the {N} ids"):
+        with pytest.raises(ParameterError, match=f"n_users = {N // 2} must be the size"):
             mean(method="softcore", n_users=N // 2, radius=radius)
 
 

@@ -206,8 +206,8 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
         mean = program.stages[0].mean
         if isinstance(mean, SoftCore) and rows.users > mean.n_users:
             raise ParameterError(
-                f"n_users = {mean.n_users} is less than the {rows.users} ids that were passed: state "
-                "the size of the roster."
+                f"n_users = {mean.n_users} must be the size of a roster that holds every id that is "
+                "passed, as users are compared: state its size."
             )
         return np.zeros(len(rows.owners), dtype=np.int64)
     labels = None if users is None else column(users)

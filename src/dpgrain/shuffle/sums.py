@@ -377,8 +377,8 @@ class ShuffledSum(ABC):
         honest = self.n_users - len(messages)
         if len(vectors) > honest:
             raise ParameterError(
-                f"X must have at most {honest:,} rows, not {len(vectors):,}: n_users = "
-                f"{self.n_users:,} counts everybody, {len(messages):,} corrupt devices included."
+                f"X must have at most {honest:,} rows: n_users = {self.n_users:,} counts everybody, "
+                f"{len(messages):,} corrupt devices included."
             )
         here = _here(dropped, honest, len(vectors))
         devices = here.devices
