@@ -28,8 +28,9 @@ from dpgrain import learn
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds
 from dpgrain.data.groups import Groups
-from dpgrain.report import _estimates, _Odds, write_fit_report, write_report
+from dpgrain.report import write_fit_report, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.release import _estimates, _Odds
 from dpgrain.report.words import label, printed, shorten
 from dpgrain.units import Level
 from dpgrain.wording import powers, rounded_up
@@ -476,7 +477,7 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     def broken(release: dg.Release, holdings: dg.Holdings | None) -> str:
         raise RuntimeError(release)
 
-    monkeypatch.setattr("dpgrain.report._page", broken)
+    monkeypatch.setattr("dpgrain.report.release._page", broken)
     with pytest.raises(RuntimeError):
         write_report(_histogram(["yo"]), path)
     assert path.read_text() == "old"

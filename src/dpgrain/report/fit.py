@@ -18,9 +18,8 @@ from dpgrain.accounting.plan import Row
 from dpgrain.learn import LinearModel
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.learn.training import History
-from dpgrain.report import _bound, _grains, _Odds, _parts, _plots, _template, _text
 from dpgrain.report.deployment import shares_of_honest
-from dpgrain.report.plots import (
+from dpgrain.report.plots.estimates import (
     BLUE,
     FAINT,
     ORANGE,
@@ -34,6 +33,7 @@ from dpgrain.report.plots import (
     contributions,
     plot_curve,
 )
+from dpgrain.report.release import _bound, _grains, _Odds, _parts, _plots, _template, _text
 from dpgrain.report.words import label
 from dpgrain.units import RELATIONS
 from dpgrain.wording import powers

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpgrain.accounting.plan import Row
 from dpgrain.files import whole_file
-from dpgrain.report import _Odds, _parts, _plots, _template, _text
 from dpgrain.report.deployment import (
     Honest,
     central_sd,
@@ -26,7 +25,7 @@ from dpgrain.report.deployment import (
     replaced,
     traffic,
 )
-from dpgrain.report.plots import (
+from dpgrain.report.plots.estimates import (
     _STEPS,
     BLUE,
     FAINT,
@@ -42,6 +41,7 @@ from dpgrain.report.plots import (
     _write_legend,
     plot_epsilons,
 )
+from dpgrain.report.release import _Odds, _parts, _plots, _template, _text
 from dpgrain.shuffle import BlindSum
 from dpgrain.shuffle.device_noise import Coins
 from dpgrain.shuffle.sums import ShuffledSum
