@@ -27,9 +27,13 @@ from dpgrain import learn
 from dpgrain.accounting import Contribution, Gaussian, Selection
 from dpgrain.data.groups import Groups
 from dpgrain.report.deployment import Honest
-from dpgrain.report.fit import plot_training
-from dpgrain.report.plots import plot_bounds, plot_curve, plot_epsilons
-from dpgrain.report.shuffle import plot_honest
+from dpgrain.report.plots import (
+    plot_bounds,
+    plot_curve,
+    plot_epsilons,
+    plot_honest,
+    plot_training,
+)
 from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
 
 OUTLINES = Path(__file__).parent / "outlines"

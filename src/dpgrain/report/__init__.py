@@ -1,7 +1,180 @@
-"""Pages that explain themselves to whoever answers for the privacy of people, and plots."""
+"""Pages that explain themselves to whoever answers for the privacy of people, and plots.
+
+:func:`report` writes whatever has a page, and :func:`plot` draws it; each page is a module of its own,
+which is loaded when a page of its kind is first written. A page loads nothing from anywhere: styles
+and plots are inside, and a content security policy forbids the rest. Names of items come from a table
+that anybody may have written to: they are text, escaped by the templates and by the plots, cut where
+they are long.
+"""
 
 from __future__ import annotations
 
-from dpgrain.report.release import write_fit_report, write_report
+from functools import partial, singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["write_fit_report", "write_report"]
+from dpgrain._shown import ShownModel, ShownRelease, ShownSum
+from dpgrain.errors import ParameterError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.learn import LinearModel
+    from dpgrain.shuffle.sums import ShuffledSum
+    from dpgrain.statistics.holdings import Holdings
+    from dpgrain.statistics.release import Release
+
+__all__ = ["plot", "report", "write_fit_report", "write_report", "write_shuffle_report"]
+
+
+@singledispatch
+def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001 - pages use it
+    """Write a release, a fitted model or a shuffled sum as one self-contained HTML file.
+
+    Args:
+        thing: what to write.
+        path: where to write; the folder must exist.
+        **how: what a page of its kind takes, such as ``holdings`` for a release.
+
+    Returns:
+        The path.
+
+    Raises:
+        ParameterError: if there is no page for such a thing.
+        DataError: if the file cannot be written; none is left behind then.
+
+    All of it is post-processing of what was published, or follows from public numbers: a page costs no
+    budget.
+
+    >>> report(5, "five.html")
+    Traceback (most recent call last):
+    ...
+    dpgrain.errors.ParameterError: a page is of a release, a fitted model or a shuffled sum, not of int.
+    """
+    raise ParameterError(
+        f"a page is of a release, a fitted model or a shuffled sum, not of {type(thing).__name__}."
+    )
+
+
+@report.register(ShownRelease)
+def write_report(release: Release, path: str | Path, holdings: Holdings | None = None) -> Path:
+    """Write a release as one self-contained HTML file.
+
+    Args:
+        release: a published release of any kind.
+        path: where to write; the folder must exist.
+        holdings: how much users hold, a second release, to show beside the granularity curve.
+
+    Returns:
+        The path.
+
+    Raises:
+        ParameterError: if the holdings are none, or of another partition than the release.
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds what was asked, the promise in plain words, the granularity curve, the estimates
+    with their intervals, the clipping bounds and what happened. It stays below 1 MB whatever the number
+    of groups. All of it is post-processing of what was released: it costs no budget.
+    """
+    from dpgrain.report.held import check_holdings
+    from dpgrain.report.page import write_page
+    from dpgrain.report.release import release_page
+
+    if holdings is not None:
+        check_holdings(release, holdings)
+    return write_page(path, partial(release_page, release, holdings))
+
+
+@report.register(ShownModel)
+def write_fit_report(model: LinearModel, path: str | Path) -> Path:
+    """Write a fitted model as one self-contained HTML file.
+
+    Args:
+        model: a fitted estimator of :mod:`dpgrain.learn`.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds the promise in plain words, the granularity curve, the coefficients (with intervals,
+    where the fit kept budget for them), the training curve, what was public and all settings. All of it
+    is post-processing of what the fit published: it costs no budget.
+    """
+    from dpgrain.report.fit import fit_page
+    from dpgrain.report.page import write_page
+
+    return write_page(path, partial(fit_page, model))
+
+
+@report.register(ShownSum)
+def write_shuffle_report(protocol: ShuffledSum, path: str | Path) -> Path:
+    """Write a shuffled sum as one self-contained HTML file.
+
+    Args:
+        protocol: a shuffled sum.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds the promise in plain words, who is trusted with what, ε as a function of the share of
+    honest devices, what a corrupt device can do, the traffic, the noise and the granularity curve. All
+    of it follows from public numbers: it costs no budget.
+    """
+    from dpgrain.report.page import write_page
+    from dpgrain.report.shuffle import shuffle_page
+
+    return write_page(path, partial(shuffle_page, protocol))
+
+
+@singledispatch
+def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: ARG001 - plots use it
+    """Draw a release, a fitted model or a shuffled sum.
+
+    Args:
+        thing: what to draw: the estimates of a release, the coefficients of a model, ε of a shuffled
+            sum over the share of honest devices.
+        ax: axes to draw on; new ones by default.
+        **how: what a plot of its kind takes, such as ``top`` for a release.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ParameterError: if there is no plot of such a thing.
+
+    >>> plot(5)
+    Traceback (most recent call last):
+    ...
+    dpgrain.errors.ParameterError: a plot is of a release, a fitted model or a shuffled sum, not of int.
+    """
+    raise ParameterError(
+        f"a plot is of a release, a fitted model or a shuffled sum, not of {type(thing).__name__}."
+    )
+
+
+@plot.register(ShownRelease)
+def _plot_release(release: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
+    from dpgrain.report.plots import plot_estimates
+
+    return plot_estimates(release, ax, top=top)
+
+
+@plot.register(ShownModel)
+def _plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
+    from dpgrain.report.fit import plot_model
+
+    return plot_model(model, ax)
+
+
+@plot.register(ShownSum)
+def _plot_sum(protocol: ShuffledSum, ax: Axes | None = None) -> Axes:
+    from dpgrain.report.shuffle import plot_protocol
+
+    return plot_protocol(protocol, ax)

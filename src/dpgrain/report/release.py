@@ -1,69 +1,40 @@
-"""A release as one HTML file that explains itself to whoever answers for the privacy of its people.
-
-The file loads nothing from anywhere: styles and plots are inside, and a content security policy
-forbids the rest. Names of items come from a table that anybody may have written to: they are text,
-escaped by the template and by the plots, cut where they are long.
-"""
+"""The page of a release: what was asked, the promise, the estimates, the clipping bounds."""
 
 from __future__ import annotations
 
-import json
-import math
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from fractions import Fraction
-from functools import partial
-from io import StringIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
-from dpgrain.errors import ParameterError
-from dpgrain.files import whole_file
 from dpgrain.guarantee import Guarantee
-from dpgrain.report.plots.estimates import (
-    contributions,
-    decimals_of,
-    drawn,
-    number,
-    number_in_words,
-    plot_bounds,
-    plot_curve,
-    plot_estimates,
-)
+from dpgrain.report.figures import figures
+from dpgrain.report.held import held_of
+from dpgrain.report.page import Page
+from dpgrain.report.plots import plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.plots.estimates import drawn
+from dpgrain.report.promises import contributions, grains_of
 from dpgrain.report.words import (
+    Words,
+    decimals_of,
     groups_of,
     is_one,
     key_texts,
     measured,
-    printed,
+    number,
+    number_in_words,
     ranks,
-    shorten,
     shown,
+    text,
     value_of,
     words_of,
 )
 from dpgrain.statistics.holdings import Holdings
 from dpgrain.statistics.release import Estimates, Histogram, Release
-from dpgrain.units import RELATIONS, Element, Level, Record, Unit, User
-from dpgrain.wording import powers, rounded_up
+from dpgrain.units import Level
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-    from markupsafe import Markup
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from dpgrain.learn import LinearModel
-
-__all__ = ["write_fit_report", "write_report"]
-
-_PLOTTED, _LISTED, _NAME_LETTERS, _TEXT_LETTERS = 30, 100, 120, 500
-# A figure is drawn once for a page and once for a telephone; in points, which SVG shows as pixels.
-_WIDTHS = {"wide": 816, "narrow": 344}
+_PLOTTED, _LISTED, _NAME_LETTERS = 30, 100, 120
 _ASKED = {
     "take care": "Take care",
     "statistic": "Statistic",
@@ -86,8 +57,6 @@ _ASKED = {
 }
 _ASKED_OF_GROUPS = {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"}
 _ASKED_OF_HOLDINGS = {"item": "Column of elements", "weight": "What is counted"}
-# How many elements of one person the table of granularities asks about.
-_SOME = (5, 20, 100)
 _BLOCKS: dict[Level, str] = {
     "record": "one record adds",
     "element": "one user adds in one cell",
@@ -95,124 +64,8 @@ _BLOCKS: dict[Level, str] = {
 }
 
 
-def write_report(release: Release, path: str | Path, holdings: Holdings | None = None) -> Path:
-    """Write a release as one self-contained HTML file.
-
-    Args:
-        release: a published release of any kind.
-        path: where to write; the folder must exist.
-        holdings: how much users hold, a second release, to show beside the granularity curve.
-
-    Returns:
-        The path.
-
-    Raises:
-        ParameterError: if the holdings are none, or of another partition than the release.
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds what was asked, the promise in plain words, the granularity curve, the estimates
-    with their intervals, the clipping bounds and what happened. It stays below 1 MB whatever the number
-    of groups. All of it is post-processing of what was released: it costs no budget.
-    """
-    if holdings is not None:
-        _check_holdings(release, holdings)
-    path = Path(path)
-    with whole_file(path) as part:
-        part.write_text(_page(release, holdings), encoding="utf-8")
-    return path
-
-
-def write_fit_report(model: LinearModel, path: str | Path) -> Path:
-    """Write a fitted model as one self-contained HTML file.
-
-    Args:
-        model: a fitted estimator of :mod:`dpgrain.learn`.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        DataError: if the file cannot be written; none is left behind then.
-
-    The file holds the promise in plain words, the granularity curve, the coefficients (with intervals,
-    where the fit kept budget for them), the training curve, what was public and all settings. All of it
-    is post-processing of what the fit published: it costs no budget.
-    """
-    from sklearn.utils.validation import check_is_fitted
-
-    from dpgrain.report.fit import fit_page
-
-    check_is_fitted(model)
-    path = Path(path)
-    with whole_file(path) as part:
-        part.write_text(fit_page(model), encoding="utf-8")
-    return path
-
-
-def _check_holdings(release: Release, holdings: Any) -> None:
-    if not isinstance(holdings, Holdings):
-        raise ParameterError(
-            f"holdings must come from dg.elements_per_user, not {type(holdings).__name__}."
-        )
-    mine, theirs = release.guarantee.elements, holdings.guarantee.elements
-    if mine != theirs:
-        raise ParameterError(
-            f"holdings of the partition {theirs or 'none'} do not fit a release of the partition "
-            f"{mine or 'none'}; release both with the same unit."
-        )
-
-
 @dataclass(frozen=True)
-class _Odds:
-    """What an ε (with δ) means to somebody who weighs the two neighbouring tables."""
-
-    epsilon: float
-    delta: float
-
-    @property
-    def endless(self) -> bool:
-        return math.isinf(self.epsilon)
-
-    @property
-    def shown(self) -> str:
-        return rounded_up(self.epsilon)
-
-    @property
-    def factor(self) -> str:
-        """By how much the odds move at most: e^ε."""
-        if self.endless:
-            return "no limit"
-        return rounded_up(math.exp(self.epsilon), 3) if self.epsilon < 13 else "over 400,000"
-
-    def after(self, before: float) -> str:
-        """The largest belief afterwards for a belief beforehand."""
-        doubt = (1 - before) / before * math.exp(-self.epsilon)
-        return _percent_up(1 / (1 + doubt))
-
-    def caught(self, false_alarms: float) -> str:
-        """How often the best test is right at most that is wrongly positive so often."""
-        # The two half-planes of (ε, δ): power ≤ e^ε·α + δ, and 1 − α ≤ e^ε·(1 − power) + δ.
-        # Source: Kairouz, Oh & Viswanath 2015, "The composition theorem for differential privacy".
-        rest = 1 - false_alarms - self.delta
-        bounds = [1.0, 1 - math.exp(-self.epsilon) * max(rest, 0.0)]
-        if self.epsilon < 100:
-            bounds.append(math.exp(self.epsilon) * false_alarms + self.delta)
-        return _percent_up(min(bounds))
-
-
-@dataclass(frozen=True)
-class _Grain:
-    """One line of the table of granularities."""
-
-    name: str
-    promises: tuple[_Odds, ...]
-    promised: bool = False
-    share: str = ""
-
-
-@dataclass(frozen=True)
-class _Estimate:
+class Estimate:
     """One line of the table of estimates, as it is printed."""
 
     keys: tuple[str, ...]
@@ -224,117 +77,155 @@ class _Estimate:
 
 
 @dataclass(frozen=True)
-class _Held:
-    """What a release of holdings says beside the curve."""
+class _Facts:
+    """What is read off a release, and off the events behind it, to choose words by."""
 
-    kind: str
-    shares: tuple[tuple[int, str], ...]
-    drowned: bool
-    asked: str
-    sentence: str
-    together: str
-    odds: _Odds | None
-    private: bool
-    guarantee_json: str
+    release: Release
+
+    @cached_property
+    def words(self) -> Words:
+        return words_of(self.release)
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        return _events(self.release.guarantee)
+
+    @cached_property
+    def event_names(self) -> set[str]:
+        return {event["event"] for event in self.events}
 
     @property
-    def delta(self) -> str:
-        """The δ of both releases together, as it is printed."""
-        return "" if self.odds is None else powers(self.odds.delta)
+    def law(self) -> str:
+        return self.release.asked.get("noise", getattr(self.release, "noise", "gaussian"))
 
     @property
-    def second(self) -> bool:
-        """Whether it is another release than the one that is reported."""
-        return bool(self.sentence)
+    def selected(self) -> bool:
+        return bool(self.event_names & {"Selection", "TruncatedGeometric"})
+
+    @property
+    def sums(self) -> bool:
+        """Whether the estimates are sums of what units added."""
+        return isinstance(self.release, Histogram)
+
+    @property
+    def distorted(self) -> str:
+        """What keeps the estimates from being right, in words."""
+        statistic = self.release.statistic
+        if statistic == "elements per user":
+            return "noise"
+        if statistic == "top":
+            return "noise and the selection of items" if self.selected else "noise and clipping"
+        why = "noise and clipping" if self.sums else "noise, clipping and the bounds of the numbers"
+        return f"{why}, and the selection of {self.words.noun}s" if self.selected else why
 
 
-def _page(release: Release, holdings: Holdings | None = None) -> str:
-    from dpgrain import __version__
+def release_page(release: Release, holdings: Holdings | None = None) -> str:
+    """The report of a release as HTML.
 
-    guarantee, level = release.guarantee, release.guarantee.level
-    today = datetime.now(UTC)
-    words = words_of(release)
-    events = _events(guarantee)
-    names = {event["event"] for event in events}
-    law = release.asked.get("noise", getattr(release, "noise", "gaussian"))
-    clip = _clip(release, names)
-    known = holdings or (release if isinstance(release, Holdings) else None)
-    held = _held(release, known)
-    beside = None if held is None or held.drowned or level == "user" else known
-    curve_height = 320 if beside is None else 350
-    groups = groups_of(release)
-    figure = len(release) > 0 and not is_one(release)
-    rows = drawn(release, _PLOTTED) if figure else 0
-    return _template().render(
+    Args:
+        release: a published release of any kind.
+        holdings: how much users hold, to show beside the granularity curve.
+    """
+    facts = _Facts(release)
+    page = _page(release, holdings, facts)
+    return page.html(
+        "release.html",
         release=release,
-        fitted=False,
-        shuffled=False,
-        statistic=release.statistic,
+        private=release.guarantee.private and (page.held is None or page.held.private),
+        **_heading(release, facts),
+        **_estimated(release, facts),
+        **_clipped(release, facts),
+    )
+
+
+def _page(release: Release, holdings: Holdings | None, facts: _Facts) -> Page:
+    guarantee = release.guarantee
+    known = holdings or (release if isinstance(release, Holdings) else None)
+    held = held_of(release, known)
+    beside = None if held is None or held.drowned or guarantee.level == "user" else known
+    return Page(
+        of="release",
         guarantee=guarantee,
-        # Names in it come from the caller; the promise itself is never cut.
-        sentence=_text(guarantee, 20_000),
-        asked=[(_asked_name(release, key), _text(v)) for key, v in release.asked.items()],
-        words=words,
-        name=_text(words.of, 60),
-        by=words.by and _text(words.by, 60),
-        heads=[_text(head, 60) for head in words.heads],
-        value=_text(value_of(release), 60),
-        measured=_text(measured(release), 80),
-        kind="sums" if isinstance(release, Histogram) else "estimates",
-        elements=_text(guarantee.elements or "a public partition"),
-        weight=_text(release.asked.get("weight", "1 for each record")),
-        chosen=release.asked.get("clip", "").startswith("auto"),
-        processed=release.asked.get("post-processing", "")
-        and _text(release.asked["post-processing"]),
-        nonnegative=getattr(release, "nonnegative", False),
-        odds=_Odds(guarantee.epsilon(), guarantee.delta),
-        delta=powers(guarantee.delta),
-        one_in=f"{math.floor(1 / Fraction(repr(float(guarantee.delta)))):,}"
-        if guarantee.delta
-        else "",
-        relations=RELATIONS,
-        grains=_grains(guarantee, held),
+        distorted=facts.distorted,
+        curve_plots=figures(
+            "curve",
+            partial(plot_curve, guarantee, holdings=beside),
+            320 if beside is None else 350,
+        ),
+        grains=grains_of(guarantee, {} if held is None else held.told),
+        noun=facts.words.noun,
+        selected=facts.selected,
         held=held,
-        wears=guarantee.epsilon(units=2) > guarantee.epsilon(),
-        max_elements=_bound(guarantee, "max_elements"),
-        selected=bool(names & {"Selection", "TruncatedGeometric"}),
-        threshold=_threshold(events),
-        event_names=names,
-        block=_BLOCKS[next((c.block for c in contributions(guarantee.event)), level)],
-        gaussian=law == "gaussian",
-        law=law,
-        groups=groups,
-        one=number_in_words(release) if is_one(release) else None,
-        one_error=number(float(release.std_error[0]), decimals_of(float(release.std_error[0])))
-        if is_one(release)
-        else "",
-        one_count=f"{float(release.count[0]):,.0f}".replace("-", "−")
-        if is_one(release) and isinstance(release, Estimates)
-        else "",
-        counted=isinstance(release, Estimates),
-        ranks=[f"{rank:g}" for rank in ranks(release)],
-        estimates=_estimates(release, _LISTED),
-        plotted=min(_PLOTTED, groups),
-        bounds=[f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
-        curve_plots=_plots("curve", partial(plot_curve, guarantee, holdings=beside), curve_height),
         beside=beside is not None,
-        estimate_plots=_plots(
-            "estimates",
-            partial(plot_estimates, release, top=_PLOTTED),
-            100 + 24 * max(rows, 2) if rows else 300,
-        )
-        if figure
+    )
+
+
+def _heading(release: Release, facts: _Facts) -> dict[str, object]:
+    """What a release is called, and what was asked."""
+    words = facts.words
+    return {
+        "statistic": release.statistic,
+        "words": words,
+        "name": text(words.of, 60),
+        "by": words.by and text(words.by, 60),
+        "asked": [(_asked_name(release, key), text(v)) for key, v in release.asked.items()],
+        "weight": text(release.asked.get("weight", "1 for each record")),
+        "processed": release.asked.get("post-processing", "")
+        and text(release.asked["post-processing"]),
+        "nonnegative": getattr(release, "nonnegative", False),
+        "threshold": _threshold(facts.events),
+        "event_names": facts.event_names,
+        "gaussian": facts.law == "gaussian",
+        "kind": "sums" if facts.sums else "estimates",
+    }
+
+
+def _estimated(release: Release, facts: _Facts) -> dict[str, object]:
+    """The estimates, as a number, a table and a figure."""
+    one, counted = is_one(release), isinstance(release, Estimates)
+    groups = groups_of(release)
+    return {
+        "groups": groups,
+        "one": number_in_words(release) if one else None,
+        "one_error": _one_error(release) if one else "",
+        "one_count": f"{float(release.count[0]):,.0f}".replace("-", "−")
+        if one and isinstance(release, Estimates)
         else "",
-        bound_plots=_plots("bounds", partial(plot_bounds, release), 200)
+        "counted": counted,
+        "ranks": [f"{rank:g}" for rank in ranks(release)],
+        "heads": [text(head, 60) for head in facts.words.heads],
+        "value": text(value_of(release), 60),
+        "measured": text(measured(release), 80),
+        "estimates": estimates_of(release, _LISTED),
+        "plotted": min(_PLOTTED, groups),
+        "estimate_plots": "" if one or not len(release) else _estimate_plots(release),
+    }
+
+
+def _one_error(release: Release) -> str:
+    error = float(release.std_error[0])
+    return number(error, decimals_of(error))
+
+
+def _estimate_plots(release: Release) -> object:
+    rows = drawn(release, _PLOTTED)
+    height = 100 + 24 * max(rows, 2) if rows else 300
+    return figures("estimates", partial(plot_estimates, release, top=_PLOTTED), height)
+
+
+def _clipped(release: Release, facts: _Facts) -> dict[str, object]:
+    """The clipping bounds."""
+    guarantee = release.guarantee
+    clip = _clip(release, facts.event_names)
+    block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
+    return {
+        "bounds": [f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
+        "block": _BLOCKS[block],
+        "chosen": release.asked.get("clip", "").startswith("auto"),
+        "bound_plots": figures("bounds", partial(plot_bounds, release), 200)
         if isinstance(release, Histogram)
         else "",
-        events=[_text(event, 2000) for event in _parts(guarantee)],
-        public=[_text(fact) for fact in guarantee.public],
-        guarantee_json=json.dumps(guarantee.to_dict(), ensure_ascii=False, indent=1),
-        version=__version__,
-        date=f"{today:%Y-%m-%d}",
-        year=f"{today:%Y}",
-    )
+    }
 
 
 def _asked_name(release: Release, key: str) -> str:
@@ -370,113 +261,18 @@ def _threshold(events: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _held(release: Release, known: Holdings | None) -> _Held | None:
-    """What is told of how much users hold: of a second release, or of the release itself."""
-    if known is None or not len(known):
-        return None
-    mine, theirs = release.guarantee, known.guarantee
-    sentence = together = ""
-    odds = None
-    if known is not release:
-        sentence = _text(theirs, 20_000)
-        if (mine.level, mine.relation) == (theirs.level, theirs.relation):
-            both = mine + theirs
-            together, odds = _text(both, 20_000), _Odds(both.epsilon(), both.delta)
-    kind: Literal["elements", "records"] = "elements" if mine.elements else "records"
-    kinds, edges = (column.to_pylist() for column in known.groups.columns)
-    some = [edge for one, edge in zip(kinds, edges, strict=True) if one == kind]
-    users = np.array([one == kind for one in kinds])
-    total = float(known.estimate[users].sum())
-    error = float(np.sqrt((known.std_error[users] ** 2).sum()))
-    shares = tuple((k, _share(known, k, kind)) for k in _SOME if k in some)
-    return _Held(
-        kind,
-        shares,
-        total <= 4 * error,
-        _text(known.asked.get("item", "elements"), 60),
-        sentence,
-        together,
-        odds,
-        theirs.private,
-        json.dumps(theirs.to_dict(), ensure_ascii=False, indent=1),
-    )
-
-
-def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) -> str:
-    """The share of users with at most so many, with as many decimals as the noise allows."""
-    share = holdings.share_at_most(most, kind)
-    kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
-    users = np.array([one == kind for one in kinds])
-    within = users & np.array([edge is not None and edge <= most for edge in edges])
-    total = max(float(holdings.estimate[users].sum()), 1.0)
-    # Of within ÷ total, whose noises overlap.
-    weights = np.where(within, 1 - share, share)[users] * holdings.std_error[users]
-    error = float(np.sqrt((weights**2).sum())) / total
-    return f"{100 * share:.{1 if 100 * error < 1 else 0}f}%"
-
-
-def _template(name: str = "release.html") -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("dpgrain.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
-
-
-def _text(value: object, letters: int = _TEXT_LETTERS) -> str:
-    return shorten(printed(value), letters)
-
-
-def _parts(guarantee: Guarantee) -> list[object]:
-    event = guarantee.event
-    return list(event.parts)
-
-
 def _events(guarantee: Guarantee) -> list[dict[str, Any]]:
     event = guarantee.event.to_dict()
     return list(event.get("events", [event]))
 
 
-def _bound(guarantee: Guarantee, name: str) -> int | None:
-    """The smallest public bound of that name in how units entered the sums."""
-    values = [getattr(contribution, name) for contribution in contributions(guarantee.event)]
-    return min((value for value in values if value is not None), default=None)
+def estimates_of(release: Release, count: int) -> list[Estimate]:
+    """The estimates as they are printed, with as many decimals as the noise allows.
 
-
-def _grains(guarantee: Guarantee, held: _Held | None = None) -> list[_Grain]:
-    """What the release promises to each granularity, at its own δ, and to how many users."""
-    shares = dict(held.shares) if held is not None and not held.drowned else {}
-
-    def grain(name: str, unit: Unit, units: int = 1) -> _Grain:
-        promises = (
-            _Odds(
-                guarantee.epsilon(units=units, relation=relation, unit=unit),
-                guarantee.delta,
-            )
-            for relation in RELATIONS
-        )
-        return _Grain(name, tuple(promises), unit.level == guarantee.level)
-
-    grains = [grain("one record", Record())]
-    if guarantee.elements:
-        grains.append(grain("one element", Element()))
-        known = (_bound(guarantee, name) for name in ("max_elements", "cells"))
-        most = min((bound for bound in known if bound is not None), default=math.inf)
-        for some in _SOME:
-            if some < most:
-                limited = grain(f"a user with at most {some} elements", User(max_elements=some))
-                share = shares.get(some, "")
-                grains.append(_Grain(limited.name, limited.promises, share=share))
-    grains.append(grain("a whole user", User()))
-    return grains
-
-
-def _estimates(release: Release, count: int) -> list[_Estimate]:
+    Args:
+        release: a published release of any kind.
+        count: how many rows at most.
+    """
     places = shown(release, count)
     columns = (release.estimate, release.std_error, release.low, release.high)
     values = np.stack([column[places] for column in columns], axis=1)
@@ -495,49 +291,9 @@ def _estimates(release: Release, count: int) -> list[_Estimate]:
         if whole and counts is None:
             estimate = number(float(values[row, 0]), 0)
         of = "" if counts is None else number(float(counts[row]), 0)
-        lines.append(_Estimate(keys, estimate, error, low, high, of))
+        lines.append(Estimate(keys, estimate, error, low, high, of))
     return lines
-
-
-def _percent_up(share: float) -> str:
-    """A share in per cent, not below the true one."""
-    return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"
 
 
 def _ends(values: np.ndarray[Any, Any]) -> tuple[int, ...]:
     return (int(values.argmin()), int(values.argmax())) if values.size else ()
-
-
-def _plots(name: str, draw: Callable[[Axes], Axes], height: int) -> Markup:
-    """One plot as two inline figures, of which the style sheet shows the one that fits."""
-    from markupsafe import Markup
-
-    figures = (
-        Markup('<div class="plot {}">{}</div>').format(kind, _svg(draw, width, height, name + kind))
-        for kind, width in _WIDTHS.items()
-    )
-    return Markup("\n").join(figures)
-
-
-def _svg(draw: Callable[[Axes], Axes], width: int, height: int, salt: str) -> Markup:
-    """Draw on axes of so many points and return the SVG element, its text as (escaped) text."""
-    from markupsafe import Markup
-    from matplotlib import style
-    from matplotlib.figure import Figure
-
-    # Not the reader's own settings: they could pass names on to LaTeX.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 12.0}
-    with style.context(["default", settings]), warnings.catch_warnings():
-        # The reader's fonts have more letters than those that the width is estimated with.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-        figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
-        draw(figure.subplots())
-        return Markup(_inline(figure))
-
-
-def _inline(figure: Figure) -> str:
-    buffer = StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
-    svg = buffer.getvalue()
-    return svg[svg.index("<svg") :]
