@@ -28,6 +28,8 @@ from dpgrain.wording import powers
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["fit_page", "plot_model", "plot_training"]
+
 _LISTED = 200
 # Records that a user may have, for what the limits would be.
 _RECORDS = (1, 10, 100)

@@ -127,19 +127,19 @@ def release_page(release: Release, holdings: Holdings | None = None) -> str:
         holdings: how much users hold, to show beside the granularity curve.
     """
     facts = _Facts(release)
-    page = _page(release, holdings, facts)
+    page = _page(facts, holdings)
     return page.html(
         "release.html",
         release=release,
         private=release.guarantee.private and (page.held is None or page.held.private),
-        **_heading(release, facts),
-        **_estimated(release, facts),
-        **_clipped(release, facts),
+        **_heading(facts),
+        **_estimated(facts),
+        **_clipped(facts),
     )
 
 
-def _page(release: Release, holdings: Holdings | None, facts: _Facts) -> Page:
-    guarantee = release.guarantee
+def _page(facts: _Facts, holdings: Holdings | None) -> Page:
+    release, guarantee = facts.release, facts.release.guarantee
     known = holdings or (release if isinstance(release, Holdings) else None)
     held = held_of(release, known)
     beside = None if held is None or held.drowned or guarantee.level == "user" else known
@@ -160,9 +160,9 @@ def _page(release: Release, holdings: Holdings | None, facts: _Facts) -> Page:
     )
 
 
-def _heading(release: Release, facts: _Facts) -> dict[str, object]:
+def _heading(facts: _Facts) -> dict[str, object]:
     """What a release is called, and what was asked."""
-    words = facts.words
+    release, words = facts.release, facts.words
     return {
         "statistic": release.statistic,
         "words": words,
@@ -180,18 +180,17 @@ def _heading(release: Release, facts: _Facts) -> dict[str, object]:
     }
 
 
-def _estimated(release: Release, facts: _Facts) -> dict[str, object]:
+def _estimated(facts: _Facts) -> dict[str, object]:
     """The estimates, as a number, a table and a figure."""
-    one, counted = is_one(release), isinstance(release, Estimates)
+    release = facts.release
+    one = is_one(release)
     groups = groups_of(release)
     return {
         "groups": groups,
         "one": number_in_words(release) if one else None,
         "one_error": _one_error(release) if one else "",
-        "one_count": f"{float(release.count[0]):,.0f}".replace("-", "−")
-        if one and isinstance(release, Estimates)
-        else "",
-        "counted": counted,
+        "one_count": _one_count(release) if one else "",
+        "counted": isinstance(release, Estimates),
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
@@ -207,15 +206,21 @@ def _one_error(release: Release) -> str:
     return number(error, decimals_of(error))
 
 
+def _one_count(release: Release) -> str:
+    if not isinstance(release, Estimates):
+        return ""
+    return f"{float(release.count[0]):,.0f}".replace("-", "−")
+
+
 def _estimate_plots(release: Release) -> object:
     rows = drawn(release, _PLOTTED)
     height = 100 + 24 * max(rows, 2) if rows else 300
     return figures("estimates", partial(plot_estimates, release, top=_PLOTTED), height)
 
 
-def _clipped(release: Release, facts: _Facts) -> dict[str, object]:
+def _clipped(facts: _Facts) -> dict[str, object]:
     """The clipping bounds."""
-    guarantee = release.guarantee
+    release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)
     block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
     return {

@@ -34,6 +34,8 @@ from dpgrain.wording import counted, powers
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+__all__ = ["plot_honest", "plot_protocol", "shuffle_page"]
+
 
 @dataclass(frozen=True)
 class _Line:
