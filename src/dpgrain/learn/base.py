@@ -16,6 +16,7 @@ from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import _validate
+from dpgrain._shown import ShownModel
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
@@ -61,7 +62,7 @@ _UNSEEN = 0.5
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearModel(BaseEstimator):  # type: ignore[misc]
+class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     """A linear model that is fitted under differential privacy; subclasses name the loss.
 
     Args:
@@ -285,19 +286,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         from dpgrain.learn.files import save
 
         return save(self, path)
-
-    def report(self, path: str | Path) -> Path:
-        """Write one HTML page: the promise, its curve, coefficients and the rounds.
-
-        Args:
-            path: the file.
-
-        Raises:
-            DataError: if it cannot be written.
-        """
-        from dpgrain.report import write_fit_report
-
-        return write_fit_report(self, path)
 
     # -- what a subclass says --
 
