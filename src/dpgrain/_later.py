@@ -13,9 +13,9 @@ class _Later(ModuleType):
     """A module that is imported when something in it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self.__name__), name)
-        setattr(self, name, value)
-        return value
+        if "_found" not in self.__dict__:
+            self._found = import_module(self.__name__)
+        return getattr(self._found, name)
 
 
 def later(name: str) -> Any:
