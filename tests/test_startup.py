@@ -78,6 +78,47 @@ def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
     assert after(code, (*LATE, "rich", "typer")) == "[]"
 
 
+PACKAGES = (
+    "dpgrain",
+    "dpgrain.accounting",
+    "dpgrain.aggregators",
+    "dpgrain.data",
+    "dpgrain.learn",
+    "dpgrain.noise",
+    "dpgrain.optimize",
+    "dpgrain.publishing",
+    "dpgrain.recipes",
+    "dpgrain.shuffle",
+    "dpgrain.statistics",
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_face_has_every_public_name_and_no_module_hides_one(package: str) -> None:
+    # Every module first, in a fresh process: an import binds it in its package, under its name.
+    code = f"""import importlib, pkgutil, types
+import {package} as package
+for module in pkgutil.iter_modules(package.__path__, {package!r} + "."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+assert dir(package) == sorted(package.__all__)
+for name in package.__all__:
+    value = getattr(package, name)
+    assert isinstance(value, types.ModuleType) == (name in package._modules), name
+    assert name in package._homes or name in package._modules or name in vars(package), name
+for name, home in package._homes.items():
+    assert getattr(package, name) is getattr(importlib.import_module(home), name), name
+assert set(package._homes) | set(package._modules) <= set(package.__all__)
+try:
+    package.nothing
+except AttributeError as error:
+    assert str(error) == "module {package!r} has no attribute 'nothing'", error
+else:
+    raise AssertionError
+"""
+    assert after(code, ("nothing",)) == "[]"
+
+
 def benchmark() -> ModuleType:
     path = Path(__file__).parent.parent / "benchmarks" / "startup.py"
     spec = importlib.util.spec_from_file_location("benchmarks_startup", path)
