@@ -35,6 +35,7 @@ from dpgrain.report.plots import (
     plot_training,
 )
 from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
+from dpgrain.units import Relation
 
 OUTLINES = Path(__file__).parent / "outlines"
 NAMES = ["<b>a</b>", "{{ b }}", "c" * 60]
@@ -222,7 +223,7 @@ def _drawing(ax: Axes) -> str:
     return "\n".join(lines) + "\n"
 
 
-_KNOWN: dict[dg.Relation, list[float]] = {"zero_out": [1.0, 2.0, 4.0], "replace": [1.5, 3.0, 7.0]}
+_KNOWN: dict[Relation, list[float]] = {"zero_out": [1.0, 2.0, 4.0], "replace": [1.5, 3.0, 7.0]}
 
 
 def _honest(*epsilons: float) -> list[Honest]:
