@@ -266,6 +266,9 @@ def budget(
     one's environment, are not seen: that none of them publishes about these people is assumed. So is
     that series and columns of one name are the same users, or the same partition.
 
+    What other releases are built of (:mod:`dpgrain.aggregators`, the parties and streams of sums
+    without a curator) is not charged: only functions that give a guarantee are.
+
     Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from
     the outcomes of those before: prices (e, m, ℓ) are added up and held against caps that are fixed
     when the budget is made. Source: docs/theory.md, "Budgets".
