@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, only_interrupts
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -56,9 +56,9 @@ def by_record(
                     return part
                 found[first:last] = part
                 continue
-        except Exception:
+        except BaseException as error:
             # Below, each half by itself.
-            pass
+            only_interrupts(error)
         if last - first > 1:
             middle = (first + last) // 2
             left += [(first, middle), (middle, last)]
@@ -90,7 +90,8 @@ def probe(
         try:
             with silent():
                 found = np.shape(call(*known))
-        except Exception as error:
+        except BaseException as error:
+            only_interrupts(error)
             raise ParameterError(
                 f"{name} must give {wanted}, also for records of zeros, on which it raises "
                 f"{type(error).__name__}: {error}."
@@ -102,7 +103,8 @@ def probe(
     try:
         with silent():
             found = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return
     if found == ():
         raise ParameterError(f"{name} must give {wanted}, not one value for all of them.")

@@ -14,6 +14,7 @@ from sklearn.utils import Tags
 
 from dpgrain import _validate
 from dpgrain.cells import numbers
+from dpgrain.columns import kind_of
 from dpgrain.errors import ParameterError
 from dpgrain.learn.base import LinearModel
 from dpgrain.learn.classes import Targets, unselected
@@ -156,7 +157,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
-            raise ParameterError(f"y must be numbers, not {y.dtype}.")
+            raise ParameterError(f"y must be numbers, not {kind_of(y.dtype)}.")
         return Targets(numbers(y))
 
     def predict(self, X: Any) -> FloatArray:  # noqa: N803
