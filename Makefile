@@ -4,6 +4,11 @@ BIN = $(VENV)/bin
 
 .PHONY: demo test test-all check install clean
 
+# Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
+ifneq ($(wildcard ../shared/data),)
+export DPGRAIN_DATA ?= $(abspath ../shared/data)
+endif
+
 # Tests run on every core; each worker computes on one thread.
 export OMP_NUM_THREADS ?= 1
 

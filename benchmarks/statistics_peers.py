@@ -17,21 +17,23 @@ import argparse
 import functools
 import importlib
 import math
-import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dpgrain.errors import DataError
+from dpgrain.files import data_folder
+
 warnings.filterwarnings("ignore")
 
-SOURCE = Path(os.environ.get("DPGRAIN_DATA", "../shared/data")) / "online_retail.parquet"
+SOURCE = "online_retail.parquet"
 EPSILON, DELTA = 1.0, 1e-6
 QUANTITY, PRICE, AMOUNT = (0, 100), (0, 20), (0, 100)  # pieces, pounds, pounds
 LARGE = ("Belgium", "France", "Germany", "Spain", "United Kingdom")  # 25 users or more each
@@ -46,7 +48,8 @@ Result = tuple[Estimates, float]
 def rows() -> pd.DataFrame:
     """All records: user, item, country, quantity and price clipped to the public ranges."""
     table = pd.read_parquet(
-        SOURCE, columns=["user_id", "item_id", "quantity", "unit_price", "country"]
+        data_folder(SOURCE) / SOURCE,
+        columns=["user_id", "item_id", "quantity", "unit_price", "country"],
     )
     return pd.DataFrame(
         {
@@ -498,6 +501,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(STATISTICS), choices=list(STATISTICS))
     options = parser.parse_args()
+    try:
+        data_folder(SOURCE)
+    except DataError as error:
+        sys.exit(str(error))
     opendp_rows()
     print(f"{'':36}{'':22}{'groups':>7}{'rmse':>11}{'mae':>11}{'seconds':>9}  bounds")
     for name in options.only:

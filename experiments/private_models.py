@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -40,6 +40,8 @@ from numpy.typing import NDArray
 from sklearn import linear_model
 
 import dpgrain as dg
+from dpgrain.errors import DataError
+from dpgrain.files import data_folder
 from dpgrain.learn import LinearRegression, LogisticRegression
 
 FloatArray = NDArray[np.float64]
@@ -355,11 +357,18 @@ def problems(folder: Path, names: Sequence[str] = (BASEBALL, STUDENTS)) -> Itera
             yield students(folder, "good")
 
 
+def found(stated: Path | None) -> Path:
+    """The folder of the tables; without one the experiment ends with one sentence."""
+    try:
+        return data_folder(stated=stated)
+    except DataError as error:
+        sys.exit(str(error))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fit everything and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    folder = Path(os.environ.get("DPGRAIN_DATA", "../shared/data"))
-    parser.add_argument("--data", type=Path, default=folder, help="folder of the tables")
+    parser.add_argument("--data", type=Path, help="folder of the tables; else DPGRAIN_DATA")
     parser.add_argument("--out", type=Path, default=Path("experiments/out"), help="output folder")
     parser.add_argument("--seeds", type=int, default=3, help="splits of the users")
     parser.add_argument("--quick", action="store_true", help="one seed, one ε")
@@ -371,14 +380,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     epsilons, seeds = ((3.0,), 1) if given.quick else (EPSILONS, given.seeds)
     rows: list[Row] = []
     names = (tables[given.only],) if given.only else tuple(tables.values())
-    for problem in problems(given.data, names):
+    for problem in problems(found(given.data), names):
         if not rows:
             print(HEADER)
         for row in run(problem, epsilons=epsilons, seeds=seeds):
             print(line(row), flush=True)
             rows.append(row)
-    if rows:
-        write(given.out, rows)
+    if not rows:
+        sys.exit("None of the tables is there: let DPGRAIN_DATA, or --data, name their folder.")
+    write(given.out, rows)
 
 
 if __name__ == "__main__":

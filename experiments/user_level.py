@@ -29,7 +29,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -1063,14 +1063,14 @@ class Options:
     """What the command line says.
 
     Args:
-        data: the folder of the tables.
+        data: the folder of the tables; None: the one that DPGRAIN_DATA names.
         out: where tables and figures go.
         seeds: data sets of each problem.
         quick: small sizes.
         full: the slowest runs, too.
     """
 
-    data: Path
+    data: Path | None
     out: Path
     seeds: int = 3
     quick: bool = False
@@ -1146,7 +1146,7 @@ def part_d(options: Options) -> None:
     """Real tables."""
     rows: list[RealRow] = []
     epsilons, methods = ((1.0,), _PLAIN) if options.quick else ((0.5, 1.0, 3.0), tuple(REAL))
-    for table in tables(options.data):
+    for table in tables(pm.found(options.data)):
         if not rows:
             print(REAL_HEADER)
         for row in run_table(table, epsilons, options.seeds, methods):
@@ -1154,8 +1154,9 @@ def part_d(options: Options) -> None:
             rows.append(row)
     for reason in dict.fromkeys(f"— {row.method}: {row.reason}" for row in rows if row.reason):
         print(reason)
-    if rows:
-        write(options.out, "user_level_real", rows, draw_real(rows))
+    if not rows:
+        sys.exit("None of the tables is there: let DPGRAIN_DATA, or --data, name their folder.")
+    write(options.out, "user_level_real", rows, draw_real(rows))
 
 
 PARTS: dict[str, Callable[[Options], None]] = {
@@ -1172,9 +1173,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     mpl.use("Agg")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    folder = Path(os.environ.get("DPGRAIN_DATA", "../shared/data"))
     parser.add_argument("--part", choices=list(PARTS), help="run one part")
-    parser.add_argument("--data", type=Path, default=folder, help="folder of the tables")
+    parser.add_argument("--data", type=Path, help="folder of the tables; else DPGRAIN_DATA")
     parser.add_argument("--out", type=Path, default=Path("experiments/out"), help="output folder")
     parser.add_argument("--seeds", type=int, default=3, help="data sets of each problem")
     parser.add_argument("--quick", action="store_true", help="small sizes")
@@ -1182,6 +1182,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.seeds < 1:
         parser.error("--seeds must be at least 1.")
+    if given.part in (None, "d"):
+        # Told before the parts that are simulated take their hours.
+        pm.found(given.data)
     seeds = 1 if given.quick else given.seeds
     options = Options(given.data, given.out, seeds, given.quick, given.full)
     for name, part in PARTS.items():

@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +39,8 @@ from scipy.optimize import brentq
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, calibrate_gaussian
+from dpgrain.errors import DataError
+from dpgrain.files import data_folder
 from dpgrain.statistics.postprocess import shrink, unclip
 
 if TYPE_CHECKING:
@@ -914,12 +916,10 @@ def write(out: Path, name: str, rows: Sequence[Any], figure: Figure) -> None:
 
 def report_words(out: Path, splits: int) -> None:
     """Part (a): the word counts."""
-    folder = Path(os.environ.get("DPGRAIN_DATA", "../shared/data"))
-    missing = [name for name in FILES if not (folder / name).is_file()]
-    if missing:
-        print(f"words: left out, since {folder} lacks {', '.join(missing)}; set DPGRAIN_DATA.")
-        return
-    data = WordCounts.read(folder)
+    try:
+        data = WordCounts.read(data_folder(*FILES))
+    except DataError as error:
+        sys.exit(f"{error} What is simulated needs none: --only order, --only errors.")
     cells = (1, 10, 100, 1000, 10_000, len(data.words))
     result = run_words(data, cells=cells, splits=splits)
     print(show(result.rows))

@@ -23,6 +23,7 @@ from dpgrain.accounting import (
     Event,
     Gaussian,
     Laplace,
+    PureDP,
     Selection,
     TruncatedGeometric,
     pure_mu,
@@ -41,6 +42,7 @@ ROWS = pa.table(
 PAGES = ["p0", "p1", "p2"]
 UPPER = dg.Elements.from_function(str.upper)
 USER: dict[str, Any] = {"unit": dg.User()}
+PURE = PureDP(0.1)
 
 
 class Unread:
@@ -356,6 +358,50 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
         releases[0]()
 
 
+def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
+    """Noise and mechanism depend on whether a budget is open: a plan is rehearsed as if one were."""
+    releases: list[Callable[[], Any]] = [
+        lambda: dg.count(table(), epsilon=0.2, delta=1e-7, **USER),
+        lambda: dg.top(table(), "page", epsilon=0.2, delta=1e-7, **USER),
+        lambda: ARRAYS["select"](epsilon=0.1),
+    ]
+    with dg.budget(1.0, 1e-6, plan=releases[:2]) as b:
+        for release in releases[:2]:
+            release()
+        assert b.spent == Price()
+    with dg.budget(1.0, 1e-6, plan=releases[2:]) as b:
+        releases[2]()
+        assert b.spent == Price()
+
+
+def test_a_plan_publishes_nothing_elsewhere() -> None:
+    def in_a_thread() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(dg.count, unread(), clip=5.0, **USER, epsilon=0.5, delta=1e-7).result()
+
+    with pytest.raises(dg.ParameterError, match="must make their release in the thread"):
+        dg.budget(1.0, 1e-6, plan=[in_a_thread])
+    with pytest.raises(dg.ParameterError, match="best_of must not run inside a budget"):
+        dg.budget(
+            1.0, 1e-6, plan=[lambda: dg.best_of(lambda _: (1.0, "made"), event=PURE, mean=5.0)]
+        )
+    # Afterwards all is as before.
+    dg.count(table(), clip=5.0, **USER, epsilon=0.5, delta=1e-7)
+
+
+def test_a_share_is_of_the_budget_that_is_charged() -> None:
+    """A loss that closes the budget meanwhile does not make the choice free."""
+    b = dg.budget(1.0, 1e-6)
+
+    def closing(candidate: float, x: Any) -> Any:
+        b.__exit__(None, None, None)
+        return abs(x - candidate)
+
+    with b, pytest.raises(dg.ParameterError, match="closed"):
+        dg.select([0.0, 0.5], closing, VECTORS[:, 0], OWNERS, share=1.0)
+    assert b.guarantee is None
+
+
 def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
     with dg.budget(
         1.0, 1e-6, plan=[lambda: dg.count(unread(), clip=5.0, **USER, epsilon=0.5)]
@@ -421,6 +467,50 @@ def test_forked_children_publish_nothing_of_their_own() -> None:
         """
     )
     assert said.split() == ["0", "False", "0.9", "0"]
+
+
+def test_a_budget_is_one_in_the_process_that_made_it() -> None:
+    """Also if it was not open when the process was forked, or its environment was cleared."""
+    said = run(
+        """
+        b = dg.budget(1.0, 1e-6)
+        with b:
+            dg.count(table, unit=dg.User(), clip=1.0, share=0.5)
+
+        def in_child(ask):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if ask() else 1)
+            return os.waitpid(child, 0)[1]
+
+        def enters():
+            try:
+                with b:
+                    return False
+            except dg.ParameterError as error:
+                return "made in another process" in str(error)
+
+        print(in_child(enters))
+        with b:
+            os.environ.pop("DPGRAIN_BUDGET_OPEN")
+
+            def leaves():
+                b.__exit__(None, None, None)
+                return refused()
+
+            print(in_child(leaves))
+            dg.count(table, unit=dg.User(), clip=1.0, share=0.5)
+        print(b)
+        """
+    )
+    assert said == "0\n0\nBudget(epsilon=1, delta=1e-06; spent 100%)\n"
+
+
+def test_what_is_noted_is_not_written() -> None:
+    b = dg.budget(1.0, 1e-6)
+    for name in ("spent", "caps", "guarantee", "epsilon", "delta", "left"):
+        with pytest.raises(AttributeError):
+            setattr(b, name, None)
 
 
 def test_spawned_children_publish_nothing_of_their_own() -> None:

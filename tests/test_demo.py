@@ -11,12 +11,13 @@ from dpgrain.errors import DataError
 
 
 def test_demo_without_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path / "nothing"))
+    monkeypatch.delenv("DPGRAIN_DATA", raising=False)
     small = demo.generated(users=200, vocabulary=1200)
     monkeypatch.setattr(demo, "generated", lambda: small)
     said: list[str] = []
     result = demo.run(tmp_path / "demo", say=said.append)
     assert "generated table" in said[0]
+    assert "DPGRAIN_DATA is not set" in said[0]
     assert result.report.read_text(encoding="utf-8").startswith("<!")
     assert len(result.release) == 1200
     assert result.release.guarantee.epsilon() <= 1.0

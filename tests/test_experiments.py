@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 import dpgrain as dg
+from dpgrain.files import data_folder
+from real_data import needs
 
 FOLDER = Path(__file__).parent.parent / "experiments"
-DATA = Path(os.environ.get("DPGRAIN_DATA", "../shared/data"))
 FloatArray = NDArray[np.float64]
 
 
@@ -180,20 +180,19 @@ def test_errors_at_a_small_size(tmp_path: Path) -> None:
     written(tmp_path, "errors", len(rows))
 
 
-def test_missing_data_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_data_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path))
-    wf.main(["--only", "words", "--out", str(tmp_path / "out")])
-    assert "set DPGRAIN_DATA" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"lacks congress_word_counts\.parquet, .*DPGRAIN_DATA"):
+        wf.main(["--only", "words", "--out", str(tmp_path / "out")])
+    monkeypatch.delenv("DPGRAIN_DATA")
+    for experiment in (wf, pm):
+        with pytest.raises(SystemExit, match="DPGRAIN_DATA is not set: let it name"):
+            experiment.main([])
 
 
-@pytest.mark.skipif(
-    not all((DATA / name).is_file() for name in wf.FILES),
-    reason="the congress word counts are not here; set DPGRAIN_DATA to their folder",
-)
+@needs(*wf.FILES)
 def test_bounds_per_cell_halve_the_excess_on_congress_words() -> None:
-    data = wf.WordCounts.read(DATA)
+    data = wf.WordCounts.read(data_folder())
     assert isinstance(data.partition(1)[0], dg.Element)
     result = wf.run_words(
         data, cells=(1000,), epsilons=(1.0,), splits=2, bounds=2.0 ** np.arange(10, 15)
@@ -335,12 +334,9 @@ def test_models_are_written_and_missing_tables_told(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (DATA / pm.BASEBALL).is_file(),
-    reason="the plate appearances are not here; set DPGRAIN_DATA to their folder",
-)
+@needs(pm.BASEBALL)
 def test_most_of_the_gain_on_plate_appearances_is_kept_at_user_level() -> None:
-    problem = pm.baseball(DATA)
+    problem = pm.baseball(data_folder())
     test = problem.held_out(0)
     zero, best = pm.reference(problem, test)
     assert (zero - pm.private(problem, test, "user", 3.0, 0)) / (zero - best) > 0.8

@@ -391,9 +391,9 @@ def test_phases_need_numbers() -> None:
 def test_a_roster_that_is_too_small_is_refused_before_anything_is_charged() -> None:
     with dg.budget(8.0, 1e-6) as budget:
         for name in ("sgd", "sgd moreau"):
-            with pytest.raises(ParameterError, match="n_users = 399 is less than the 400 ids"):
+            with pytest.raises(ParameterError, match="n_users = 399 must be the size"):
                 run(RECIPES[name], n_users=399)
-            with pytest.raises(ParameterError, match="n_users = 399 is less than the 400 ids"):
+            with pytest.raises(ParameterError, match="n_users = 399 must be the size"):
                 learn.LinearRegression(algorithm=RECIPES[name], n_users=399, epsilon=8.0).fit(
                     X, Y, users=USERS
                 )

@@ -28,8 +28,10 @@ from dpgrain import learn
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds
 from dpgrain.data.groups import Groups
-from dpgrain.report import _estimates, _Odds, write_fit_report, write_report
+from dpgrain.report import write_fit_report, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.promises import Odds
+from dpgrain.report.release import estimates_of
 from dpgrain.report.words import label, printed, shorten
 from dpgrain.units import Level
 from dpgrain.wording import powers, rounded_up
@@ -476,7 +478,7 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     def broken(release: dg.Release, holdings: dg.Holdings | None) -> str:
         raise RuntimeError(release)
 
-    monkeypatch.setattr("dpgrain.report._page", broken)
+    monkeypatch.setattr("dpgrain.report.release.release_page", broken)
     with pytest.raises(RuntimeError):
         write_report(_histogram(["yo"]), path)
     assert path.read_text() == "old"
@@ -510,7 +512,7 @@ def test_the_report_does_not_touch_pyplot(tmp_path: Path) -> None:
 
 class TestOdds:
     def test_the_odds_of_one(self) -> None:
-        odds = _Odds(1.0, 1e-6)
+        odds = Odds(1.0, 1e-6)
         assert odds.factor == "2.72"
         assert (odds.after(0.5), odds.after(0.01)) == ("73.2%", "2.7%")
         # e·0.05 + 10⁻⁶ = 0.135915…
@@ -518,7 +520,7 @@ class TestOdds:
 
     def test_the_other_line_binds_at_large_epsilon(self) -> None:
         # e³·0.05 > 1, but 1 − e^{−3}·0.95 = 0.952702…
-        assert _Odds(3.0, 0.0).caught(0.05) == "95.3%"
+        assert Odds(3.0, 0.0).caught(0.05) == "95.3%"
 
     def test_the_best_test_of_a_gaussian_stays_below(self) -> None:
         from scipy.stats import norm
@@ -526,12 +528,12 @@ class TestOdds:
         mu, delta = 0.7, 1e-5
         epsilon = Gaussian(1 / mu).epsilon(delta)
         power = norm.sf(norm.isf(0.05) - mu)
-        assert power * 100 < float(_Odds(epsilon, delta).caught(0.05).rstrip("%"))
+        assert power * 100 < float(Odds(epsilon, delta).caught(0.05).rstrip("%"))
 
     def test_no_bound(self) -> None:
-        assert _Odds(math.inf, 0.0).factor == "no limit"
-        assert _Odds(800.0, 0.0).after(0.01) == "100%"
-        assert _Odds(800.0, 0.0).caught(0.05) == "100%"
+        assert Odds(math.inf, 0.0).factor == "no limit"
+        assert Odds(800.0, 0.0).after(0.01) == "100%"
+        assert Odds(800.0, 0.0).caught(0.05) == "100%"
 
 
 class TestNumbers:
@@ -556,15 +558,15 @@ class TestNumbers:
 
     def test_decimals_of_a_table(self) -> None:
         whole = replace(_histogram(["a", "b"]), estimate=np.array([1946.0, 3.0]))
-        assert [line.estimate for line in _estimates(whole, 9)] == ["1,946", "3"]
-        assert _estimates(whole, 9)[0].std_error == "7.2"
+        assert [line.estimate for line in estimates_of(whole, 9)] == ["1,946", "3"]
+        assert estimates_of(whole, 9)[0].std_error == "7.2"
         half = replace(whole, estimate=np.array([1946.0, 2.5]))
-        assert [line.estimate for line in _estimates(half, 9)] == ["1,946.0", "2.5"]
+        assert [line.estimate for line in estimates_of(half, 9)] == ["1,946.0", "2.5"]
         value, error = np.array([9.0, 8, 7, 6]), np.array([0.5, 0.5, 2.0, 1e-5])
         guarantee, asked = whole.guarantee, {"statistic": "mean", "weight": "score"}
         groups = Groups.of(["shop"], [pa.array(["a", "b", "c", "d"])])
         means = dg.Estimates(groups, value, error, value - 1, value + 1, value, guarantee, asked)
-        shown = [line.estimate for line in _estimates(means, 9)]
+        shown = [line.estimate for line in estimates_of(means, 9)]
         assert shown == ["9.00", "8.00", "7.00", "6.000000"]
 
     def test_no_negative_zero(self) -> None:

@@ -29,6 +29,7 @@ from dpgrain.report.deployment import (
 )
 from dpgrain.shuffle import BlindSum, PoissonSum, ScalarSum, VectorSum
 from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.units import Relation
 from dpgrain.wording import rounded_up
 
 OTHER = Gaussian(10.0, Contribution(block="user"))
@@ -253,7 +254,7 @@ def test_shares_of_one_corrupt_device_move_a_blind_sum_beyond_any_report() -> No
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_the_central_mechanism(relation: dg.Relation) -> None:
+def test_the_central_mechanism(relation: Relation) -> None:
     user = Contribution(block="user", layout="shared", coordinates="signed")
     vectors = VectorSum(
         n_users=100, dim=2, l2_bound=3.0, epsilon=1.0, delta=1e-6, rounds=4, relation=relation

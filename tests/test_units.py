@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgrain.distances import d_element, d_user
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.units import (
     LEVELS,
@@ -19,8 +20,6 @@ from dpgrain.units import (
     Record,
     Unit,
     User,
-    d_element,
-    d_user,
     unit_level,
 )
 

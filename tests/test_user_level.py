@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib
 import math
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,10 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from dpgrain.files import data_folder
+from real_data import needs
+
 FOLDER = Path(__file__).parent.parent / "experiments"
-DATA = Path(os.environ.get("DPGRAIN_DATA", "../shared/data"))
 # Experiments import each other.
 sys.path.insert(0, str(FOLDER))
 ul: Any = importlib.import_module("user_level")
@@ -127,7 +128,8 @@ def test_choices_at_a_small_size(tmp_path: Path) -> None:
 
 
 def test_missing_tables_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ul.main(["--part", "d", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="None of the tables is there: let DPGRAIN_DATA"):
+        ul.main(["--part", "d", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
     for name in (ul.MNIST, ul.pm.BASEBALL, ul.pm.STUDENTS):
         assert f"lacks {name}" in said
@@ -158,12 +160,9 @@ def test_tables_at_a_small_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (DATA / "mnist_by_writer.npz").is_file(),
-    reason="the digits are not here; set DPGRAIN_DATA to their folder",
-)
+@needs("mnist_by_writer.npz")
 def test_clipping_near_the_solution_reads_digits() -> None:
-    rows = list(ul.run_table(ul.digits(DATA), (1.0,), 1, ("default", "clip=1")))
+    rows = list(ul.run_table(ul.digits(data_folder()), (1.0,), 1, ("default", "clip=1")))
     accuracy = {row.method: row.accuracy for row in rows}
     assert accuracy["not private"] > 0.88
     assert accuracy["default"] > max(0.7, accuracy["clip=1"] + 0.1)

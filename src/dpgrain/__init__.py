@@ -7,12 +7,11 @@ Element(by='topic')
 
 from __future__ import annotations
 
-import importlib
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dpgrain._later import face
 from dpgrain.errors import DataError, DeltaWarning, DpgrainError, ParameterError, SchemaError
-from dpgrain.units import Element, Record, User, d_element, d_user
+from dpgrain.units import Element, Record, User
 
 if TYPE_CHECKING:
     from dpgrain import (
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
         recipes,
         shuffle,
     )
+    from dpgrain._version import __version__
     from dpgrain.data.elements import Elements
     from dpgrain.data.table import UserTable, read
+    from dpgrain.distances import d_element, d_user
     from dpgrain.guarantee import Guarantee
     from dpgrain.means import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
@@ -40,54 +41,6 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Estimates, Histogram, Release
     from dpgrain.statistics.top import top
     from dpgrain.statistics.values import AutoRange
-
-try:
-    __version__ = version("dpgrain")
-except PackageNotFoundError:  # pragma: no cover - run from a source tree that is not installed
-    __version__ = "0+unknown"
-
-# What is imported when it is first used, so that `import dpgrain` stays quick.
-_LAZY = {
-    "AutoClip": "dpgrain.statistics.bounds",
-    "AutoRange": "dpgrain.statistics.values",
-    "Budget": "dpgrain.publishing.budget",
-    "Choice": "dpgrain.selection",
-    "Elements": "dpgrain.data.elements",
-    "Estimates": "dpgrain.statistics.release",
-    "Guarantee": "dpgrain.guarantee",
-    "Histogram": "dpgrain.statistics.release",
-    "Holdings": "dpgrain.statistics.holdings",
-    "MeanOfUsers": "dpgrain.means",
-    "Plan": "dpgrain.statistics.plan",
-    "Release": "dpgrain.statistics.release",
-    "UserTable": "dpgrain.data.table",
-    "ball_cover": "dpgrain.selection",
-    "best_of": "dpgrain.selection",
-    "budget": "dpgrain.publishing.budget",
-    "count": "dpgrain.statistics.histogram",
-    "elements_per_user": "dpgrain.statistics.holdings",
-    "histogram": "dpgrain.statistics.histogram",
-    "mean": "dpgrain.statistics.moments",
-    "mean_of_users": "dpgrain.means",
-    "plan_histogram": "dpgrain.statistics.plan",
-    "quantile": "dpgrain.statistics.quantiles",
-    "quantiles": "dpgrain.statistics.quantiles",
-    "read": "dpgrain.data.table",
-    "select": "dpgrain.selection",
-    "sum": "dpgrain.statistics.histogram",
-    "top": "dpgrain.statistics.top",
-    "variance": "dpgrain.statistics.moments",
-}
-_LAZY_MODULES = (
-    "accounting",
-    "aggregators",
-    "learn",
-    "mechanisms",
-    "noise",
-    "optimize",
-    "recipes",
-    "shuffle",
-)
 
 __all__ = [
     "AutoClip",
@@ -140,17 +93,36 @@ __all__ = [
     "variance",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-    elif name in _LAZY_MODULES:
-        value = importlib.import_module(f"dpgrain.{name}")
-    else:
-        raise AttributeError(f"module 'dpgrain' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# `import dpgrain` stays quick: most of it is imported when it is first used.
+face(
+    __name__,
+    {
+        "dpgrain._version": ("__version__",),
+        "dpgrain.data.elements": ("Elements",),
+        "dpgrain.data.table": ("UserTable", "read"),
+        "dpgrain.distances": ("d_element", "d_user"),
+        "dpgrain.guarantee": ("Guarantee",),
+        "dpgrain.means": ("MeanOfUsers", "mean_of_users"),
+        "dpgrain.publishing.budget": ("Budget", "budget"),
+        "dpgrain.selection": ("Choice", "ball_cover", "best_of", "select"),
+        "dpgrain.statistics.bounds": ("AutoClip",),
+        "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
+        "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
+        "dpgrain.statistics.moments": ("mean", "variance"),
+        "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
+        "dpgrain.statistics.quantiles": ("quantile", "quantiles"),
+        "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
+        "dpgrain.statistics.top": ("top",),
+        "dpgrain.statistics.values": ("AutoRange",),
+    },
+    modules=(
+        "accounting",
+        "aggregators",
+        "learn",
+        "mechanisms",
+        "noise",
+        "optimize",
+        "recipes",
+        "shuffle",
+    ),
+)

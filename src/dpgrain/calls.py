@@ -5,12 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain._later import later
 from dpgrain.errors import ParameterError, only_interrupts
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    # Whoever has a pandas frame has loaded it; nobody else need.
+    pd = later("pandas")
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -134,9 +141,6 @@ def _zeros(records: Any) -> Any:
         return type(records)((2, records.shape[1]), dtype=records.dtype)
     if not hasattr(records, "iloc"):
         return None
-    # Whoever has a pandas frame has loaded it; nobody else need.
-    import pandas as pd
-
     if isinstance(records, pd.Series) and _is_numeric(records.dtype):
         return pd.Series(np.zeros(2), dtype=records.dtype, name=records.name)
     if isinstance(records, pd.DataFrame) and all(map(_is_numeric, records.dtypes)):

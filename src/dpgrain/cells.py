@@ -7,17 +7,23 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dpgrain import columns
+from dpgrain._later import later
 from dpgrain.columns import is_time, kind_of
 from dpgrain.errors import ParameterError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+else:
+    pd = later("pandas")
+    pa = later("pyarrow")
 
 #: How truths are written.
 TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}

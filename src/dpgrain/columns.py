@@ -7,13 +7,21 @@ would quote it. Here times keep the numbers that they are stored as, and any oth
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.types as kinds
 from numpy.typing import NDArray
+
+from dpgrain._later import later
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.types as kinds
+else:
+    pd = later("pandas")
+    pa = later("pyarrow")
+    kinds = later("pyarrow.types")
 
 __all__ = ["is_time", "kind_of", "stored", "values"]
 

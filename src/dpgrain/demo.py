@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from dpgrain.data.elements import Elements
 from dpgrain.data.sources import text
 from dpgrain.data.table import UserTable, read
 from dpgrain.errors import DataError
-from dpgrain.files import check_writable
+from dpgrain.files import check_writable, data_folder
 from dpgrain.statistics.histogram import histogram
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import Element
@@ -27,7 +26,6 @@ _FILES = (
     "congress_vocab.parquet",
     "glove_twitter_25d_12k.npz",
 )
-_DEFAULT_FOLDER = Path("../shared/data")
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,14 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
         raise DataError(f"The folder {str(folder)!r} cannot be made; choose another.") from error
     report = folder / "report.html"
     check_writable(report)
-    data = Path(os.environ.get("DPGRAIN_DATA", _DEFAULT_FOLDER))
-    if all((data / name).is_file() for name in _FILES):
+    try:
+        data = data_folder(*_FILES)
+    except DataError as error:
+        say(f"Data: a generated table. {error}")
+        table, words = generated()
+    else:
         say(f"Data: words of members of the US House, 2001-2021, from {data}.")
         table, words = _congress(data)
-    else:
-        say(f"Data: a generated table; {str(data)!r} has no congress word counts (DPGRAIN_DATA).")
-        table, words = generated()
     say(f"One element is all that one person said in one of {_CLUSTERS:,} clusters of words.")
     release = histogram(
         table,

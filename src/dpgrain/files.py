@@ -1,7 +1,8 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and where public tables are found."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -70,3 +71,29 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[str | Path | 
             )
         taken.add(path.resolve())
         check_writable(path)
+
+
+def data_folder(*names: str, stated: Path | None = None) -> Path:
+    """The folder of public tables, which the environment variable ``DPGRAIN_DATA`` names.
+
+    Args:
+        names: files that it must hold.
+        stated: a folder that goes before the variable.
+
+    There is no other place where they are looked for.
+
+    Raises:
+        DataError: if the variable is not set, or a file is missing.
+    """
+    variable = os.environ.get("DPGRAIN_DATA")
+    if stated is None and not variable:
+        tables = ", ".join(names) or "the public tables"
+        raise DataError(f"DPGRAIN_DATA is not set: let it name the folder that holds {tables}.")
+    folder = Path(variable or ".") if stated is None else stated
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise DataError(
+            f"The folder {str(folder)!r} lacks {', '.join(missing)}: let DPGRAIN_DATA name the one "
+            "that holds them."
+        )
+    return folder

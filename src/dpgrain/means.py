@@ -206,8 +206,8 @@ def mean_of_users(
     compares = isinstance(plan.mean, SoftCore) or plan.finder is not None
     if n_users is not None and rows.users > n_users and compares:
         raise ParameterError(
-            f"n_users = {n_users} is less than the {rows.users} ids that were passed, which method="
-            f"{plan.method!r} compares: state the size of the roster, or leave it out."
+            f"n_users = {n_users} must be the size of a roster that holds every id that is passed, "
+            f"as method={plan.method!r} compares users: state its size, or leave it out."
         )
     source = source_of(random_state)
     promise = promised(

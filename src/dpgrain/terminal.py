@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from dpgrain._later import later
 from dpgrain.wording import rounded_up
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    import rich.console as rich_console
+    import rich.markup as rich_markup
+else:
+    rich_console, rich_markup = later("rich.console"), later("rich.markup")
 
 
-def console() -> Console:
+def console() -> rich_console.Console:
     """Where results are printed; lines are as long as they are."""
-    from rich.console import Console
-
-    return Console(soft_wrap=True)
+    return rich_console.Console(soft_wrap=True)
 
 
-def errors() -> Console:
+def errors() -> rich_console.Console:
     """Where errors and warnings are printed."""
-    from rich.console import Console
-
-    return Console(stderr=True, soft_wrap=True)
+    return rich_console.Console(stderr=True, soft_wrap=True)
 
 
 def shown(epsilon: float) -> str:
@@ -32,6 +32,4 @@ def shown(epsilon: float) -> str:
 
 def plain(text: str) -> str:
     """Text from a table, which the console must not read as markup or as control characters."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else "�" for c in text))
+    return rich_markup.escape("".join(c if c.isprintable() else "�" for c in text))

@@ -1,4 +1,4 @@
-"""Privacy units, the neighbouring relation, and the distances that define neighbours.
+"""Privacy units and the neighbouring relation.
 
 A *privacy unit* is what one promise protects: a record, an element (all records of one user in
 one cell of a public partition), or a user. Two data sets are neighbours if one unit differs:
@@ -10,12 +10,9 @@ one cell of a public partition), or a user. Two data sets are neighbours if one 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
-
-import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
@@ -96,92 +93,6 @@ Unit: TypeAlias = Record | Element | User
 
 # The unit of each level, where only the level matters.
 OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
-
-Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
-
-
-@dataclass(frozen=True)
-class _Own:
-    """The cell of an item that a mapping lacks: like no cell that a mapping names."""
-
-    item: Any
-
-
-def _itself(item: Any) -> Hashable:
-    return item  # type: ignore[no-any-return]
-
-
-def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Hashable]]:
-    """The multiset of records in each cell that has any."""
-    cell_of: Callable[[Any], Hashable]
-    if cell is None:
-        cell_of = _itself
-    elif isinstance(cell, Mapping):
-        # An item without a cell is its own, apart from every named cell.
-        names = cell
-
-        def cell_of(item: Any) -> Hashable:
-            return names.get(item, _Own(item))
-
-    else:
-        cell_of = cell
-    groups: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
-    for record in records:
-        groups[cell_of(record)][record] += 1
-    return groups
-
-
-def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> int:
-    """Count the cells in which two users' multisets of records differ.
-
-    Args:
-        x: the records of one user.
-        y: the records of the other.
-        cell: item → cell, a function or a mapping (an item that it lacks is its own cell); by
-            default each item is its own cell.
-
-    Two users are element neighbours if this is at most 1. Source: element-level paper, eq. (2).
-
-    >>> d_user(["yo", "yo", "bro"], ["yo", "bro"])
-    1
-    >>> d_user(["yo", "bro"], ["hello"], cell=lambda word: "all")
-    1
-    """
-    left, right = _cells(x, cell), _cells(y, cell)
-    return sum(left.get(c) != right.get(c) for c in left.keys() | right.keys())
-
-
-def d_element(
-    sample: Sequence[Sequence[Hashable]], other: Sequence[Sequence[Hashable]], cell: Cell = None
-) -> int:
-    """Sum :func:`d_user` over users, minimised over the orders of the users.
-
-    Args:
-        sample: one sequence of records per user.
-        other: the same number of users.
-        cell: as for :func:`d_user`.
-
-    Raises:
-        ParameterError: if the samples hold different numbers of users: neighbours have the same
-            roster, and a user without records is an empty sequence.
-
-    Source: element-level paper, eq. (3); the minimum is an assignment problem.
-
-    >>> d_element([["a"], ["b", "b"]], [["b"], ["a"]])
-    1
-    """
-    if len(sample) != len(other):
-        raise ParameterError(
-            f"other must hold as many users as sample ({len(sample)}), not {len(other)}; "
-            "a user without records is an empty sequence."
-        )
-    from scipy.optimize import linear_sum_assignment
-
-    costs = np.array([[d_user(x, y, cell) for y in other] for x in sample], dtype=np.int64)
-    if costs.size == 0:
-        return 0
-    rows, columns = linear_sum_assignment(costs)
-    return int(costs[rows, columns].sum())
 
 
 def unit_level(unit: Unit | None, default: Level) -> Level:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from dpgrain._later import later
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    np = later("numpy")
 
 #: What a promise says of a mean whose sums are not made of whole numbers.
 FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"

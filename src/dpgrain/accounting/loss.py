@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dpgrain._later import later
 from dpgrain.accounting.curves import Invertible
 from dpgrain.accounting.gaussian import bisect, gaussian_delta, gaussian_epsilon
 from dpgrain.accounting.pairs import (
@@ -22,6 +24,12 @@ from dpgrain.accounting.pairs import (
 )
 from dpgrain.accounting.rounding import fails_closed, hypot_up, or_worst, product_up, sum_up
 from dpgrain.accounting.zcdp import renyi_delta, renyi_epsilon, zcdp_delta, zcdp_epsilon
+
+if TYPE_CHECKING:
+    from dpgrain.accounting import pld
+else:
+    # Closed forms do without the numerical composition, and with it the transforms.
+    pld = later("dpgrain.accounting.pld")
 
 # How many bounds on one composition are kept at most.
 _ALTERNATIVES = 36
@@ -172,13 +180,11 @@ class Loss:
         Args:
             delta: where the bound is chosen; it holds everywhere.
         """
-        from dpgrain.accounting.pld import rough_epsilon
-
         _, best = self._best(delta)
         rest = _left(delta, best.leak)
         if best._closed is not None or not best.pairs or rest <= 0:
             return replace(best, others=())
-        tuned = _Composed(best.pairs)._tuned(lambda pairs: rough_epsilon(pairs, rest))
+        tuned = _Composed(best.pairs)._tuned(lambda pairs: pld.rough_epsilon(pairs, rest))
         return replace(best, pairs=tuned, others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
@@ -358,32 +364,26 @@ class _Composed:
     pure: float = 0.0
 
     def delta(self, epsilon: float) -> float:
-        from dpgrain.accounting.pld import composed_delta, rough_delta
-
         left = _left(epsilon, self.pure)
         if left < 0:
             return 1.0
         share = left / 2 if self.mu else left
-        pairs = self._tuned(lambda pairs: rough_delta(pairs, share))
-        return sum_up(composed_delta(pairs, share), gaussian_delta(share, self.mu))
+        pairs = self._tuned(lambda pairs: pld.rough_delta(pairs, share))
+        return sum_up(pld.composed_delta(pairs, share), gaussian_delta(share, self.mu))
 
     def epsilon(self, delta: float, *, upper: bool = True) -> float:
-        from dpgrain.accounting.pld import composed_epsilon, rough_epsilon
-
         if delta <= 0:
             return math.inf
         if (self.mu or self.pure) and not upper:
             return 0.0
         share = delta / 2 if self.mu else delta
-        pairs = self._tuned(lambda pairs: rough_epsilon(pairs, share))
-        return self._beside(composed_epsilon(pairs, share, upper=upper), share)
+        pairs = self._tuned(lambda pairs: pld.rough_epsilon(pairs, share))
+        return self._beside(pld.composed_epsilon(pairs, share, upper=upper), share)
 
     def rough(self, delta: float) -> float:
         """A quick bound on ε, without the best member of any family."""
-        from dpgrain.accounting.pld import rough_epsilon
-
         share = delta / 2 if self.mu else delta
-        return self._beside(rough_epsilon(self.pairs, share), share)
+        return self._beside(pld.rough_epsilon(self.pairs, share), share)
 
     def _beside(self, epsilon: float, share: float) -> float:
         """An ε with those of the large parts."""

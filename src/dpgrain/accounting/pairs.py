@@ -21,11 +21,11 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from dpgrain.accounting.curves import Invertible, Rounds
 from dpgrain.accounting.rounding import fails_closed
+from dpgrain.accounting.sequences import increasing
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -476,7 +476,7 @@ def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, 
     slope = np.concatenate([[extra[0] / ratio[0]], slope, [0.0]])
     slope[: positive.size] -= 1.0
     weights = np.concatenate([[ratio[0]], np.diff(ratio), [1e300]])
-    slope = isotonic_regression(slope, weights=weights).x
+    slope = increasing(slope, weights)
     mass = ratio * np.diff(slope)
     return np.maximum(mass, 0.0), float(delta[-1])
 
@@ -765,7 +765,7 @@ def _merged(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses:
         # Not convex: the largest convex curve below, by pooling its slopes.
         width = np.diff(ratio)
         slope = -right_q - (excess[1:] - lack[:-1]) / width
-        pooled = isotonic_regression(slope, weights=width).x
+        pooled = increasing(slope, width)
         total = float(q.sum())
         mass = np.where(
             np.concatenate([[True], pooled != slope]) | np.concatenate([pooled != slope, [True]]),

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.signal import lfilter
 
 from dpgrain.accounting.pairs import Counted, FloatArray, Law, Losses
 from dpgrain.accounting.rounding import fails_closed, or_worst
+from dpgrain.accounting.sequences import discounted
 
 # ln of the smallest δ that is computed closer than by a first look.
 _SMALLEST = -695.0
@@ -32,7 +32,7 @@ _LOOKS = 4
 # ln of the mass, relative to the answer, that a window may cut off.
 _CUT, _SPARE = -40.0, 14.0
 # A bound on the relative rounding of a sum of discounted terms.
-_ROUNDING = 1e-14
+_ROUNDING = 2e-14
 # A bound on the relative error of one transform of numbers that add up to 1.
 _TRANSFORM = 8 * 2.0**-53
 
@@ -290,9 +290,11 @@ class _Sum:
         """
         mass = np.maximum(self.tilted, 0.0)
         theta = self.saddle.theta
-        first = _discounted(mass, theta * self.step)
-        second = _discounted(mass, (theta + 1) * self.step)
-        error = _discounted(np.full(mass.size, self.error), theta * self.step)
+        first = discounted(mass, theta * self.step)
+        second = discounted(mass, (theta + 1) * self.step)
+        # The same error at every later point makes a geometric sum.
+        rate, later = theta * self.step, np.arange(mass.size - 1, -1, -1, dtype=np.float64)
+        error = self.error * math.exp(-rate) * (np.expm1(-rate * later) / math.expm1(-rate))
         return first, second, error + _ROUNDING * first
 
     def delta(self, epsilon: float) -> float:
@@ -334,14 +336,6 @@ class _Sum:
             inside = float(values[j]) + math.log(first[j] - wanted[j]) - math.log(second[j])
             answer = min(max(inside, float(values[j])), answer)
         return max(answer + self.slip, 0.0)
-
-
-def _discounted(terms: FloatArray, rate: float) -> FloatArray:
-    """(n,) Σ over later terms, each times e^{−rate·distance}."""
-    factor = math.exp(-rate)
-    sums = lfilter([1.0], [1.0, -factor], terms[::-1])[::-1]
-    later: FloatArray = factor * np.append(sums[1:], 0.0)
-    return later
 
 
 def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:

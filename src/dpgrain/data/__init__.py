@@ -5,7 +5,22 @@ without user or item is left out; NaN, infinite and negative weights count 0; re
 rows add up; a total saturates at 2^53 grid steps.
 """
 
-from dpgrain.data.elements import Elements
-from dpgrain.data.table import UserTable, read
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.data.elements import Elements
+    from dpgrain.data.table import UserTable, read
 
 __all__ = ["Elements", "UserTable", "read"]
+
+face(
+    __name__,
+    {
+        "dpgrain.data.elements": ("Elements",),
+        "dpgrain.data.table": ("UserTable", "read"),
+    },
+)

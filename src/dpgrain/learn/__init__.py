@@ -1,19 +1,26 @@
 """Scikit-learn estimators that are fitted under differential privacy, at the unit you choose."""
 
-from dpgrain.learn.base import LinearModel
-from dpgrain.learn.confidence import Evidence, Intervals
-from dpgrain.learn.files import load
-from dpgrain.learn.linear import (
-    HuberRegressor,
-    LinearRegression,
-    LinearSVC,
-    LogisticRegression,
-    PoissonRegressor,
-    QuantileRegressor,
-)
-from dpgrain.learn.minimise import Minimum, minimise
-from dpgrain.learn.training import History
-from dpgrain.learn.validation import cross_validated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.learn.base import LinearModel
+    from dpgrain.learn.confidence import Evidence, Intervals
+    from dpgrain.learn.files import load
+    from dpgrain.learn.linear import (
+        HuberRegressor,
+        LinearRegression,
+        LinearSVC,
+        LogisticRegression,
+        PoissonRegressor,
+        QuantileRegressor,
+    )
+    from dpgrain.learn.minimise import Minimum, minimise
+    from dpgrain.learn.training import History
+    from dpgrain.learn.validation import cross_validated
 
 __all__ = [
     "Evidence",
@@ -31,3 +38,23 @@ __all__ = [
     "load",
     "minimise",
 ]
+
+face(
+    __name__,
+    {
+        "dpgrain.learn.base": ("LinearModel",),
+        "dpgrain.learn.confidence": ("Evidence", "Intervals"),
+        "dpgrain.learn.files": ("load",),
+        "dpgrain.learn.linear": (
+            "HuberRegressor",
+            "LinearRegression",
+            "LinearSVC",
+            "LogisticRegression",
+            "PoissonRegressor",
+            "QuantileRegressor",
+        ),
+        "dpgrain.learn.minimise": ("Minimum", "minimise"),
+        "dpgrain.learn.training": ("History",),
+        "dpgrain.learn.validation": ("cross_validated",),
+    },
+)

@@ -15,7 +15,8 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpgrain import _validate
+from dpgrain import _validate, recipes
+from dpgrain._shown import ShownModel
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.aggregators import ClippedMean
 from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
@@ -40,8 +41,7 @@ from dpgrain.learn.training import History, follow, roster_index, train
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
 from dpgrain.publishing import before_publishing, of_share
-from dpgrain.recipes import Known, PanPrivateConcentrated, Recipe, ShuffleConcentrated, Task, Trust
-from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import RELATIONS, Level, Relation, Trust, Unit, User, unit_level
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ _UNSEEN = 0.5
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class LinearModel(BaseEstimator):  # type: ignore[misc]
+class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
     """A linear model that is fitted under differential privacy; subclasses name the loss.
 
     Args:
@@ -133,7 +133,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     rounds: int | None = None
     sampling_rate: float | None = None
     sampling: Sampling = "pairs"
-    algorithm: Literal["auto"] | Solver[Any] | Recipe = "auto"
+    algorithm: Literal["auto"] | Solver[Any] | recipes.Recipe = "auto"
     trust: Trust = "central"
     l2: float = 0.0
     fit_intercept: bool = True
@@ -289,19 +289,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
         return save(self, path)
 
-    def report(self, path: str | Path) -> Path:
-        """Write one HTML page: the promise, its curve, coefficients and the rounds.
-
-        Args:
-            path: the file.
-
-        Raises:
-            DataError: if it cannot be written.
-        """
-        from dpgrain.report import write_fit_report
-
-        return write_fit_report(self, path)
-
     # -- what a subclass says --
 
     @abstractmethod
@@ -347,19 +334,19 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
                 f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
             )
         _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
-        known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
+        known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, recipes.Recipe)
         if self.algorithm != "auto" and (not known or isinstance(self.algorithm, type)):
             raise ParameterError(
                 "algorithm must be 'auto', a solver of dpgrain.optimize or a recipe of "
                 f"dpgrain.recipes, not {self.algorithm!r}."
             )
-        if isinstance(self.algorithm, Recipe) or self.trust != "central":
+        if isinstance(self.algorithm, recipes.Recipe) or self.trust != "central":
             self._check_recipe()
         self._loss()
 
     def _check_recipe(self) -> None:
         """Refuse what a recipe does not know of."""
-        own, how = not isinstance(self.algorithm, Recipe), self._how
+        own, how = not isinstance(self.algorithm, recipes.Recipe), self._how
         if self._unit != User():
             raise ParameterError(
                 f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
@@ -387,18 +374,19 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     @property
     def _how(self) -> str:
         """What fits by a recipe, in words."""
-        return "a recipe" if isinstance(self.algorithm, Recipe) else f"trust={self.trust!r}"
+        return "a recipe" if isinstance(self.algorithm, recipes.Recipe) else f"trust={self.trust!r}"
 
     @property
-    def _recipe(self) -> Recipe | None:
+    def _recipe(self) -> recipes.Recipe | None:
         """What fits, unless it is clipped means by a curator."""
-        if isinstance(self.algorithm, Recipe):
+        if isinstance(self.algorithm, recipes.Recipe):
             return self.algorithm
         if self.trust == "central":
             return None
         clip: Any = self.clip
-        kind = ShuffleConcentrated if self.trust == "shuffle" else PanPrivateConcentrated
-        return kind(Known(radius=clip or _UNSEEN), self.rounds, 1.0, self._solver())
+        shuffled = self.trust == "shuffle"
+        kind = recipes.ShuffleConcentrated if shuffled else recipes.PanPrivateConcentrated
+        return kind(recipes.Known(radius=clip or _UNSEEN), self.rounds, 1.0, self._solver())
 
     @property
     def _unit(self) -> Unit:
@@ -571,7 +559,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return False if getattr(self, "_silent", False) else True if self.verbose else None
 
     def _solver(self) -> Solver[Any]:
-        if self.algorithm == "auto" or isinstance(self.algorithm, Recipe):
+        if self.algorithm == "auto" or isinstance(self.algorithm, recipes.Recipe):
             return CoinBetting()
         return self.algorithm
 
@@ -600,7 +588,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         start = np.zeros(loss.outputs * width)
         source = source_of(self.random_state)
         lot = int(source.words(1)[0])
-        task = Task(n, tuple(start), self.epsilon, self.delta, self.relation, lot=lot)
+        task = recipes.Task(n, tuple(start), self.epsilon, self.delta, self.relation, lot=lot)
         program = recipe.plan(task)
         if program.trust != self.trust:
             raise ParameterError(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain._later import later
 from dpgrain.accounting import Contribution, Selection, gaussian_mu
 from dpgrain.errors import ParameterError
 from dpgrain.labels import label_of, rank
@@ -20,6 +21,11 @@ from dpgrain.learn.rows import Rows
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 from dpgrain.statistics.plan import select_by_threshold
 from dpgrain.units import Level, Relation, Unit, User
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = later("pandas")
 
 FloatArray: TypeAlias = NDArray[np.float64]
 

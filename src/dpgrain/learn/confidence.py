@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from dpgrain import _validate
+from dpgrain._later import later
 from dpgrain.accounting import Gaussian
 from dpgrain.aggregators import clipped
 from dpgrain.aggregators.grid import noised
@@ -24,6 +24,11 @@ from dpgrain.errors import ParameterError
 from dpgrain.learn.training import History
 from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = later("pandas")
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -338,7 +343,7 @@ def intervals(
     if sampled and rounds > 1:
         uncertain += 2 * noise**2 / (rounds - 1)
     freedom = np.maximum(2 * variance**2 / np.maximum(uncertain, 1e-300), 2.0)
-    half = stats.t.ppf((1 + level) / 2, freedom) * np.sqrt(variance)
+    half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(variance)
     estimate = contrasts @ centre
     # Where rounds have not converged, a Newton step errs by no more than its own length, about.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))

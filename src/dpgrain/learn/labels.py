@@ -11,15 +11,20 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from dpgrain import columns
+from dpgrain._later import later
 from dpgrain.errors import ParameterError
 from dpgrain.labels import Key, key, matching, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = later("pandas")
 
 __all__ = [
     "Key",

@@ -9,23 +9,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import (
-    ClippedMean,
-    Contributions,
-    Recentred,
-    SoftCore,
-    Winsorized,
-)
-from dpgrain.aggregators.pan_private import PanPrivate
+from dpgrain import aggregators, recipes
+from dpgrain.aggregators import Contributions
 from dpgrain.aggregators.records import LONGEST, RecordBlocks
-from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.errors import ParameterError
 from dpgrain.learn.labels import codes, column
 from dpgrain.learn.rows import Rows
 from dpgrain.noise import Source
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
 from dpgrain.progress import Progress
-from dpgrain.recipes import Mean, Program, Smoothing
 
 FloatArray: TypeAlias = NDArray[np.float64]
 At: TypeAlias = Callable[[FloatArray], Contributions]
@@ -70,7 +62,7 @@ class History:
 
 def train(
     at: At,
-    mean: Mean,
+    mean: recipes.Mean,
     solver: Solver[Any],
     start: FloatArray,
     source: Source,
@@ -115,7 +107,7 @@ def train(
 
 
 def follow(
-    program: Program,
+    program: recipes.Program,
     records: RecordBlocks,
     roster: NDArray[Any],
     loss: Loss,
@@ -162,7 +154,7 @@ def follow(
             return ridge * theta + pull * (theta - centre)
 
         whole = len(program.stages) == 1 and stage.smoothing is None
-        known = quick if whole and isinstance(stage.mean, ClippedMean) else None
+        known = quick if whole and isinstance(stage.mean, aggregators.ClippedMean) else None
         solution, history = train(
             known or at,
             stage.mean,
@@ -181,7 +173,7 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
 
 
-def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
+def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
     """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
 
     Args:
@@ -204,10 +196,10 @@ def roster_index(program: Program, users: Any, rows: Rows, loss: Loss) -> NDArra
             )
     if not program.by_place:
         mean = program.stages[0].mean
-        if isinstance(mean, SoftCore) and rows.users > mean.n_users:
+        if isinstance(mean, aggregators.SoftCore) and rows.users > mean.n_users:
             raise ParameterError(
-                f"n_users = {mean.n_users} is less than the {rows.users} ids that were passed: state "
-                "the size of the roster."
+                f"n_users = {mean.n_users} must be the size of a roster that holds every id that is "
+                "passed, as users are compared: state its size."
             )
         return np.zeros(len(rows.owners), dtype=np.int64)
     labels = None if users is None else column(users)
@@ -229,20 +221,20 @@ def _place(kind: str, value: str) -> int:
     return number if 0 <= number < 2**62 else -1
 
 
-def _reach(mean: Mean) -> float:
+def _reach(mean: recipes.Mean) -> float:
     """About how long vectors are that a mean tells apart."""
     match mean:
-        case ClippedMean() | PanPrivate() | Shuffled():
+        case aggregators.ClippedMean() | aggregators.PanPrivate() | aggregators.Shuffled():
             return mean.clip
-        case Winsorized():
+        case aggregators.Winsorized():
             return mean.bound
-        case Recentred():
+        case aggregators.Recentred():
             return mean.radius_of(0)
         case _:
             return mean.radius
 
 
-def _smoothed(loss: Loss, smoothing: Smoothing | None, source: Source) -> Loss:
+def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:
     """A loss as a recipe smooths it."""
     if smoothing is None:
         return loss

@@ -11,7 +11,9 @@ import threading
 from functools import cache
 from typing import Any
 
-from mpmath import MPContext, libmp
+from dpgrain._later import later
+
+mpmath = later("mpmath")
 
 # The constants behind the functions are kept to so many bits, far more than anything here asks for.
 _CONSTANT_BITS = 1 << 12
@@ -44,7 +46,7 @@ def arithmetic(bits: int) -> Any:
     if context is None:
         with _preparing:
             _prepared_constants(max(_CONSTANT_BITS, 2 * bits))
-        context = MPContext()
+        context = mpmath.MPContext()
         context.prec = bits
         _own.of[bits] = context
     return context
@@ -58,5 +60,5 @@ def _prepared_constants(bits: int) -> None:
     between the two would take one for the other. Once they are stored to more bits than are asked
     for, they are only read.
     """
-    libmp.ln2_fixed(bits)
-    libmp.pi_fixed(bits)
+    mpmath.libmp.ln2_fixed(bits)
+    mpmath.libmp.pi_fixed(bits)

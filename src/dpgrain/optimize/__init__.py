@@ -1,60 +1,67 @@
 """Losses, domains, smoothing, solvers and localisation: optimisation over any gradient oracle."""
 
-from dpgrain.optimize.accelerated import (
-    Accelerated,
-    AcSa,
-    StronglyConvexAcSa,
-)
-from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
-from dpgrain.optimize.localisation import (
-    Localisation,
-    Phase,
-    Phases,
-    RegularisedPhases,
-    Restarts,
-    localise,
-)
-from dpgrain.optimize.losses import (
-    Absolute,
-    Hinge,
-    Huber,
-    Logistic,
-    Loss,
-    MarginLoss,
-    Poisson,
-    Quantile,
-    Regularised,
-    Softmax,
-    Squared,
-)
-from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
-from dpgrain.optimize.smoothing import (
-    Around,
-    Moreau,
-    Proximable,
-    RandomizedBall,
-)
-from dpgrain.optimize.solvers import (
-    Adagrad,
-    Average,
-    CoinBetting,
-    Constant,
-    DecreasingRestart,
-    GradientMapping,
-    Last,
-    Oracle,
-    Power,
-    RandomIterate,
-    Schedule,
-    Sgd,
-    Solver,
-    StronglyConvex,
-    Tail,
-    Uniform,
-    Weighted,
-    gradient_mapping,
-    run,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.optimize.accelerated import (
+        Accelerated,
+        AcSa,
+        StronglyConvexAcSa,
+    )
+    from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
+    from dpgrain.optimize.localisation import (
+        Localisation,
+        Phase,
+        Phases,
+        RegularisedPhases,
+        Restarts,
+        localise,
+    )
+    from dpgrain.optimize.losses import (
+        Absolute,
+        Hinge,
+        Huber,
+        Logistic,
+        Loss,
+        MarginLoss,
+        Poisson,
+        Quantile,
+        Regularised,
+        Softmax,
+        Squared,
+    )
+    from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
+    from dpgrain.optimize.smoothing import (
+        Around,
+        Moreau,
+        Proximable,
+        RandomizedBall,
+    )
+    from dpgrain.optimize.solvers import (
+        Adagrad,
+        Average,
+        CoinBetting,
+        Constant,
+        DecreasingRestart,
+        GradientMapping,
+        Last,
+        Oracle,
+        Power,
+        RandomIterate,
+        Schedule,
+        Sgd,
+        Solver,
+        StronglyConvex,
+        Tail,
+        Uniform,
+        Weighted,
+        gradient_mapping,
+        run,
+    )
 
 __all__ = [
     "Absolute",
@@ -111,3 +118,55 @@ __all__ = [
     "localise",
     "run",
 ]
+
+face(
+    __name__,
+    {
+        "dpgrain.optimize.accelerated": ("Accelerated", "AcSa", "StronglyConvexAcSa"),
+        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Everywhere", "Simplex"),
+        "dpgrain.optimize.localisation": (
+            "Localisation",
+            "Phase",
+            "Phases",
+            "RegularisedPhases",
+            "Restarts",
+            "localise",
+        ),
+        "dpgrain.optimize.losses": (
+            "Absolute",
+            "Hinge",
+            "Huber",
+            "Logistic",
+            "Loss",
+            "MarginLoss",
+            "Poisson",
+            "Quantile",
+            "Regularised",
+            "Softmax",
+            "Squared",
+        ),
+        "dpgrain.optimize.models": ("Linear", "Model", "Proximal", "Truncated"),
+        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
+        "dpgrain.optimize.solvers": (
+            "Adagrad",
+            "Average",
+            "CoinBetting",
+            "Constant",
+            "DecreasingRestart",
+            "GradientMapping",
+            "Last",
+            "Oracle",
+            "Power",
+            "RandomIterate",
+            "Schedule",
+            "Sgd",
+            "Solver",
+            "StronglyConvex",
+            "Tail",
+            "Uniform",
+            "Weighted",
+            "gradient_mapping",
+            "run",
+        ),
+    },
+)

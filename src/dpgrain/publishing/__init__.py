@@ -1,10 +1,17 @@
 """The room of promises and budgets: every release is charged here before anything is read."""
 
-from dpgrain.publishing.budget import Budget, budget, in_budget
-from dpgrain.publishing.caps import Caps
-from dpgrain.publishing.prices import Price, price
-from dpgrain.publishing.publish import before_publishing
-from dpgrain.publishing.terms import Terms, of_share, takes_share
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.budget import Budget, budget, in_budget
+    from dpgrain.publishing.caps import Caps
+    from dpgrain.publishing.prices import Price, price
+    from dpgrain.publishing.publish import before_publishing
+    from dpgrain.publishing.terms import Terms, of_share, takes_share
 
 __all__ = [
     "Budget",
@@ -18,3 +25,14 @@ __all__ = [
     "price",
     "takes_share",
 ]
+
+face(
+    __name__,
+    {
+        "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),
+        "dpgrain.publishing.caps": ("Caps",),
+        "dpgrain.publishing.prices": ("Price", "price"),
+        "dpgrain.publishing.publish": ("before_publishing",),
+        "dpgrain.publishing.terms": ("Terms", "of_share", "takes_share"),
+    },
+)

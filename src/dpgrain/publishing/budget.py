@@ -15,8 +15,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price, price
-from dpgrain.publishing.process import check_process, mark_closed, mark_open
-from dpgrain.publishing.rehearsal import rehearsed
+from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
+from dpgrain.publishing.rehearsal import rehearsed, rehearsing
 from dpgrain.units import OWN_UNIT
 from dpgrain.wording import powers, rounded_up
 
@@ -34,11 +34,8 @@ class Budget:
         leak: the cap D on leaks; see :func:`budget`.
         plan: what was fixed beforehand; see :func:`budget`.
 
-    Attributes:
-        caps: what the budget holds and promises, fixed when it was made.
-        guarantee: a note to its holder, not a promise: what all releases so far would promise if they
-            had been fixed beforehand; None before the first.
-        spent: a note, too: what the releases so far have taken of the caps.
+    What it promises is in :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are notes to
+    its holder.
     """
 
     def __init__(
@@ -50,16 +47,17 @@ class Budget:
         leak: float | None = None,
         plan: Iterable[Any] = (),
     ) -> None:
-        self.epsilon = _validate.positive(epsilon=epsilon)
-        self.delta = _validate.delta(allow_zero=True, delta=delta)
+        self._epsilon = _validate.positive(epsilon=epsilon)
+        self._delta = _validate.delta(allow_zero=True, delta=delta)
+        self._pid = os.getpid()
         planned = [_planned(item) for item in plan]
         self._like = _all_alike(planned)
         self._planned = Counter(guarantee.event for guarantee in planned)
         losses = (_loss(guarantee) for guarantee in planned)
         bag = sum(losses, Loss())
-        self.caps = Caps.of(self.epsilon, self.delta, *self._stated(pure, leak, bag), bag)
-        self.guarantee: Guarantee | None = None
-        self.spent = Price()
+        self._caps = Caps.of(self.epsilon, self.delta, *self._stated(pure, leak, bag), bag)
+        self._guarantee: Guarantee | None = None
+        self._spent = Price()
         self._lock = threading.Lock()
 
     def _stated(self, pure: float | None, leak: float | None, bag: Loss) -> tuple[float, float]:
@@ -75,9 +73,35 @@ class Budget:
             raise ParameterError(f"leak must be at most delta = {self.delta:g}, not {leak!r}.")
         return float(pure), float(leak)
 
+    @property
+    def epsilon(self) -> float:
+        """The promised ε."""
+        return self._epsilon
+
+    @property
+    def delta(self) -> float:
+        """The promised δ."""
+        return self._delta
+
+    @property
+    def caps(self) -> Caps:
+        """What the budget holds and promises, fixed when it was made."""
+        return self._caps
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """What all releases so far would promise if they had been fixed beforehand: a note."""
+        return self._guarantee
+
+    @property
+    def spent(self) -> Price:
+        """What the releases so far have taken of the caps: a note."""
+        return self._spent
+
     def __enter__(self) -> Budget:
         with _slot.lock:
             check_process(None)
+            check_maker(self._pid)
             if _slot.budget is not None:
                 raise ParameterError("a budget is already open; close it before opening another.")
             _slot.budget, _slot.pid, _slot.mark = self, os.getpid(), mark_open()
@@ -105,6 +129,7 @@ class Budget:
         Raises:
             ParameterError: if the budget would not hold it, or it protects another unit.
         """
+        check_maker(self._pid)
         with self._lock:
             together = guarantee if self.guarantee is None else self.guarantee + guarantee
             if self._like is not None:
@@ -113,8 +138,8 @@ class Budget:
             if self._planned[guarantee.event] > 0:
                 self._planned[guarantee.event] -= 1
             else:
-                self.spent = self._with(guarantee)
-            self.guarantee = together
+                self._spent = self._with(guarantee)
+            self._guarantee = together
 
     def _with(self, guarantee: Guarantee) -> Price:
         """What would be spent with another release."""
@@ -177,7 +202,7 @@ def _planned(item: Any) -> Guarantee:
     if isinstance(item, Guarantee):
         return item
     if callable(item):
-        return rehearsed(item)
+        return rehearsed(item, plan=True)
     raise ParameterError(
         "plan must hold functions without arguments that make one release each, or guarantees, not "
         f"{type(item).__name__}."
@@ -238,7 +263,8 @@ def budget(
     the same partition and relation. ``share=0.5`` of whatever publishes gives it half of the budget,
     in any order; ε and δ of its own are charged at their price. A process that is forked or started
     while a budget is open refuses to publish. Processes that were started before, or without this
-    one's environment, are not seen: that none of them publishes about these people is assumed.
+    one's environment, are not seen: that none of them publishes about these people is assumed. So is
+    that series and columns of one name are the same users, or the same partition.
 
     Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from
     the outcomes of those before: prices (e, m, ℓ) are added up and held against caps that are fixed
@@ -257,8 +283,8 @@ def budget(
 
 
 def in_budget() -> bool:
-    """Whether a budget is open."""
-    return _slot.budget is not None
+    """Whether a budget is open, or a plan of one is rehearsed."""
+    return _slot.budget is not None or rehearsing()
 
 
 def open_budget() -> Budget | None:
@@ -271,13 +297,22 @@ def open_budget() -> Budget | None:
     return _slot.budget
 
 
-def charge(guarantee: Guarantee) -> None:
+def charge(guarantee: Guarantee, budget: Budget | None = None) -> None:
     """Charge a release that is about to be made to the budget that is open, if one is.
 
+    Args:
+        guarantee: what the release promises.
+        budget: the one of which the release takes a share, if it does.
+
     Raises:
-        ParameterError: if the budget does not hold it, or stands open in another process.
+        ParameterError: if the budget does not hold it, is closed by now, or stands open in another
+            process.
     """
     current = _slot.budget
     check_process(_slot.pid)
+    if budget is not None and budget is not current:
+        raise ParameterError(
+            "the budget of which this release takes a share was closed; publish inside it."
+        )
     if current is not None:
         current.charge(guarantee)

@@ -15,13 +15,13 @@ class _Process:
     """What this process knows of itself.
 
     Attributes:
-        pid: the process in which dpgrain was imported, or the last budget was opened.
+        open: how many budgets are open here: one, or none.
         forked: whether this process is a copy that was made while a budget was open.
         marks: the marks that this process has set itself.
     """
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.open = 0
         self.forked = False
         self.marks: set[str] = set()
 
@@ -33,12 +33,14 @@ def mark_open() -> str:
     """Tell processes that are started from now on that a budget is open here; returns the mark."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     _process.marks.add(mark)
+    _process.open += 1
     os.environ[_MARK] = mark
     return mark
 
 
 def mark_closed(mark: str) -> None:
     """Take the mark away, if it still stands."""
+    _process.open -= 1
     if os.environ.get(_MARK) == mark:
         del os.environ[_MARK]
 
@@ -62,9 +64,25 @@ def check_process(opened_by: int | None) -> None:
         )
 
 
+def check_maker(made_by: int) -> None:
+    """Refuse a budget that is a copy of one in another process, whether it was open there or not.
+
+    Args:
+        made_by: the process that made the budget.
+
+    Raises:
+        ParameterError: in another process.
+    """
+    if made_by != os.getpid():
+        raise ParameterError(
+            "this budget was made in another process, of which this one is a copy: each would spend "
+            "all of it; publish in the process that made it, in as many threads as you like."
+        )
+
+
 def _after_fork_in_child() -> None:
     # The child knows its parent's marks: it is told apart here, before anything else runs in it.
-    _process.forked = _process.forked or os.environ.get(_MARK) in _process.marks
+    _process.forked = _process.forked or _process.open > 0
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dpgrain.guarantee import Guarantee, warn_of_delta
-from dpgrain.publishing.budget import charge
-from dpgrain.publishing.rehearsal import end_rehearsal
+from dpgrain.publishing.budget import Budget, charge
+from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
+from dpgrain.publishing.terms import shared_budget
 
 
-def before_publishing(guarantee: Guarantee, *, n_users: int | None = None, cells: int = 1) -> None:
+def before_publishing(
+    guarantee: Guarantee,
+    *,
+    n_users: int | None = None,
+    cells: int = 1,
+    budget: Budget | None = None,
+) -> None:
     """Warn of a large δ, then charge the open budget; nothing has been read when this is called.
 
     The warning comes first: one that is turned into an error stops the release before it is charged.
@@ -16,10 +23,12 @@ def before_publishing(guarantee: Guarantee, *, n_users: int | None = None, cells
         guarantee: what the release promises.
         n_users: the stated size of the roster, if it was stated.
         cells: the public number of cells, where it is known.
+        budget: the one of which the release takes a share, if it was asked for by share.
 
     Raises:
         ParameterError: if the open budget does not hold the release; nothing is charged then.
     """
     end_rehearsal(guarantee)
+    refuse_beside_a_plan()
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
-    charge(guarantee)
+    charge(guarantee, shared_budget() if budget is None else budget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -13,7 +14,7 @@ from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
-from dpgrain.publishing.budget import open_budget
+from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import SUMMING, price
 from dpgrain.publishing.rehearsal import rehearsed
@@ -40,13 +41,13 @@ class Terms:
         epsilon: its ε; under a share, that of Gaussian noise which takes the share.
         delta: its δ.
         share: the share of the budget, if it was asked for by share.
-        caps: what the budget holds, if it was asked for by share.
+        budget: the budget of which it is a share, if it was asked for by share.
     """
 
     epsilon: float
     delta: float
     share: float | None = None
-    caps: Caps | None = None
+    budget: Budget | None = None
 
     @staticmethod
     def of(epsilon: float | None, delta: float, share: float | None) -> Terms:
@@ -62,7 +63,7 @@ class Terms:
                 for where no budget is open.
 
         >>> Terms.of(1.0, 1e-6, None)
-        Terms(epsilon=1.0, delta=1e-06, share=None, caps=None)
+        Terms(epsilon=1.0, delta=1e-06, share=None, budget=None)
         """
         if share is None:
             if epsilon is None:
@@ -82,7 +83,7 @@ class Terms:
                 "epsilon and delta."
             )
         epsilon, delta = _of_gaussian_noise(float(share), budget.caps, budget.delta)
-        return Terms(epsilon, delta, float(share), budget.caps)
+        return Terms(epsilon, delta, float(share), budget)
 
     def settled(
         self, event_of: Callable[[float, float], Event], relation: Relation, unit: Unit
@@ -97,9 +98,9 @@ class Terms:
         Raises:
             ParameterError: if no ε makes the release fit into its share.
         """
-        if self.share is None or self.caps is None:
+        if self.share is None or self.budget is None:
             return self
-        caps, share, delta = self.caps.price, self.share, self.delta
+        caps, share, delta = self.budget.caps.price, self.share, self.delta
         room = caps.part(share)
         fits, too_much = 0.0, math.inf
         factor = 1.0
@@ -123,7 +124,7 @@ class Terms:
                 "what the budget holds; open the budget with leak=, or with pure= for releases "
                 "without Gaussian noise, or choose other noise."
             )
-        return Terms(self.epsilon * fits, delta, share, self.caps)
+        return Terms(self.epsilon * fits, delta, share, self.budget)
 
 
 def of_share(share: float, release: Callable[[float, float], Published]) -> Published:
@@ -148,7 +149,20 @@ def of_share(share: float, release: Callable[[float, float], Published]) -> Publ
         first.relation,
         OWN_UNIT[first.level],
     )
-    return release(settled.epsilon, settled.delta)
+    outer, _shared.budget = shared_budget(), asked.budget
+    try:
+        return release(settled.epsilon, settled.delta)
+    finally:
+        _shared.budget = outer
+
+
+# The budget of which this thread makes a release take a share.
+_shared = threading.local()
+
+
+def shared_budget() -> Budget | None:
+    """The budget of which a release in this thread takes a share, if it does."""
+    return getattr(_shared, "budget", None)
 
 
 def takes_share(function: Callable[Parameters, Published]) -> Callable[Parameters, Published]:

@@ -9,27 +9,47 @@ Those of ``user_level`` trust a curator; those of ``shuffled`` a shuffler of mes
 already, or a stream whose state may be seen once.
 """
 
-from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
-from dpgrain.recipes.shuffled import (
-    PanPrivateAgd,
-    PanPrivateConcentrated,
-    ShuffleAgd,
-    ShuffleAgdSmoothed,
-    ShuffleConcentrated,
-    ShuffleGd,
-    ShuffleRestarts,
-    ShuffleSgd,
-)
-from dpgrain.recipes.typical import TypicalRecords, middle_scores, typical_records
-from dpgrain.recipes.user_level import (
-    Concentrated,
-    Kind,
-    PhasedErmSco,
-    UserLevelSgd,
-    UserLevelSgdStronglyConvex,
-    WinsorizedErm,
-)
-from dpgrain.units import Trust
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
+    from dpgrain.recipes.shuffled import (
+        PanPrivateAgd,
+        PanPrivateConcentrated,
+        ShuffleAgd,
+        ShuffleAgdSmoothed,
+        ShuffleConcentrated,
+        ShuffleGd,
+        ShuffleRestarts,
+        ShuffleSgd,
+        pan_private_agd,
+        pan_private_concentrated,
+        shuffle_agd,
+        shuffle_agd_smoothed,
+        shuffle_concentrated,
+        shuffle_gd,
+        shuffle_restarts,
+        shuffle_sgd,
+    )
+    from dpgrain.recipes.typical import TypicalRecords, middle_scores, typical_records
+    from dpgrain.recipes.user_level import (
+        Concentrated,
+        Kind,
+        PhasedErmSco,
+        UserLevelSgd,
+        UserLevelSgdStronglyConvex,
+        WinsorizedErm,
+        concentrated,
+        phased_erm_sco,
+        user_level_sgd,
+        user_level_sgd_strongly_convex,
+        winsorized_erm,
+    )
+    from dpgrain.units import Trust
 
 #: The recipes of this library, by name.
 RECIPES = (
@@ -47,21 +67,6 @@ RECIPES = (
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
 )
-# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
-winsorized_erm = WinsorizedErm
-phased_erm_sco = PhasedErmSco
-user_level_sgd = UserLevelSgd
-user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
-concentrated = Concentrated
-pan_private_agd = PanPrivateAgd
-pan_private_concentrated = PanPrivateConcentrated
-shuffle_agd = ShuffleAgd
-shuffle_agd_smoothed = ShuffleAgdSmoothed
-shuffle_concentrated = ShuffleConcentrated
-shuffle_gd = ShuffleGd
-shuffle_restarts = ShuffleRestarts
-shuffle_sgd = ShuffleSgd
-
 __all__ = [
     "RECIPES",
     "Concentrated",
@@ -103,3 +108,51 @@ __all__ = [
     "user_level_sgd_strongly_convex",
     "winsorized_erm",
 ]
+
+face(
+    __name__,
+    {
+        "dpgrain.recipes.program": (
+            "Known",
+            "Mean",
+            "Program",
+            "Recipe",
+            "Smoothing",
+            "Stage",
+            "Task",
+        ),
+        "dpgrain.recipes.shuffled": (
+            "PanPrivateAgd",
+            "PanPrivateConcentrated",
+            "ShuffleAgd",
+            "ShuffleAgdSmoothed",
+            "ShuffleConcentrated",
+            "ShuffleGd",
+            "ShuffleRestarts",
+            "ShuffleSgd",
+            "pan_private_agd",
+            "pan_private_concentrated",
+            "shuffle_agd",
+            "shuffle_agd_smoothed",
+            "shuffle_concentrated",
+            "shuffle_gd",
+            "shuffle_restarts",
+            "shuffle_sgd",
+        ),
+        "dpgrain.recipes.typical": ("TypicalRecords", "middle_scores", "typical_records"),
+        "dpgrain.recipes.user_level": (
+            "Concentrated",
+            "Kind",
+            "PhasedErmSco",
+            "UserLevelSgd",
+            "UserLevelSgdStronglyConvex",
+            "WinsorizedErm",
+            "winsorized_erm",
+            "phased_erm_sco",
+            "user_level_sgd",
+            "user_level_sgd_strongly_convex",
+            "concentrated",
+        ),
+        "dpgrain.units": ("Trust",),
+    },
+)

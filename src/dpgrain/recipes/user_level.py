@@ -358,3 +358,11 @@ def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool
             if not fewer or rounds <= 2:
                 raise
             rounds = max(2, rounds // 2)
+
+
+# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
+winsorized_erm = WinsorizedErm
+phased_erm_sco = PhasedErmSco
+user_level_sgd = UserLevelSgd
+user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
+concentrated = Concentrated

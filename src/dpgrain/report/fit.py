@@ -1,47 +1,36 @@
-"""The page of a fitted model."""
+"""The page of a fitted model: the promise, the coefficients, the rounds, and how far noise went."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from dpgrain.accounting import SampledGaussian
 from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds, mean_order
 from dpgrain.accounting.plan import Row
 from dpgrain.learn import LinearModel
-from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
+from dpgrain.learn.summary import Coefficients, coefficients
 from dpgrain.learn.training import History
-from dpgrain.report import _bound, _grains, _Odds, _parts, _plots, _template, _text
 from dpgrain.report.deployment import shares_of_honest
-from dpgrain.report.plots import (
-    BLUE,
-    FAINT,
-    ORANGE,
-    _interval_bars,
-    _label_rows,
-    _no_locator,
-    _plain,
-    _say,
-    _width,
-    _write_legend,
-    contributions,
-    plot_curve,
-)
-from dpgrain.report.words import label
-from dpgrain.units import RELATIONS
+from dpgrain.report.figures import figures
+from dpgrain.report.page import Page
+from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
+from dpgrain.report.plots.coefficients import is_intercept, largest
+from dpgrain.report.promises import Odds, contributions, grains_of
+from dpgrain.report.words import text
 from dpgrain.wording import powers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_PLOTTED, _LISTED = 30, 200
+__all__ = ["fit_page", "plot_model", "plot_training"]
+
+_LISTED = 200
 # Records that a user may have, for what the limits would be.
 _RECORDS = (1, 10, 100)
 _TITLES = {
@@ -76,70 +65,77 @@ def fit_page(model: LinearModel) -> str:
     Args:
         model: a fitted model.
     """
-    from dpgrain import __version__
-
-    guarantee, history = model.guarantee_, model.history_
-    found = coefficients(model)
-    plotted = _plotted(found)
-    today = datetime.now(UTC)
-    kind = type(model).__name__
-    name = getattr(model, "target_", "")
-    return _template("fit.html").render(
+    check_is_fitted(model)
+    guarantee = model.guarantee_
+    page = Page(
+        of="fit",
         guarantee=guarantee,
-        sentence=_text(guarantee, 20_000),
-        title=_TITLES[kind],
-        lead=_lead(model),
-        name=_text(name, 60),
-        settings=[(key, _text(value)) for key, value in _settings(model)],
-        elements=_text(guarantee.elements or "a public partition"),
-        odds=_Odds(guarantee.epsilon(), guarantee.delta),
-        delta=powers(guarantee.delta),
-        one_in=f"{math.floor(1 / Fraction(repr(float(guarantee.delta)))):,}"
-        if guarantee.delta
-        else "",
-        relations=RELATIONS,
-        grains=_grains(guarantee),
-        held=None,
-        beside=False,
-        wears=guarantee.epsilon(units=2) > guarantee.epsilon(),
-        max_elements=_bound(guarantee, "max_elements"),
-        selected=False,
-        noun="item",
-        fitted=True,
-        shuffled=False,
         distorted="noise and clipping",
+        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
+        grains=grains_of(guarantee, {}),
+        settings=tuple((key, text(value)) for key, value in _settings(model)),
+    )
+    return page.html(
+        "fit.html",
+        title=_TITLES[type(model).__name__],
+        lead=_lead(model),
+        name=text(getattr(model, "target_", ""), 60),
         trust=model.trust,
         honest=[
-            (f"{share:.0%}", _Odds(epsilon, guarantee.delta))
+            (f"{share:.0%}", Odds(epsilon, guarantee.delta))
             for share, epsilon in shares_of_honest(guarantee)
         ],
-        curve_plots=_plots("curve", partial(plot_curve, guarantee), 320),
-        blocks=next((c.block for c in contributions(guarantee.event)), guarantee.level),
-        count=len(found.rows),
-        intervals=found.intervals,
-        caution=found.caution,
-        lines=[
-            (_text(row.name, 120), [found.text(value) for value in row.values])
+        **_estimated(coefficients(model)),
+        **_trained(model),
+        limits=_limits(model),
+    )
+
+
+def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
+    """Draw the coefficients of a fitted model, with 95% intervals where the fit kept budget for them.
+
+    Args:
+        model: a fitted model.
+        ax: axes to draw on; new ones by default.
+
+    The largest are drawn where they are many; intercepts are left out.
+    """
+    check_is_fitted(model)
+    found = coefficients(model)
+    return plot_coefficients(largest(found), ax, intervals=found.intervals)
+
+
+def _estimated(found: Coefficients) -> dict[str, object]:
+    """The coefficients, as a table and a figure."""
+    plotted = largest(found)
+    height = 90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0)
+    return {
+        "count": len(found.rows),
+        "intervals": found.intervals,
+        "caution": found.caution,
+        "lines": [
+            (text(row.name, 120), [found.text(value) for value in row.values])
             for row in found.rows[:_LISTED]
         ],
-        plotted=len(plotted),
-        weights=len([row for row in found.rows if not _is_intercept(row)]),
-        coefficient_plots=_plots(
+        "plotted": len(plotted),
+        "weights": len([row for row in found.rows if not is_intercept(row)]),
+        "coefficient_plots": figures(
             "coefficients",
-            partial(_plot_coefficients, plotted, intervals=found.intervals),
-            90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0),
+            partial(plot_coefficients, plotted, intervals=found.intervals),
+            height,
         ),
-        training_plots=_plots("training", partial(plot_training, history), 320),
-        rounds=model.n_iter_,
-        last=_ratio(history),
-        limits=_limits(model),
-        events=[_text(event, 2000) for event in _parts(guarantee)],
-        public=[_text(fact) for fact in guarantee.public],
-        guarantee_json=json.dumps(guarantee.to_dict(), ensure_ascii=False, indent=1),
-        version=__version__,
-        date=f"{today:%Y-%m-%d}",
-        year=f"{today:%Y}",
-    )
+    }
+
+
+def _trained(model: LinearModel) -> dict[str, object]:
+    """The rounds, and what was clipped in each."""
+    guarantee, history = model.guarantee_, model.history_
+    return {
+        "blocks": next((c.block for c in contributions(guarantee.event)), guarantee.level),
+        "training_plots": figures("training", partial(plot_training, history), 320),
+        "rounds": model.n_iter_,
+        "last": _ratio(history),
+    }
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ class _Limits:
 def _limits(model: LinearModel) -> _Limits | None:
     """The limits where whole users were clipped; all from public numbers."""
     guarantee, history = model.guarantee_, model.history_
-    run = next((part for part in _parts(guarantee) if isinstance(part, SampledGaussian)), None)
+    run = next((part for part in guarantee.event.parts if isinstance(part, SampledGaussian)), None)
     n = None if run is None or run.level != "user" else _users(model, run)
     if n is None:
         return None
@@ -205,82 +201,6 @@ def _users(model: LinearModel, run: SampledGaussian) -> int | None:
     return max(round(divisor / (run.sampling_rate * model.elements_per_user)), 1)
 
 
-def plot_training(history: History, ax: Axes) -> Axes:
-    """Draw the norm of the noisy gradient, round by round, against what noise alone would be.
-
-    Args:
-        history: the rounds of a fit.
-        ax: axes to draw on.
-    """
-    _plain(ax)
-    norms = history.norms
-    rounds = np.arange(1, len(norms) + 1)
-    there = np.isfinite(norms) & (norms > 0)
-    ax.set_xlabel("round")
-    ax.set_ylabel("norm of the gradient")
-    if not there.any():
-        return _say(ax, "no gradient was finite")
-    many = len(norms) > 60
-    ax.plot(
-        rounds[there],
-        norms[there],
-        "-" if many else "-o",
-        color=BLUE,
-        linewidth=1.2 if many else 1.6,
-        markersize=3.5,
-        label="noisy gradient",
-    )
-    ax.axhline(
-        history.noise_norm, color=ORANGE, linestyle="--", linewidth=1.6, label="noise alone, about"
-    )
-    ends = np.append(norms[there], history.noise_norm)
-    if ends.min() > 0 and ends.max() / ends.min() > 20:
-        ax.set_yscale("log")
-        ax.yaxis.set_minor_locator(_no_locator())
-    else:
-        ax.set_ylim(0, None)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
-    ax.grid(color=FAINT, linewidth=0.6)
-    _write_legend(ax, list(ax.lines))
-    return ax
-
-
-def _plot_coefficients(rows: list[Coefficient], ax: Axes, *, intervals: bool) -> Axes:
-    """One row for each coefficient, the first above."""
-    _plain(ax)
-    if not rows:
-        return _say(ax, "there are no features")
-    value = np.array([row.value for row in rows])
-    places = np.arange(len(rows))
-    low = high = value
-    if intervals:
-        centre, low, high = (
-            np.array([getattr(row, end) for row in rows]) for end in ("corrected", "low", "high")
-        )
-        _interval_bars(ax, places, centre, low, high, label="95% interval")
-        ax.plot(value, places, "D", color=ORANGE, markersize=4.5, label="used to predict")
-        _write_legend(ax, ax.get_legend_handles_labels()[0])
-    else:
-        ax.plot(value, places, "o", color=BLUE, markersize=6)
-    letters = min(max(10, int(4 * _width(ax))), 36)
-    names = [label((_text(row.name, 120),), letters) for row in rows]
-    _label_rows(ax, names, "", np.append(low, 0.0), np.append(high, 0.0), zero=True)
-    ax.set_xlabel("coefficient")
-    return ax
-
-
-def _plotted(found: Coefficients) -> list[Coefficient]:
-    """The coefficients that are drawn: the largest ones where they are many; no intercepts."""
-    rows = [row for row in found.rows if not _is_intercept(row) and math.isfinite(row.value)]
-    if len(rows) > _PLOTTED:
-        rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED]
-    return rows
-
-
-def _is_intercept(row: Coefficient) -> bool:
-    return row.name == "intercept" or row.name.endswith(": intercept")
-
-
 def _ratio(history: History) -> str:
     """How long the gradients of the last tenth of the rounds are, in lengths of noise alone."""
     if not len(history.norms):
@@ -296,7 +216,7 @@ def _lead(model: LinearModel) -> str:
     kind = type(model).__name__
     if kind == "LogisticRegression" and len(model.classes_) == 2:
         return (
-            f"The logarithm of the odds of {_text(model.classes_[1], 60)!r} is a sum of the features, "
+            f"The logarithm of the odds of {text(model.classes_[1], 60)!r} is a sum of the features, "
             "weighted by coefficients."
         )
     return _LOSSES[kind]

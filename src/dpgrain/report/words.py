@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from dpgrain import _validate
 from dpgrain.data.kernel import IntArray
 from dpgrain.statistics.release import Release
 
+_TEXT_LETTERS = 500
 _RECORDS = "1 for each record"
 # Statistics whose rows have an order of their own.
 _IN_ORDER = ("quantiles", "elements per user")
@@ -62,11 +64,10 @@ def words_of(release: Release) -> Words:
     """How to speak of a release."""
     statistic = release.statistic
     names = release.groups.names
-    of_items = statistic in ("histogram", "top")
     item = release.asked.get("item", "items")
     by = ", ".join(names[:-1] if statistic == "quantiles" else names)
     lead = _LEADS.get(statistic, "Estimates from the records of a table")
-    if of_items:
+    if of_items(release):
         name = "histogram of" if statistic == "histogram" else "top items:"
         return Words(name, item, "", lead, "item", names)
     if statistic == "elements per user":
@@ -106,6 +107,11 @@ def measured(release: Release) -> str:
         return value
     name = "sum" if statistic == "histogram" else statistic
     return f"{name} of {value}"
+
+
+def of_items(release: Release) -> bool:
+    """Whether the groups of a release are items that users hold."""
+    return release.statistic in ("histogram", "top")
 
 
 def is_one(release: Release) -> bool:
@@ -187,6 +193,11 @@ def printed(item: Any) -> str:
     )
 
 
+def text(value: object, letters: int = _TEXT_LETTERS) -> str:
+    """Anything as one line of text of at most so many letters."""
+    return shorten(printed(value), letters)
+
+
 def shorten(text: str, letters: int) -> str:
     """Cut a text to so many letters, of which wide ones count two, with … at the end."""
     used = 0
@@ -195,3 +206,28 @@ def shorten(text: str, letters: int) -> str:
         if used > letters:
             return text[: max(place - 1, 0)].rstrip() + "…"
     return text
+
+
+def number_in_words(release: Release) -> tuple[str, str, str]:
+    """The one estimate of a release and the ends of its interval, as they are printed."""
+    decimals = decimals_of(float(release.std_error[0]))
+    estimate, low, high = (
+        number(float(values[0]), decimals)
+        for values in (release.estimate, release.low, release.high)
+    )
+    return estimate, low, high
+
+
+def decimals_of(std_error: float) -> int | None:
+    """As many decimals as show two digits of the standard error; None where it is 0."""
+    if not std_error > 0:
+        return None
+    return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
+
+
+def number(value: float, decimals: int | None) -> str:
+    """A number with so many decimals; without a standard error, six digits."""
+    if decimals is None:
+        return f"{value + 0.0:,.6g}".replace("-", "−")
+    # Adding 0 turns −0 into 0.
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}".replace("-", "−")

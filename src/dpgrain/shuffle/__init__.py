@@ -1,19 +1,26 @@
 """Sums without a trusted curator: devices randomise, a shuffler mixes, an analyzer adds up."""
 
-from dpgrain.shuffle.blind import BlindAnalyzer, BlindRandomizer, BlindShuffler, BlindSum
-from dpgrain.shuffle.device_noise import Arrivals, Coins
-from dpgrain.shuffle.encoding import Encoding, Packing
-from dpgrain.shuffle.parties import (
-    Analyzer,
-    Bag,
-    Dropped,
-    Enrolment,
-    Estimate,
-    Randomizer,
-    Shuffler,
-)
-from dpgrain.shuffle.shares import Shares
-from dpgrain.shuffle.sums import PoissonSum, ScalarSum, VectorSum
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.shuffle.blind import BlindAnalyzer, BlindRandomizer, BlindShuffler, BlindSum
+    from dpgrain.shuffle.device_noise import Arrivals, Coins
+    from dpgrain.shuffle.encoding import Encoding, Packing
+    from dpgrain.shuffle.parties import (
+        Analyzer,
+        Bag,
+        Dropped,
+        Enrolment,
+        Estimate,
+        Randomizer,
+        Shuffler,
+    )
+    from dpgrain.shuffle.shares import Shares
+    from dpgrain.shuffle.sums import PoissonSum, ScalarSum, VectorSum
 
 __all__ = [
     "Analyzer",
@@ -36,3 +43,23 @@ __all__ = [
     "Shuffler",
     "VectorSum",
 ]
+
+face(
+    __name__,
+    {
+        "dpgrain.shuffle.blind": ("BlindAnalyzer", "BlindRandomizer", "BlindShuffler", "BlindSum"),
+        "dpgrain.shuffle.device_noise": ("Arrivals", "Coins"),
+        "dpgrain.shuffle.encoding": ("Encoding", "Packing"),
+        "dpgrain.shuffle.parties": (
+            "Analyzer",
+            "Bag",
+            "Dropped",
+            "Enrolment",
+            "Estimate",
+            "Randomizer",
+            "Shuffler",
+        ),
+        "dpgrain.shuffle.shares": ("Shares",),
+        "dpgrain.shuffle.sums": ("PoissonSum", "ScalarSum", "VectorSum"),
+    },
+)

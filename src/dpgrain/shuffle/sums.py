@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, asdict, dataclass, field, fields, replace
 from fractions import Fraction
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._shown import ShownSum
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.guarantee import Guarantee
@@ -28,9 +28,6 @@ from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
 from dpgrain.units import RELATIONS, Relation
 from dpgrain.wording import counted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Analysis: TypeAlias = Literal["exact", "printed"]
@@ -45,7 +42,7 @@ _WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShuffledSum(ABC):
+class ShuffledSum(ShownSum, ABC):
     """What the protocols share; see :class:`VectorSum`."""
 
     n_users: int
@@ -282,31 +279,6 @@ class ShuffledSum(ABC):
             facts[2] = f"at least {honest:,} devices of a batch that report and follow the protocol"
         return Guarantee("user", "", self.relation, self.delta, event, tuple(facts), private)
 
-    # -- what people read --
-
-    def report(self, path: str | Path) -> Path:
-        """Write one HTML page: the promise, who is trusted with what, traffic, noise; returns its path.
-
-        Args:
-            path: the file.
-
-        Raises:
-            DataError: if it cannot be written.
-        """
-        from dpgrain.report.shuffle import write_shuffle_report
-
-        return write_shuffle_report(self, path)
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw ε as a function of the share of honest devices; needs matplotlib.
-
-        Args:
-            ax: axes to draw on; new ones by default.
-        """
-        from dpgrain.report.shuffle import plot_protocol
-
-        return plot_protocol(self, ax)
-
     # -- the three parties --
 
     def _randomizer(self, of_round: int = 0) -> Randomizer:
@@ -377,8 +349,8 @@ class ShuffledSum(ABC):
         honest = self.n_users - len(messages)
         if len(vectors) > honest:
             raise ParameterError(
-                f"X must have at most {honest:,} rows, not {len(vectors):,}: n_users = "
-                f"{self.n_users:,} counts everybody, {len(messages):,} corrupt devices included."
+                f"X must have at most {honest:,} rows: n_users = {self.n_users:,} counts everybody, "
+                f"{len(messages):,} corrupt devices included."
             )
         here = _here(dropped, honest, len(vectors))
         devices = here.devices

@@ -1,14 +1,21 @@
 """Statistics of tables: histograms, top items, counts, sums, means, variances, quantiles."""
 
-from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
-from dpgrain.statistics.holdings import Holdings, elements_per_user
-from dpgrain.statistics.moments import mean, variance
-from dpgrain.statistics.plan import Plan, plan_histogram
-from dpgrain.statistics.quantiles import quantile, quantiles
-from dpgrain.statistics.release import Estimates, Histogram, Release
-from dpgrain.statistics.top import top
-from dpgrain.statistics.values import AutoRange
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
+    from dpgrain.statistics.holdings import Holdings, elements_per_user
+    from dpgrain.statistics.moments import mean, variance
+    from dpgrain.statistics.plan import Plan, plan_histogram
+    from dpgrain.statistics.quantiles import quantile, quantiles
+    from dpgrain.statistics.release import Estimates, Histogram, Release
+    from dpgrain.statistics.top import top
+    from dpgrain.statistics.values import AutoRange
 
 __all__ = [
     "AutoClip",
@@ -29,3 +36,18 @@ __all__ = [
     "top",
     "variance",
 ]
+
+face(
+    __name__,
+    {
+        "dpgrain.statistics.bounds": ("AutoClip",),
+        "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
+        "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
+        "dpgrain.statistics.moments": ("mean", "variance"),
+        "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
+        "dpgrain.statistics.quantiles": ("quantile", "quantiles"),
+        "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
+        "dpgrain.statistics.top": ("top",),
+        "dpgrain.statistics.values": ("AutoRange",),
+    },
+)

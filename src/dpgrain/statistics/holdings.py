@@ -155,7 +155,7 @@ def elements_per_user(
     promise = Guarantee(
         level, named, relation, delta, event, tuple(facts), source.private, table.user
     )
-    before_publishing(promise, n_users=table.n_users)
+    before_publishing(promise, n_users=table.n_users, budget=terms.budget)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with Engine(table) as engine, Progress(2, progress) as shown:
         shown.stage("Counting")

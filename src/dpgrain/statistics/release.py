@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
+from dpgrain._shown import ShownRelease
 from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import FloatArray
 from dpgrain.errors import DataError, ParameterError
@@ -26,9 +27,6 @@ from dpgrain.wording import counted
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
-
-    from dpgrain.statistics.holdings import Holdings
 
 # Half-widths of a 95% interval, in standard errors of the noise.
 _HALF_WIDTH = {"gaussian": 1.959963984540054, "laplace": math.log(20) / math.sqrt(2)}
@@ -36,7 +34,7 @@ _FORMATS = (".parquet", ".csv", ".json")
 _METADATA = b"dpgrain"
 
 
-class Release(ABC):
+class Release(ShownRelease, ABC):
     """Published estimates, one for each group, with their promise.
 
     Everything in a release is public: it may be copied, stored and processed freely.
@@ -120,33 +118,6 @@ class Release(ABC):
     def _largest(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         count = _validate.integer(minimum=1, count=count)
         return np.argsort(-self.estimate, kind="stable")[:count]
-
-    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
-        """Draw the estimates with their 95% intervals; needs matplotlib.
-
-        Args:
-            ax: axes to draw on; new ones by default.
-            top: how many groups: those with the largest estimates; of quantiles the first.
-        """
-        from dpgrain.report.plots import plot_estimates
-
-        return plot_estimates(self, ax, top=top)
-
-    def report(self, path: str | Path, holdings: Holdings | None = None) -> Path:
-        """Write one self-contained HTML file that explains the release; returns its path.
-
-        Args:
-            path: where to write.
-            holdings: how much users hold, from :func:`dpgrain.elements_per_user`: shown beside the
-                granularity curve. It is a second release, with a promise of its own.
-
-        Raises:
-            ParameterError: if the holdings are of another partition than the release.
-            DataError: if the file cannot be written.
-        """
-        from dpgrain.report import write_report
-
-        return write_report(self, path, holdings)
 
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.

@@ -201,7 +201,7 @@ class Request:
         """
 
         def event(epsilon: float, delta: float) -> Event:
-            stated = replace(self.terms, epsilon=epsilon, delta=delta, share=None)
+            stated = Terms(epsilon, delta)
             return event_of(replace(self, terms=stated))
 
         terms = self.terms.settled(event, self.relation, OWN_UNIT[self.unit.level])
@@ -500,7 +500,9 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     promise = request.guarantee(plan.event, source, request.plan_in_words())
     asked, care = request.in_words(), list[str]()
     cells = request.contribution.cells or 1
-    before_publishing(promise, n_users=request.table.n_users, cells=cells)
+    before_publishing(
+        promise, n_users=request.table.n_users, cells=cells, budget=request.terms.budget
+    )
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]

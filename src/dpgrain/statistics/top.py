@@ -333,7 +333,7 @@ def _names(
 @contextmanager
 def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterator[Contributions]:
     """What units hold of all items that anybody holds, after the budget was charged."""
-    before_publishing(promise, n_users=request.table.n_users)
+    before_publishing(promise, n_users=request.table.n_users, budget=request.terms.budget)
     with Engine(request.table) as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = held_groups(engine, request.blocks, request.keys)

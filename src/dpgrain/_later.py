@@ -1,0 +1,72 @@
+"""What is loaded when it is first used, so that a process pays for what it does and for no more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class _Later(ModuleType):
+    """A module that is imported when something in it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if "_found" not in self.__dict__:
+            self._found = import_module(self.__name__)
+        return getattr(self._found, name)
+
+
+def later(name: str) -> Any:
+    """A module that stands for another, which it imports when it is first used.
+
+    Args:
+        name: the full name of the module.
+
+    Beside it stands the ordinary import, under ``TYPE_CHECKING``, from which types are read.
+
+    >>> later("fractions").Fraction(1, 2)
+    Fraction(1, 2)
+    """
+    return _Later(name)
+
+
+class _Face(ModuleType):
+    """A package whose public names are imported from its modules when they are first used."""
+
+    __all__: Sequence[str]
+    _homes: Mapping[str, str]
+    _modules: Sequence[str]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._modules:
+            value = import_module(f"{self.__name__}.{name}")
+        elif name in self._homes:
+            value = getattr(import_module(self._homes[name]), name)
+        else:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        super().__setattr__(name, value)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # An import binds a module in its package: it must not hide a public name that is the same.
+        if not (isinstance(value, ModuleType) and name in self._homes):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.__all__)
+
+
+def face(package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str] = ()) -> None:
+    """Let a package import its public names when they are first used.
+
+    Args:
+        package: the package, which calls this while it is imported.
+        homes: the names that each module gives to it.
+        modules: modules of the package that are public names themselves.
+    """
+    module = sys.modules[package]
+    module.__dict__["_homes"] = {name: home for home, names in homes.items() for name in names}
+    module.__dict__["_modules"] = modules
+    module.__class__ = _Face

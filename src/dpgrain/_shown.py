@@ -1,0 +1,83 @@
+"""What can be drawn and written as a page: the one door from the rooms below up to `report/`.
+
+Releases, models and shuffled sums offer `plot` and `report` where people look for them, but how a page
+is written is no business of theirs. So the classes below carry the two methods, and load `report/` only
+when one of them is called. `report/` tells by these classes which page a thing has, which spares it
+from importing every room that has one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.statistics.holdings import Holdings
+
+
+class Shown:
+    """Something that can be drawn, and written as a page."""
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw it; needs matplotlib.
+
+        Args:
+            ax: axes to draw on; new ones by default.
+        """
+        from dpgrain.report import plot
+
+        return plot(self, ax)
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that explains it; returns its path.
+
+        Args:
+            path: where to write.
+
+        Raises:
+            DataError: if the file cannot be written.
+        """
+        from dpgrain.report import report
+
+        return report(self, path)
+
+
+class ShownRelease(Shown):
+    """A release: its plot is the estimates."""
+
+    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+        """Draw the estimates with their 95% intervals; needs matplotlib.
+
+        Args:
+            ax: axes to draw on; new ones by default.
+            top: how many groups: those with the largest estimates; of quantiles the first.
+        """
+        from dpgrain.report import plot
+
+        return plot(self, ax, top=top)
+
+    def report(self, path: str | Path, holdings: Holdings | None = None) -> Path:
+        """Write one self-contained HTML file that explains the release; returns its path.
+
+        Args:
+            path: where to write.
+            holdings: how much users hold, from :func:`dpgrain.elements_per_user`: shown beside the
+                granularity curve. It is a second release, with a promise of its own.
+
+        Raises:
+            ParameterError: if the holdings are of another partition than the release.
+            DataError: if the file cannot be written.
+        """
+        from dpgrain.report import report
+
+        return report(self, path, holdings=holdings)
+
+
+class ShownModel(Shown):
+    """A fitted model: its plot is the coefficients, its page has the rounds as well."""
+
+
+class ShownSum(Shown):
+    """A shuffled sum: its plot is ε over the share of honest devices."""

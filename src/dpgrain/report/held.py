@@ -1,0 +1,105 @@
+"""How much users hold, told beside the curve of a promise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dpgrain.errors import ParameterError
+from dpgrain.report.promises import SOME_ELEMENTS, Odds
+from dpgrain.report.words import text
+from dpgrain.statistics.holdings import Holdings
+from dpgrain.statistics.release import Release
+from dpgrain.wording import powers
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a release of holdings says beside the curve."""
+
+    kind: str
+    shares: tuple[tuple[int, str], ...]
+    drowned: bool
+    asked: str
+    sentence: str
+    together: str
+    odds: Odds | None
+    private: bool
+    guarantee_json: str
+
+    @property
+    def delta(self) -> str:
+        """The δ of both releases together, as it is printed."""
+        return "" if self.odds is None else powers(self.odds.delta)
+
+    @property
+    def told(self) -> dict[int, str]:
+        """A number of elements → the share of users with at most so many; none if noise drowns it."""
+        return {} if self.drowned else dict(self.shares)
+
+    @property
+    def second(self) -> bool:
+        """Whether it is another release than the one that is reported."""
+        return bool(self.sentence)
+
+
+def check_holdings(release: Release, holdings: Any) -> None:
+    """Raise unless these are holdings of the same partition as the release."""
+    if not isinstance(holdings, Holdings):
+        raise ParameterError(
+            f"holdings must come from dg.elements_per_user, not {type(holdings).__name__}."
+        )
+    mine, theirs = release.guarantee.elements, holdings.guarantee.elements
+    if mine != theirs:
+        raise ParameterError(
+            f"holdings of the partition {theirs or 'none'} do not fit a release of the partition "
+            f"{mine or 'none'}; release both with the same unit."
+        )
+
+
+def held_of(release: Release, known: Holdings | None) -> Held | None:
+    """What is told of how much users hold: of a second release, or of the release itself."""
+    if known is None or not len(known):
+        return None
+    mine, theirs = release.guarantee, known.guarantee
+    sentence = together = ""
+    odds = None
+    if known is not release:
+        sentence = text(theirs, 20_000)
+        if (mine.level, mine.relation) == (theirs.level, theirs.relation):
+            both = mine + theirs
+            together, odds = text(both, 20_000), Odds(both.epsilon(), both.delta)
+    kind: Literal["elements", "records"] = "elements" if mine.elements else "records"
+    kinds, edges = (column.to_pylist() for column in known.groups.columns)
+    some = [edge for one, edge in zip(kinds, edges, strict=True) if one == kind]
+    users = np.array([one == kind for one in kinds])
+    total = float(known.estimate[users].sum())
+    error = float(np.sqrt((known.std_error[users] ** 2).sum()))
+    shares = tuple((k, _share(known, k, kind)) for k in SOME_ELEMENTS if k in some)
+    return Held(
+        kind,
+        shares,
+        total <= 4 * error,
+        text(known.asked.get("item", "elements"), 60),
+        sentence,
+        together,
+        odds,
+        theirs.private,
+        json.dumps(theirs.to_dict(), ensure_ascii=False, indent=1),
+    )
+
+
+def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) -> str:
+    """The share of users with at most so many, with as many decimals as the noise allows."""
+    share = holdings.share_at_most(most, kind)
+    kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
+    users = np.array([one == kind for one in kinds])
+    within = users & np.array([edge is not None and edge <= most for edge in edges])
+    total = max(float(holdings.estimate[users].sum()), 1.0)
+    # Of within ÷ total, whose noises overlap.
+    weights = np.where(within, 1 - share, share)[users] * holdings.std_error[users]
+    error = float(np.sqrt((weights**2).sum())) / total
+    return f"{100 * share:.{1 if 100 * error < 1 else 0}f}%"

@@ -1,0 +1,176 @@
+"""What all pages share: the promise and its curve, what was public, what happened, and the file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dpgrain import __version__
+from dpgrain.files import whole_file
+from dpgrain.guarantee import Guarantee
+from dpgrain.report.promises import Grain, Odds, smallest_bound
+from dpgrain.report.words import text
+from dpgrain.units import RELATIONS, Level, Relation
+from dpgrain.wording import powers
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from dpgrain.report.held import Held
+
+# Longer than any promise is: names in it come from the caller, and the rest is never cut.
+_SENTENCE_LETTERS = 20_000
+_EVENT_LETTERS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What every page says, ready to be printed; the templates call it ``page``.
+
+    Args:
+        of: what the page is of: it decides a few words.
+        guarantee: the promise.
+        distorted: what keeps the numbers from being right, in words.
+        curve_plots: the granularity curve, drawn.
+        grains: the table below the curve; none where a page has one of its own.
+        settings: what was asked, as names and values; none where a page has a table of its own.
+        noun: what groups are called, in the singular.
+        selected: whether the groups were selected with noise.
+        held: how much users hold, if that is known.
+        beside: whether it is drawn beside the curve.
+        today: when the page is written, in UTC.
+    """
+
+    of: Literal["release", "fit", "sum"]
+    guarantee: Guarantee
+    distorted: str
+    curve_plots: Markup
+    grains: tuple[Grain, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    noun: str = "item"
+    selected: bool = False
+    held: Held | None = None
+    beside: bool = False
+    today: datetime = field(default_factory=partial(datetime.now, UTC))
+
+    @property
+    def level(self) -> Level:
+        """The protected unit."""
+        return self.guarantee.level
+
+    @property
+    def relation(self) -> Relation:
+        """The neighbouring relation of the promise."""
+        return self.guarantee.relation
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """Both relations, in the order of the columns of a table."""
+        return RELATIONS
+
+    @property
+    def sentence(self) -> str:
+        """The whole promise."""
+        return text(self.guarantee, _SENTENCE_LETTERS)
+
+    @cached_property
+    def odds(self) -> Odds:
+        """What the promise does to somebody's odds."""
+        return Odds(self.guarantee.epsilon(), self.guarantee.delta)
+
+    @property
+    def delta(self) -> str:
+        """The δ."""
+        return powers(self.guarantee.delta)
+
+    @property
+    def one_in(self) -> str:
+        """The δ as one in so many, never fewer than it is; empty for 0."""
+        delta = self.guarantee.delta
+        return f"{math.floor(1 / Fraction(repr(float(delta)))):,}" if delta else ""
+
+    @cached_property
+    def wears(self) -> bool:
+        """Whether less is promised to two units than to one."""
+        return self.guarantee.epsilon(units=2) > self.guarantee.epsilon()
+
+    @property
+    def max_elements(self) -> int | None:
+        """The public bound on the elements of a user, if there is one."""
+        return smallest_bound(self.guarantee, "max_elements")
+
+    @property
+    def elements(self) -> str:
+        """The partition into elements."""
+        return text(self.guarantee.elements or "a public partition")
+
+    @property
+    def public(self) -> list[str]:
+        """What was taken as known to everybody."""
+        return [text(fact) for fact in self.guarantee.public]
+
+    @property
+    def events(self) -> list[str]:
+        """What happened, event by event."""
+        return [text(event, _EVENT_LETTERS) for event in self.guarantee.event.parts]
+
+    @property
+    def guarantee_json(self) -> str:
+        """The guarantee as :meth:`dpgrain.Guarantee.from_json` reads it."""
+        return json.dumps(self.guarantee.to_dict(), ensure_ascii=False, indent=1)
+
+    @property
+    def version(self) -> str:
+        """The version that writes the page."""
+        return __version__
+
+    @property
+    def date(self) -> str:
+        """The day on which the page is written."""
+        return f"{self.today:%Y-%m-%d}"
+
+    @property
+    def year(self) -> str:
+        """The year in which the page is written."""
+        return f"{self.today:%Y}"
+
+    def html(self, template: str, **own: object) -> str:
+        """The page as HTML.
+
+        Args:
+            template: a file in ``templates/``.
+            **own: what only pages of this kind say.
+        """
+        environment = Environment(
+            loader=PackageLoader("dpgrain.report", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return environment.get_template(template).render(page=self, **own)
+
+
+def write_page(path: str | Path, html: Callable[[], str]) -> Path:
+    """Write a page, whole or not at all.
+
+    Args:
+        path: where to write; the folder must exist.
+        html: makes the page. It is called once the file could be opened.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+    """
+    path = Path(path)
+    with whole_file(path) as part:
+        part.write_text(html(), encoding="utf-8")
+    return path

@@ -1,0 +1,29 @@
+"""The plots of releases, fits and shuffled sums, one file a kind.
+
+Each draws on the axes it is given. Only where none are given is pyplot used, so that a notebook shows
+the figure; the pages themselves never touch it.
+"""
+
+from __future__ import annotations
+
+from dpgrain.report.plots.bounds import plot_bounds
+from dpgrain.report.plots.coefficients import plot_coefficients
+from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
+from dpgrain.report.plots.estimates import plot_estimates
+from dpgrain.report.plots.honest import plot_honest
+from dpgrain.report.plots.training import plot_training
+from dpgrain.report.promises import contributions
+from dpgrain.report.words import number
+
+__all__ = [
+    "contributions",
+    "number",
+    "plot_bounds",
+    "plot_coefficients",
+    "plot_curve",
+    "plot_epsilons",
+    "plot_estimates",
+    "plot_honest",
+    "plot_training",
+    "save_epsilons",
+]

@@ -1,0 +1,62 @@
+"""The clipping bounds of a histogram."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
+
+from dpgrain.report.axes import (
+    BLUE,
+    STEPS,
+    at_steps,
+    few_digits,
+    fitting,
+    grid,
+    new_axes,
+    plain,
+    say,
+)
+from dpgrain.report.words import measured, of_items
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.statistics.release import Histogram
+
+_MANY_BOUNDS = 24
+
+
+def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
+    """Draw how many items have which clipping bound.
+
+    Args:
+        release: a published histogram.
+        ax: axes to draw on; new ones by default.
+
+    Many different bounds are counted in bins of equal ratio.
+    """
+    ax = new_axes(7.0, 2.8) if ax is None else ax
+    plain(ax)
+    ax.set_xlabel(f"clipping bound ({fitting(measured(release), ax)})")
+    ax.set_ylabel("items" if of_items(release) else "groups")
+    bounds = np.asarray(release.clip, dtype=np.float64)
+    if bounds.size == 0:
+        return say(ax, f"no {'items' if of_items(release) else 'groups'} were published")
+    low, high = float(bounds.min()), float(bounds.max())
+    ax.set_xscale("log")
+    # Bounds need not differ: one bar then, a step wide.
+    edges = np.geomspace(low / 1.05, high * 1.05, _MANY_BOUNDS + 1)
+    counts, _ = np.histogram(bounds, edges)
+    ax.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=BLUE, edgecolor="none")
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(few_digits())
+    if high / low < 100:
+        steps = STEPS if high / low > 4 else (1, 1.5, 2, 3, 5, 7)
+        ax.xaxis.set_major_locator(at_steps(steps))
+    ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    grid(ax, "y")
+    ax.set_axisbelow(True)
+    return ax

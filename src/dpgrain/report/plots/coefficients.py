@@ -1,0 +1,74 @@
+"""The coefficients of a model, one on each row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpgrain.report.axes import (
+    BLUE,
+    ORANGE,
+    interval_bars,
+    label_letters,
+    label_rows,
+    legend_above,
+    new_axes,
+    plain,
+    say,
+)
+from dpgrain.report.words import label, text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.learn.summary import Coefficient, Coefficients
+
+_PLOTTED = 30
+
+
+def plot_coefficients(
+    rows: Sequence[Coefficient], ax: Axes | None = None, *, intervals: bool
+) -> Axes:
+    """Draw one row for each coefficient, the first above.
+
+    Args:
+        rows: the coefficients; see :func:`largest`.
+        ax: axes to draw on; new ones by default.
+        intervals: whether they have 95% intervals.
+    """
+    ax = new_axes(7.0, 1.2 + 0.28 * max(len(rows), 2)) if ax is None else ax
+    plain(ax)
+    if not rows:
+        return say(ax, "there are no features")
+    value = np.array([row.value for row in rows])
+    places = np.arange(len(rows))
+    low = high = value
+    if intervals:
+        centre, low, high = (
+            np.array([getattr(row, end) for row in rows]) for end in ("corrected", "low", "high")
+        )
+        interval_bars(ax, places, centre, low, high, label="95% interval")
+        ax.plot(value, places, "D", color=ORANGE, markersize=4.5, label="used to predict")
+        legend_above(ax, ax.get_legend_handles_labels()[0])
+    else:
+        ax.plot(value, places, "o", color=BLUE, markersize=6)
+    names = [label((text(row.name, 120),), label_letters(ax)) for row in rows]
+    label_rows(ax, names, "", np.append(low, 0.0), np.append(high, 0.0), zero=True)
+    ax.set_xlabel("coefficient")
+    return ax
+
+
+def largest(found: Coefficients) -> list[Coefficient]:
+    """The coefficients to draw: the largest ones where they are many; no intercepts."""
+    rows = [row for row in found.rows if not is_intercept(row) and math.isfinite(row.value)]
+    if len(rows) > _PLOTTED:
+        rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED]
+    return rows
+
+
+def is_intercept(row: Coefficient) -> bool:
+    """Whether a coefficient is the intercept, of the model or of a label."""
+    return row.name == "intercept" or row.name.endswith(": intercept")

@@ -1,0 +1,214 @@
+"""Estimates with their intervals: one on each row, a number, or a curve of quantiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain.report.axes import (
+    BLUE,
+    FAINT,
+    INK,
+    NARROW,
+    ORANGE,
+    fitting,
+    grid,
+    in_full,
+    in_percent,
+    interval_bars,
+    label_letters,
+    label_rows,
+    legend_above,
+    new_axes,
+    plain,
+    say,
+    width_of,
+)
+from dpgrain.report.words import (
+    bins_in_words,
+    is_one,
+    key_texts,
+    label,
+    measured,
+    number_in_words,
+    of_items,
+    ranks,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.statistics.release import Release
+
+
+def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
+    """Draw the estimates of a release with their 95% intervals.
+
+    Args:
+        release: any release; one without groups gives axes that say so.
+        ax: axes to draw on; new ones by default.
+        top: how many groups: those with the largest estimates, largest first; of quantiles the first.
+
+    Raises:
+        ParameterError: if ``top`` is not a whole number of at least 1.
+
+    One number over all records is written, not drawn. Quantiles are one line for each group, or a curve
+    over the ranks where there are no groups; what users hold is drawn bin by bin. The intervals are for
+    the noise: the bias of clipping and of bounds is not in them.
+    """
+    top = _validate.integer(minimum=1, top=top)
+    rows = drawn(release, top)
+    if ax is None:
+        ax = new_axes(7.0, 4.2 if not rows and len(release) > 1 else 1.2 + 0.28 * max(rows, 2))
+    plain(ax)
+    if is_one(release):
+        return _write_number(release, ax)
+    if not len(release):
+        ax.set_xlabel(fitting(measured(release), ax))
+        return say(ax, f"no {'items' if of_items(release) else 'groups'} were published")
+    if release.statistic == "elements per user":
+        return _draw_holdings(release, ax)
+    if release.statistic == "quantiles":
+        if release.groups.names == ("quantile",):
+            return _draw_quantile_curve(release, ax)
+        return _draw_quantiles(release, ax, top)
+    places = shown(release, top)
+    estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
+    interval_bars(ax, np.arange(rows), estimate, low, high)
+    sums = release.statistic in ("histogram", "count", "sum", "top")
+    what = (
+        f"estimate ({fitting(measured(release), ax)})" if sums else fitting(measured(release), ax)
+    )
+    label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
+    return ax
+
+
+def drawn(release: Release, top: int) -> int:
+    """How many rows :func:`plot_estimates` draws below one another; 0 for a curve or one number."""
+    if is_one(release) or release.groups.names == ("quantile",):
+        return 0
+    if release.statistic == "elements per user":
+        return len(_bins(release))
+    if release.statistic == "quantiles":
+        return min(top, len(release) // max(len(ranks(release)), 1))
+    return min(top, len(release))
+
+
+def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
+    """The groups in words, their keys joined; of quantiles without the rank."""
+    keys = key_texts(release, places, letters=200)
+    if release.statistic == "quantiles":
+        keys = [key[:-1] for key in keys]
+    return [label(key, label_letters(ax)) for key in keys]
+
+
+def _write_number(release: Release, ax: Axes) -> Axes:
+    """One number, large, with its interval; there is nothing to compare it with."""
+    number, low, high = number_in_words(release)
+    ax.set_axis_off()
+    middle: dict[str, Any] = {
+        "transform": ax.transAxes,
+        "ha": "center",
+        "color": INK,
+        "parse_math": False,
+    }
+    ax.text(0.5, 0.62, number, va="center", fontsize=30, fontweight="bold", **middle)
+    ax.text(0.5, 0.3, fitting(measured(release), ax), va="center", **middle)
+    ax.text(0.5, 0.1, f"95% interval {low} to {high}", va="center", **middle)
+    return ax
+
+
+def _ranks_in_words(known: list[float]) -> str:
+    if len(known) > 5:
+        return f"{len(known)} quantiles, {min(known):g} to {max(known):g}"
+    return f"quantile{'s' if len(known) > 1 else ''} {', '.join(f'{rank:g}' for rank in sorted(known))}"
+
+
+def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
+    """One line for each group, from its lowest quantile to its highest."""
+    known = ranks(release)
+    size = drawn(release, top)
+    # Row by row and rank by rank: releases list all ranks of a group together.
+    parts = (release.estimate, release.low, release.high)
+    estimate, low, high = (v[: size * len(known)].reshape(size, -1) for v in parts)
+    rows = np.arange(size)
+    if len(known) == 1:
+        interval_bars(ax, rows, estimate[:, 0], low[:, 0], high[:, 0])
+    else:
+        for rank in range(len(known)):
+            ax.hlines(rows, low[:, rank], high[:, rank], color=FAINT, linewidth=7)
+        ax.hlines(rows, estimate.min(axis=1), estimate.max(axis=1), color=BLUE, linewidth=1.4)
+        middle = int(np.argmin(np.abs(np.array(known) - 0.5)))
+        for rank in range(len(known)):
+            marker, size_of = ("o", 6.0) if rank == middle else ("|", 10.0)
+            ax.plot(
+                estimate[:, rank],
+                rows,
+                marker,
+                color=BLUE,
+                markersize=size_of,
+                markeredgewidth=1.8,
+            )
+    labels = _labels(release, rows * len(known), ax)
+    gap = "\n" if width_of(ax) < NARROW else ", "
+    what = f"{fitting(measured(release), ax)}: {_ranks_in_words(known)}"
+    what += f"{gap}from left to right," if len(known) > 1 else ""
+    label_rows(ax, labels, what, low, high, zero=False)
+    return ax
+
+
+def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
+    """The quantiles over their ranks."""
+    rank = np.array(release.groups.columns[-1].to_pylist(), dtype=np.float64)
+    order = np.argsort(rank)
+    x, y, low, high = (v[order] for v in (rank, release.estimate, release.low, release.high))
+    ax.fill_between(x, low, high, color=BLUE, alpha=0.18, linewidth=0)
+    ax.errorbar(
+        x,
+        y,
+        yerr=np.maximum([y - low, high - y], 0.0),
+        fmt="-o",
+        color=BLUE,
+        linewidth=1.8,
+        markersize=5,
+        elinewidth=1.4,
+        capsize=2.5,
+    )
+    ax.set_xlabel("share of records below")
+    ax.set_ylabel(fitting(measured(release), ax))
+    ax.set_xlim(-0.03, 1.03)
+    ax.xaxis.set_major_formatter(in_percent())
+    ax.yaxis.set_major_formatter(in_full(low, high))
+    grid(ax)
+    return ax
+
+
+def _bins(release: Release) -> list[int | None]:
+    """The largest numbers of the bins, each once, the open bin last."""
+    edges = set(release.groups.columns[1].to_pylist())
+    return [*sorted(edge for edge in edges if edge is not None), *([None] if None in edges else [])]
+
+
+def _draw_holdings(release: Release, ax: Axes) -> Axes:
+    """How many users hold so many elements, and records, bin by bin."""
+    bins = _bins(release)
+    kinds, edges = (column.to_pylist() for column in release.groups.columns)
+    place = {edge: row for row, edge in enumerate(bins)}
+    styles: tuple[tuple[str, float, dict[str, Any]], ...] = (
+        ("elements", -0.15, {}),
+        ("records", 0.15, {"color": ORANGE, "fmt": "s", "markersize": 4.5}),
+    )
+    for kind, shift, style in styles:
+        mine = np.array([one == kind for one in kinds])
+        rows = np.array([place[edge] for edge in edges])[mine] + shift
+        parts = (release.estimate[mine], release.low[mine], release.high[mine])
+        if mine.any():
+            interval_bars(ax, rows, *parts, label=kind, **style)
+    labels = bins_in_words(release, bins)
+    label_rows(ax, labels, "estimate (users)", release.low, release.high, zero=True)
+    ax.set_ylabel("held by one user")
+    legend_above(ax, ax.get_legend_handles_labels()[0], columns=2)
+    return ax

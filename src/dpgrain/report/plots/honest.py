@@ -1,0 +1,121 @@
+"""ε over the share of honest devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.ticker import NullLocator
+
+from dpgrain.report.axes import (
+    BLUE,
+    GREY,
+    INK,
+    NARROW,
+    ORANGE,
+    grid,
+    legend_above,
+    log_ticks,
+    new_axes,
+    plain,
+    say,
+    width_of,
+)
+from dpgrain.wording import powers, rounded_up
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.report.deployment import Honest
+
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -> Axes:
+    """Draw known ε over the share of honest devices, with the promised one marked.
+
+    Args:
+        curve: the lines, from the largest share to the smallest.
+        delta: the δ at which they hold.
+        ax: axes to draw on; new ones by default.
+
+    Where nothing is promised the axes are shaded.
+    """
+    ax = new_axes(7.0, 4.2) if ax is None else ax
+    plain(ax)
+    ax.set_xlabel("honest devices, share of a batch")
+    ax.set_ylabel(f"ε at δ = {powers(delta)}")
+    finite = [line for line in curve if math.isfinite(line.epsilon)]
+    if not finite:
+        return say(ax, "no promise at this δ")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.plot(
+        [line.fraction for line in finite],
+        [line.epsilon for line in finite],
+        "-o",
+        color=BLUE,
+        linewidth=1.8,
+        markersize=5.5,
+        label="if so many follow the protocol",
+    )
+    endless = [line.fraction for line in curve if math.isinf(line.epsilon)]
+    low, high = max(endless, default=curve[-1].fraction) / 1.25, 1.25
+    if endless:
+        ax.axvspan(low, max(endless), color=GREY, alpha=0.25, linewidth=0, label="no promise")
+    for line in finite:
+        if line.promised:
+            _mark(ax, line)
+    _values(ax, finite)
+    ax.set_xlim(low, high)
+    _axis_ticks(ax, low, finite)
+    grid(ax)
+    legend_above(ax, ax.get_legend_handles_labels()[0])
+    return ax
+
+
+def _mark(ax: Axes, line: Honest) -> None:
+    """The promise: its point, and lines from it to both axes."""
+    style: dict[str, Any] = {"color": ORANGE, "linewidth": 1.1, "linestyle": ":"}
+    ax.axvline(line.fraction, **style)
+    ax.axhline(line.epsilon, **style)
+    ax.plot(
+        [line.fraction],
+        [line.epsilon],
+        "D",
+        color=ORANGE,
+        markersize=8,
+        label=f"promised: ε = {rounded_up(line.epsilon, 3)} with {line.share}",
+    )
+
+
+def _values(ax: Axes, lines: Sequence[Honest]) -> None:
+    """Each ε beside its point, the promised one first, where there is room."""
+    apart = math.log(1.7 if width_of(ax) < NARROW else 1.3)
+    written: list[float] = []
+    for line in sorted(lines, key=lambda line: not line.promised):
+        place = math.log(line.fraction)
+        if all(abs(place - other) >= apart for other in written):
+            written.append(place)
+            ax.annotate(
+                rounded_up(line.epsilon, 3),
+                (line.fraction, line.epsilon),
+                (6, 7),
+                textcoords="offset points",
+                color=INK,
+                fontsize="small",
+            )
+
+
+def _axis_ticks(ax: Axes, low: float, finite: Sequence[Honest]) -> None:
+    shares = [share for share in _SHARES if share >= low]
+    ax.set_xticks(shares, [f"{share:.0%}" for share in shares])
+    ax.xaxis.set_minor_locator(NullLocator())
+    epsilons = [line.epsilon for line in finite]
+    least, most = min(epsilons), max(epsilons)
+    if most / least < 4:
+        ax.set_ylim(least / 2, most * 2)
+    else:
+        ax.margins(y=0.14)
+    log_ticks(ax.yaxis, most / least)

@@ -1,0 +1,304 @@
+"""The page of a release: what was asked, the promise, the estimates, the clipping bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from dpgrain.guarantee import Guarantee
+from dpgrain.report.figures import figures
+from dpgrain.report.held import held_of
+from dpgrain.report.page import Page
+from dpgrain.report.plots import plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.plots.estimates import drawn
+from dpgrain.report.promises import contributions, grains_of
+from dpgrain.report.words import (
+    Words,
+    decimals_of,
+    groups_of,
+    is_one,
+    key_texts,
+    measured,
+    number,
+    number_in_words,
+    ranks,
+    shown,
+    text,
+    value_of,
+    words_of,
+)
+from dpgrain.statistics.holdings import Holdings
+from dpgrain.statistics.release import Estimates, Histogram, Release
+from dpgrain.units import Level
+
+_PLOTTED, _LISTED, _NAME_LETTERS = 30, 100, 120
+_ASKED = {
+    "take care": "Take care",
+    "statistic": "Statistic",
+    "table": "Table",
+    "item": "Column of items",
+    "domain": "Items",
+    "weight": "What each record counts",
+    "bad values": "Bad values",
+    "user": "Column of users",
+    "n_users": "Users enrolled",
+    "unit": "Privacy unit",
+    "elements": "Partition into elements",
+    "relation": "Neighbouring relation",
+    "epsilon": "ε",
+    "delta": "δ",
+    "clip": "Clipping bound",
+    "noise": "Noise",
+    "range of the numbers": "Range of the numbers",
+    "post-processing": "Afterwards",
+}
+_ASKED_OF_GROUPS = {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"}
+_ASKED_OF_HOLDINGS = {"item": "Column of elements", "weight": "What is counted"}
+_BLOCKS: dict[Level, str] = {
+    "record": "one record adds",
+    "element": "one user adds in one cell",
+    "user": "one user adds",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One line of the table of estimates, as it is printed."""
+
+    keys: tuple[str, ...]
+    estimate: str
+    std_error: str
+    low: str
+    high: str
+    count: str = ""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is read off a release, and off the events behind it, to choose words by."""
+
+    release: Release
+
+    @cached_property
+    def words(self) -> Words:
+        return words_of(self.release)
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        return _events(self.release.guarantee)
+
+    @cached_property
+    def event_names(self) -> set[str]:
+        return {event["event"] for event in self.events}
+
+    @property
+    def law(self) -> str:
+        return self.release.asked.get("noise", getattr(self.release, "noise", "gaussian"))
+
+    @property
+    def selected(self) -> bool:
+        return bool(self.event_names & {"Selection", "TruncatedGeometric"})
+
+    @property
+    def sums(self) -> bool:
+        """Whether the estimates are sums of what units added."""
+        return isinstance(self.release, Histogram)
+
+    @property
+    def distorted(self) -> str:
+        """What keeps the estimates from being right, in words."""
+        statistic = self.release.statistic
+        if statistic == "elements per user":
+            return "noise"
+        if statistic == "top":
+            return "noise and the selection of items" if self.selected else "noise and clipping"
+        why = "noise and clipping" if self.sums else "noise, clipping and the bounds of the numbers"
+        return f"{why}, and the selection of {self.words.noun}s" if self.selected else why
+
+
+def release_page(release: Release, holdings: Holdings | None = None) -> str:
+    """The report of a release as HTML.
+
+    Args:
+        release: a published release of any kind.
+        holdings: how much users hold, to show beside the granularity curve.
+    """
+    facts = _Facts(release)
+    page = _page(facts, holdings)
+    return page.html(
+        "release.html",
+        release=release,
+        private=release.guarantee.private and (page.held is None or page.held.private),
+        **_heading(facts),
+        **_estimated(facts),
+        **_clipped(facts),
+    )
+
+
+def _page(facts: _Facts, holdings: Holdings | None) -> Page:
+    release, guarantee = facts.release, facts.release.guarantee
+    known = holdings or (release if isinstance(release, Holdings) else None)
+    held = held_of(release, known)
+    beside = None if held is None or held.drowned or guarantee.level == "user" else known
+    return Page(
+        of="release",
+        guarantee=guarantee,
+        distorted=facts.distorted,
+        curve_plots=figures(
+            "curve",
+            partial(plot_curve, guarantee, holdings=beside),
+            320 if beside is None else 350,
+        ),
+        grains=grains_of(guarantee, {} if held is None else held.told),
+        noun=facts.words.noun,
+        selected=facts.selected,
+        held=held,
+        beside=beside is not None,
+    )
+
+
+def _heading(facts: _Facts) -> dict[str, object]:
+    """What a release is called, and what was asked."""
+    release, words = facts.release, facts.words
+    return {
+        "statistic": release.statistic,
+        "words": words,
+        "name": text(words.of, 60),
+        "by": words.by and text(words.by, 60),
+        "asked": [(_asked_name(release, key), text(v)) for key, v in release.asked.items()],
+        "weight": text(release.asked.get("weight", "1 for each record")),
+        "processed": release.asked.get("post-processing", "")
+        and text(release.asked["post-processing"]),
+        "nonnegative": getattr(release, "nonnegative", False),
+        "threshold": _threshold(facts.events),
+        "event_names": facts.event_names,
+        "gaussian": facts.law == "gaussian",
+        "kind": "sums" if facts.sums else "estimates",
+    }
+
+
+def _estimated(facts: _Facts) -> dict[str, object]:
+    """The estimates, as a number, a table and a figure."""
+    release = facts.release
+    one = is_one(release)
+    groups = groups_of(release)
+    return {
+        "groups": groups,
+        "one": number_in_words(release) if one else None,
+        "one_error": _one_error(release) if one else "",
+        "one_count": _one_count(release) if one else "",
+        "counted": isinstance(release, Estimates),
+        "ranks": [f"{rank:g}" for rank in ranks(release)],
+        "heads": [text(head, 60) for head in facts.words.heads],
+        "value": text(value_of(release), 60),
+        "measured": text(measured(release), 80),
+        "estimates": estimates_of(release, _LISTED),
+        "plotted": min(_PLOTTED, groups),
+        "estimate_plots": "" if one or not len(release) else _estimate_plots(release),
+    }
+
+
+def _one_error(release: Release) -> str:
+    error = float(release.std_error[0])
+    return number(error, decimals_of(error))
+
+
+def _one_count(release: Release) -> str:
+    if not isinstance(release, Estimates):
+        return ""
+    return f"{float(release.count[0]):,.0f}".replace("-", "−")
+
+
+def _estimate_plots(release: Release) -> object:
+    rows = drawn(release, _PLOTTED)
+    height = 100 + 24 * max(rows, 2) if rows else 300
+    return figures("estimates", partial(plot_estimates, release, top=_PLOTTED), height)
+
+
+def _clipped(facts: _Facts) -> dict[str, object]:
+    """The clipping bounds."""
+    release, guarantee = facts.release, facts.release.guarantee
+    clip = _clip(release, facts.event_names)
+    block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
+    return {
+        "bounds": [f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
+        "block": _BLOCKS[block],
+        "chosen": release.asked.get("clip", "").startswith("auto"),
+        "bound_plots": figures("bounds", partial(plot_bounds, release), 200)
+        if isinstance(release, Histogram)
+        else "",
+    }
+
+
+def _asked_name(release: Release, key: str) -> str:
+    own: dict[str, str] = {}
+    if release.statistic == "elements per user":
+        own = _ASKED_OF_HOLDINGS
+    elif release.statistic not in ("histogram", "top"):
+        own = _ASKED_OF_GROUPS
+    return own.get(key, _ASKED.get(key, key))
+
+
+def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
+    """The clipping bounds, where a release has any."""
+    weighted = release.asked.get("weight", "").startswith("1/√")
+    if (
+        not isinstance(release, Histogram)
+        or isinstance(release, Holdings)
+        or weighted
+        or "TruncatedGeometric" in events
+    ):
+        return np.zeros(0)
+    return np.asarray(release.clip, dtype=np.float64)
+
+
+def _threshold(events: list[dict[str, Any]]) -> str:
+    """From which noisy count on an item is named, in words; empty where none was selected."""
+    for event in events:
+        if event["event"] == "TruncatedGeometric":
+            return f"a noisy count above {event['cutoff']:,}"
+        if event["event"] == "Selection":
+            weighted = "weighted " if event["max_items"] > 1 else ""
+            return f"a noisy {weighted}count of at least {event['threshold']:,.4g}"
+    return ""
+
+
+def _events(guarantee: Guarantee) -> list[dict[str, Any]]:
+    event = guarantee.event.to_dict()
+    return list(event.get("events", [event]))
+
+
+def estimates_of(release: Release, count: int) -> list[Estimate]:
+    """The estimates as they are printed, with as many decimals as the noise allows.
+
+    Args:
+        release: a published release of any kind.
+        count: how many rows at most.
+    """
+    places = shown(release, count)
+    columns = (release.estimate, release.std_error, release.low, release.high)
+    values = np.stack([column[places] for column in columns], axis=1)
+    counts = release.count[places] if isinstance(release, Estimates) else None
+    # Noise on whole numbers leaves them whole.
+    whole = bool((values[:, 0] == np.rint(values[:, 0])).all())
+    usual = decimals_of(float(np.median(values[:, 1]))) if len(places) else None
+    lines = []
+    for row, keys in enumerate(key_texts(release, places, letters=_NAME_LETTERS)):
+        decimals = decimals_of(float(values[row, 1]))
+        if counts is not None and usual is not None:
+            # Of one measure: alike, unless an error is far smaller or larger than the others.
+            near = decimals is None or abs(decimals - usual) < 2
+            decimals = usual if near else decimals
+        estimate, error, low, high = (number(float(v), decimals) for v in values[row])
+        if whole and counts is None:
+            estimate = number(float(values[row, 0]), 0)
+        of = "" if counts is None else number(float(counts[row]), 0)
+        lines.append(Estimate(keys, estimate, error, low, high, of))
+    return lines
+
+
+def _ends(values: np.ndarray[Any, Any]) -> tuple[int, ...]:
+    return (int(values.argmin()), int(values.argmax())) if values.size else ()

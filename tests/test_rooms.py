@@ -1,0 +1,194 @@
+"""Rooms import downwards only: the report knows what is below it; nothing below knows the report."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from matplotlib.figure import Figure
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain import report as pages
+from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.data.groups import Groups
+from dpgrain.errors import ParameterError
+from dpgrain.shuffle import VectorSum
+
+SOURCE = Path(dg.__file__).parents[1]
+# The one door from below, and the command line, which stands above.
+DOOR = "dpgrain._shown"
+ABOVE = ("dpgrain.cli", "dpgrain.demo", "dpgrain.__main__")
+
+Graph = dict[str, set[str]]
+
+
+def _modules(source: Path) -> dict[str, Path]:
+    names = {}
+    for path in (source / "dpgrain").rglob("*.py"):
+        name = ".".join(path.relative_to(source).with_suffix("").parts)
+        names[name.removesuffix(".__init__")] = path
+    return names
+
+
+def _imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """All imports that may run, those inside functions as well; not those for types only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        yield from _imports(child)
+
+
+def _pairs(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """The module and the name of each import; the name is empty where the module itself is meant."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, "") for alias in node.names)
+    else:
+        assert node.level == 0, "imports are absolute"
+        yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def _read(source: Path) -> tuple[Graph, list[tuple[str, str]]]:
+    """Which module imports which, and the private names that are imported."""
+    modules = _modules(source)
+    graph: Graph = {name: set() for name in modules}
+    private = []
+    for importer, path in modules.items():
+        for node in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+            for module, name in _pairs(node):
+                whole = f"{module}.{name}"
+                target = whole if whole in modules else module
+                if target in modules and target != importer:
+                    graph[importer].add(target)
+                    if target == module and name.startswith("_") and not name.endswith("__"):
+                        private.append((importer, whole))
+    return graph, private
+
+
+def _reachable(graph: Graph, start: str) -> set[str]:
+    seen: set[str] = set()
+    open_ = [start]
+    while open_:
+        for target in graph[open_.pop()] - seen:
+            seen.add(target)
+            open_.append(target)
+    return seen
+
+
+def _is_report(module: str) -> bool:
+    return module == "dpgrain.report" or module.startswith("dpgrain.report.")
+
+
+def _into_the_report(graph: Graph) -> set[str]:
+    return {
+        module
+        for module, targets in graph.items()
+        if not _is_report(module) and any(map(_is_report, targets))
+    }
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return _read(SOURCE)[0]
+
+
+def test_only_the_door_and_the_command_line_import_the_report(graph: Graph) -> None:
+    found = _into_the_report(graph)
+    assert DOOR in found
+    assert {module for module in found - {DOOR} if not module.startswith(ABOVE)} == set()
+
+
+def test_no_circle_of_imports_goes_through_the_report(graph: Graph) -> None:
+    # The door is the one arrow that goes up, and it is only followed when a page is asked for.
+    without = {**graph, DOOR: set()}
+    rooms = [module for module in graph if _is_report(module)]
+    assert len(rooms) > 10
+    assert [module for module in rooms if module in _reachable(without, module)] == []
+
+
+def test_the_door_itself_needs_nothing(graph: Graph) -> None:
+    assert graph[DOOR] == {"dpgrain.report"}
+
+
+def test_private_names_stay_in_their_module() -> None:
+    assert _read(SOURCE)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("inside", "found"),
+    [
+        ("def f():\n    from dpgrain.report import plot\n", {"dpgrain.low"}),
+        ("def f():\n    import dpgrain.report.page\n", {"dpgrain.low"}),
+        ("from dpgrain import report\n", {"dpgrain.low"}),
+        ("if TYPE_CHECKING:\n    from dpgrain.report import plot\n", set()),
+        ("import dpgrain.reporter\n", set()),
+    ],
+)
+def test_arrows_are_seen_wherever_they_are(inside: str, found: set[str], tmp_path: Path) -> None:
+    for name, text in {
+        "low.py": inside,
+        "reporter.py": "",
+        "report/__init__.py": "",
+        "report/page.py": "from dpgrain.low import _hidden\n",
+    }.items():
+        path = tmp_path / "dpgrain" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph, private = _read(tmp_path)
+    assert _into_the_report(graph) == found
+    assert private == [("dpgrain.report.page", "dpgrain.low._hidden")]
+
+
+def _release() -> dg.Histogram:
+    return dg.Histogram(
+        Groups.of(["word"], [pa.array(["a", "b"])]),
+        np.array([3.0, 2.0]),
+        np.array([1.0, 1.0]),
+        np.array([1.0, 1.0]),
+        dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(4.0, Contribution(block="user"))),
+        {"item": "word"},
+    )
+
+
+def test_a_page_is_the_same_whoever_is_asked(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(30, 2))
+    model = learn.LinearRegression(rounds=2).fit(rows, rows[:, 0])
+    for thing in (_release(), model, VectorSum(n_users=9, dim=1, epsilon=1.0, delta=1e-6)):
+        own, asked = thing.report(tmp_path / "a"), pages.report(thing, tmp_path / "b")
+        assert own.read_text() == asked.read_text()
+        labels = [tick.get_text() for tick in thing.plot(Figure().subplots()).get_yticklabels()]
+        ax = pages.plot(thing, Figure().subplots())
+        assert [tick.get_text() for tick in ax.get_yticklabels()] == labels != []
+    assert [tick.get_text() for tick in model.plot(Figure().subplots()).get_yticklabels()] == [
+        "x0",
+        "x1",
+    ]
+
+
+def test_what_has_no_page_is_refused(tmp_path: Path) -> None:
+    promise = _release().guarantee
+    with pytest.raises(ParameterError, match="not of Guarantee"):
+        pages.report(promise, tmp_path / "a")
+    with pytest.raises(ParameterError, match="not of Guarantee"):
+        pages.plot(promise)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_of_a_release_loads_no_estimators(tmp_path: Path) -> None:
+    saved = _release().save(tmp_path / "r.parquet")
+    code = (
+        "import sys, dpgrain as dg; "
+        f"made = dg.Histogram.load({str(saved)!r}); "
+        "assert 'dpgrain.report' not in sys.modules; "
+        f"made.report({str(tmp_path / 'r.html')!r}); "
+        "assert 'dpgrain.learn' not in sys.modules and 'dpgrain.shuffle' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

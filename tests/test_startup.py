@@ -1,0 +1,136 @@
+"""What a command loads: nothing that it does not use, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dpgrain.cli import app
+
+# What takes long to import, and no command needs for its help or for a guarantee in numbers.
+LATE = (
+    "scipy.stats",
+    "scipy.signal",
+    "scipy.optimize",
+    "scipy.sparse",
+    "pandas",
+    "sklearn",
+    "pyarrow",
+    "duckdb",
+    "matplotlib",
+    "jinja2",
+    "polars",
+    "mpmath",
+)
+GAUSSIAN = ("guarantee", "--noise-multiplier", "4", "--delta", "1e-6")
+SAMPLED = (*GAUSSIAN, "--sampling-rate", "0.01", "--rounds", "1000")
+
+
+def after(code: str, names: tuple[str, ...]) -> str:
+    """Which of some modules a process has loaded when the code has run."""
+    end = f"import sys; print('LOADED', [name for name in {names!r} if name in sys.modules])"
+    command = [sys.executable, "-W", "error", "-c", f"{code}\n{end}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.rsplit("LOADED ", 1)[-1].strip()
+
+
+def running(*commands: tuple[str, ...]) -> str:
+    """Code that runs commands one after the other."""
+    return f"""import sys
+from dpgrain.cli import main
+for arguments in {commands!r}:
+    sys.argv = ["dpgrain", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, arguments
+"""
+
+
+def test_help_of_every_command_loads_no_numbers() -> None:
+    names = [(one.name or one.callback.__name__) for one in app.registered_commands if one.callback]
+    names += [str(group.name) for group in app.registered_groups]
+    assert {"histogram", "guarantee", "plan", "fit", "predict", "demo"} < set(names)
+    asked = [(name.replace("_", "-"), "--help") for name in names]
+    assert after(running(("--help",), ("--version",), *asked), ("numpy", "scipy", *LATE)) == "[]"
+
+
+@pytest.mark.parametrize("command", [GAUSSIAN, SAMPLED], ids=["gaussian", "sampled"])
+def test_a_guarantee_loads_what_it_computes_with(command: tuple[str, ...]) -> None:
+    assert after(running(command), LATE) == "[]"
+
+
+def test_the_first_answer_of_a_sampled_run_loads_no_library_of_statistics() -> None:
+    code = "import dpgrain as dg\ndg.accounting.SampledGaussian(1.0, 0.01, 1000).epsilon(1e-6)"
+    assert after(code, LATE) == "[]"
+
+
+def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
+    # What scikit-learn loads by itself depends on its version.
+    code = "import sys, sklearn.base\nbefore = set(sys.modules)\n"
+    code += "from dpgrain.learn import LogisticRegression\n"
+    code += "for name in before - {'sys'}: del sys.modules[name]"
+    assert after(code, (*LATE, "rich", "typer")) == "[]"
+
+
+PACKAGES = (
+    "dpgrain",
+    "dpgrain.accounting",
+    "dpgrain.aggregators",
+    "dpgrain.data",
+    "dpgrain.learn",
+    "dpgrain.noise",
+    "dpgrain.optimize",
+    "dpgrain.publishing",
+    "dpgrain.recipes",
+    "dpgrain.shuffle",
+    "dpgrain.statistics",
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_face_has_every_public_name_and_no_module_hides_one(package: str) -> None:
+    # Every module first, in a fresh process: an import binds it in its package, under its name.
+    code = f"""import importlib, pkgutil, types
+import {package} as package
+for module in pkgutil.iter_modules(package.__path__, {package!r} + "."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+assert dir(package) == sorted(package.__all__)
+for name in package.__all__:
+    value = getattr(package, name)
+    assert isinstance(value, types.ModuleType) == (name in package._modules), name
+    assert name in package._homes or name in package._modules or name in vars(package), name
+for name, home in package._homes.items():
+    assert getattr(package, name) is getattr(importlib.import_module(home), name), name
+assert set(package._homes) | set(package._modules) <= set(package.__all__)
+try:
+    package.nothing
+except AttributeError as error:
+    assert str(error) == "module {package!r} has no attribute 'nothing'", error
+else:
+    raise AssertionError
+"""
+    assert after(code, ("nothing",)) == "[]"
+
+
+def benchmark() -> ModuleType:
+    path = Path(__file__).parent.parent / "benchmarks" / "startup.py"
+    spec = importlib.util.spec_from_file_location("benchmarks_startup", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_benchmark_of_starting_up_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark().main(["--runs", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("dpgrain --help") for line in lines)
+    assert lines[-1].startswith("an estimator ÷ import sklearn.base: ")
