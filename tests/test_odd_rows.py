@@ -387,7 +387,7 @@ def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
     with_mine, without = tables_with(column), tables_with(nobody)
     for form in with_mine:
         said = [
-            silently(outcome, lambda given=given[form]: call(given, SIDE))  # type: ignore[misc]
+            silently(outcome, lambda given=given[form]: call(given, SIDE))
             for given in (with_mine, without)
         ]
         assert said[0] == said[1], (form, said)
@@ -397,7 +397,7 @@ def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
             assert said[0] == repr(EXPECTED[door].shape)
     if door != "mean_of_users":
         for held in (column, pa.chunked_array([column[:5], column[5:]])):
-            said = [silently(outcome, lambda held=held: call(NUMBERS, held))]  # type: ignore[misc]
+            said = [silently(outcome, lambda held=held: call(NUMBERS, held))]
             said.append(silently(outcome, lambda: call(NUMBERS, nobody)))
             assert said[0] == said[1]
             arranged = silently(
@@ -425,15 +425,26 @@ def test_rows_of_single_precision_are_bounded_as_doubles_are() -> None:
             full = found.toarray() if sparse.issparse(found) else found
             assert np.allclose(full, wide, rtol=1e-6)
     far = _bounded(np.array([[3e200, 4e200], [3e-200, 4e-200]]), 1.0)
-    assert np.allclose(far, [[0.6, 0.8], [0, 0]], atol=1e-100)
+    assert np.allclose(far, [[0.6, 0.8], [0.0, 0.0]], atol=1e-100)
     assert np.allclose(_bounded(sparse.csr_array([[3e200, 4e200]]), 1e50).toarray(), [[0.6, 0.8]])
+
+
+def test_a_frame_of_truths_beside_numbers_has_a_mean() -> None:
+    truths = NUMBERS[:, 0] > 0
+    expected = mean(np.column_stack([truths, NUMBERS[:, 1]]), None)
+    assert np.array_equal(mean(pd.DataFrame({"a": truths, "b": NUMBERS[:, 1]}), None), expected)
 
 
 def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
     rows = [[0.1, 0.2]] * 250 + [[0.1, 0.2, 0.3]] * 250
     options: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_users": 500}
     users = list(range(500))
-    neighbours = [(rows, users), (rows[1:], users[1:]), (rows[:-1], users[:-1]), ([], [])]
+    neighbours: list[tuple[Any, list[int]]] = [
+        (rows, users),
+        (rows[1:], users[1:]),
+        (rows[:-1], users[:-1]),
+        ([], []),
+    ]
     neighbours += [(tuple(rows), users), ([[0.1, 0.2]], [0])]
     for given, own in neighbours:
         with pytest.raises(ParameterError, match="dimension must be stated for a list of records"):

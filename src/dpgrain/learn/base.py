@@ -99,7 +99,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
             rows are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
         n_features: the public number of features. An array has it; of a list it is the length of most
-            rows, and the guarantee calls that public: state it where few rows could decide, or none.
+            rows, and whoever passes the list vouches for it, as the guarantee says: state it where few
+            rows could decide, or none.
         n_users: the public size of the roster. If it is not known (None), about how many users have
             records is released first, with 3% of the budget, and sums are divided by that. Recipes, and
             fits without a curator, need it.

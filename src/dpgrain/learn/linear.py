@@ -94,7 +94,8 @@ class LogisticRegression(_Classifier):
     Args:
         classes: the labels. By default (None) False and True for targets of truths; otherwise those
             that enough people have are selected privately, with 3% of the budget and a tenth of δ
-            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out.
+            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are
+            published as their value alone says, whatever type rows have: 1 for ``True`` and 1.0.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
