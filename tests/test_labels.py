@@ -786,6 +786,13 @@ def test_texts_of_an_array_are_as_many_labels_as_those_of_a_list(form: Any) -> N
         assert codes(pd.Series(pair, dtype=object))[0].tolist() == [0, 1], pair
 
 
+@pytest.mark.parametrize("kind", ["U1", "S1", object, "i8", "f8", "M8[s]"])
+def test_labels_of_two_dimensions_are_refused_whatever_their_type(kind: Any) -> None:
+    for shape in ((2, 2), (2, 1), ()):
+        with pytest.raises(ParameterError, match="users must have one label for each row"):
+            arrange(2, np.ones(shape, dtype=int).astype(kind), None, User())
+
+
 def test_a_lone_surrogate_and_its_escape_are_two_persons() -> None:
     users = np.array(["'\\ud800'"] + ["\ud800"] * 999)
     assert moved(users, users[:1], [-1.0] + [1.0] * 999) < 1.01
@@ -839,7 +846,10 @@ def forms_of(column: pa.Array) -> Iterator[tuple[str, Any]]:
     yield "array", column
     yield "chunks", pa.chunked_array([column[:2], column[2:2], column[2:]])
     yield "column of a table", pa.table({"u": column})["u"]
-    yield "pandas", pd.Series(column, dtype=pd.ArrowDtype(column.type))
+    own = pd.Series(column, dtype=pd.ArrowDtype(column.type))
+    yield "pandas", own
+    yield "array of pandas", own.array
+    yield "index of pandas", pd.Index(own)
     if pa.types.is_time(column.type) or pa.types.is_dictionary(column.type):
         return
     with contextlib.suppress(pl.exceptions.PolarsError):

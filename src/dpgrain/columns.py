@@ -43,6 +43,8 @@ def values(column: Any) -> NDArray[Any] | None:
     >>> values(pa.chunked_array([["a", None], ["b"]])).tolist()
     ['a', None, 'b']
     """
+    if isinstance(column, pd.api.extensions.ExtensionArray):
+        column = pd.Series(column)
     if isinstance(column, pd.Series | pd.Index):
         kind = column.dtype
         if isinstance(kind, pd.CategoricalDtype):
@@ -53,8 +55,8 @@ def values(column: Any) -> NDArray[Any] | None:
         )
         return _several(pa.array(column.array)) if arrow else None
     if type(column).__module__.partition(".")[0] == "polars" and hasattr(column, "to_arrow"):
-        if str(column.dtype) == "Object":
-            # Arrow has no such type; to ask for it ends in a panic.
+        if str(column.dtype) in ("Object", "Int128", "UInt128"):
+            # Arrow has no such types; to ask for one may end in a panic.
             return _objects(column.to_list())
         return _several(column.to_arrow())
     return _several(column) if isinstance(column, pa.Array | pa.ChunkedArray) else None

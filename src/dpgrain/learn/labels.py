@@ -122,6 +122,9 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
     [0, 1, -1, 1, 2]
     """
     found, named = column(values), _placed if places else key
+    if found.ndim != 1:
+        # Labels have one dimension, as whoever asks will say.
+        return np.full(found.shape, -1, dtype=np.intp), []
     if not isinstance(found.dtype, np.dtype) or found.dtype.kind not in "biufmM":
         objects = found.to_numpy(dtype=object) if isinstance(found, pd.Series) else found
         # Text in fixed width is Python's text here, each cell of which is one.
@@ -138,7 +141,7 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
     of = np.empty(len(labels), dtype=np.intp)
     for place in np.argsort(first).tolist():
         of[place] = _place(keys, named(listed[place]))
-    return of[raw.reshape(-1)].reshape(found.shape), list(keys)
+    return of[raw], list(keys)
 
 
 def _one_by_one(
