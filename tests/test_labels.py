@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import itertools
 import math
+import time
 import warnings
 from collections.abc import Iterator
 from decimal import Decimal
@@ -16,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -31,10 +34,12 @@ from dpgrain.data.blocks import Blocks
 from dpgrain.data.domain import public_domain
 from dpgrain.data.engine import Engine
 from dpgrain.errors import ParameterError
-from dpgrain.labels import BITS, cell_text, key, matching, whole, written
-from dpgrain.learn import LinearSVC, LogisticRegression
+from dpgrain.labels import BITS, cell_text, key, label_of, matching, rank, whole, written
+from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression
 from dpgrain.learn import load as load_model
+from dpgrain.learn.classes import unselected
 from dpgrain.learn.labels import codes, ordered
+from dpgrain.learn.labels import column as column_of
 from dpgrain.learn.rows import arrange
 from dpgrain.learn.tables import Category, Encoding, Number, load_rows
 from dpgrain.units import Element, Record, User
@@ -766,3 +771,208 @@ def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
     assert published("text", ["007", "7", "7.0"]).exit_code == 0
     found = pd.read_csv(out, dtype=str).set_index("text")["estimate"].astype(float).round()
     assert found.to_dict() == {"007": 30, "7": 30, "7.0": 0}
+
+
+# --- in every form, from what a list says ---
+
+CLASH: list[Any] = ["\ud800", "'\\ud800'", "a", "\udcff", "7", "007", "é", "e\u0301", "A", " "]
+
+
+@pytest.mark.parametrize("form", [np.array, lambda c: np.array(c, dtype="U9"), tuple])
+def test_texts_of_an_array_are_as_many_labels_as_those_of_a_list(form: Any) -> None:
+    for pair in itertools.permutations(CLASH, 2):
+        assert codes(form(pair))[0].tolist() == [0, 1], pair
+        assert codes(form(pair))[1] == [key(label) for label in pair]
+        assert codes(pd.Series(pair, dtype=object))[0].tolist() == [0, 1], pair
+
+
+@pytest.mark.parametrize("kind", ["U1", "S1", object, "i8", "f8", "M8[s]"])
+def test_labels_of_two_dimensions_are_refused_whatever_their_type(kind: Any) -> None:
+    for shape in ((2, 2), (2, 1), ()):
+        with pytest.raises(ParameterError, match="users must have one label for each row"):
+            arrange(2, np.ones(shape, dtype=int).astype(kind), None, User())
+
+
+def test_a_lone_surrogate_and_its_escape_are_two_persons() -> None:
+    users = np.array(["'\\ud800'"] + ["\ud800"] * 999)
+    assert moved(users, users[:1], [-1.0] + [1.0] * 999) < 1.01
+
+
+def not_utf8(cells: list[bytes]) -> pa.Array:
+    ends = pa.array(np.cumsum([0, *map(len, cells)]), pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(
+        pa.string(), len(cells), [None, ends, pa.py_buffer(b"".join(cells))]
+    )
+
+
+FAR = 2**62
+DAYS = pa.array([1, 2, None, 10**7], pa.int32()).cast(pa.date32())
+#: Columns of four cells, of which the third is null and the last one is one that Python may lack.
+ARROWS: dict[str, pa.Array] = {
+    "int": pa.array([1, 2, None, 1]),
+    "large int": pa.array([2**53, 2**53 + 1, None, 2**63], pa.uint64()),
+    "float": pa.array([1.5, 2.0, None, math.inf]),
+    "truth": pa.array([True, False, None, True]),
+    "text": pa.array(["7", "007", None, "\x00"]),
+    "large text": pa.array(["7", "007", None, "7"], pa.large_string()),
+    "view": pa.array(["7", "007", None, "7"], pa.string_view()),
+    "not UTF-8": not_utf8([b"a", b"b", b"", b"\xff"]),
+    "dictionary": pa.array(["7", "007", None, "7"]).dictionary_encode(),
+    "dictionary of days": DAYS.dictionary_encode(),
+    "dictionary, not UTF-8": not_utf8([b"a", b"b", b"", b"\xff"]).dictionary_encode(),
+    "binary": pa.array([b"a", b"b", None, b"\xff"]),
+    "decimal": pa.array([Decimal("0.10"), Decimal("0.20"), None, Decimal("9" * 20)]),
+    "days": DAYS,
+    "days in ms": pa.array([86400000, 0, None, FAR], pa.int64()).view(pa.date64()),
+    **{
+        f"{kind.__name__} {unit}": pa.array([1, 2, None, FAR], pa.int64()).view(kind(unit))
+        for kind in (pa.timestamp, pa.duration)
+        for unit in ("s", "ms", "us", "ns")
+    },
+    **{
+        f"UTC {unit}": pa.array([1, 2, None, FAR], pa.int64()).view(pa.timestamp(unit, "Europe/Paris"))
+        for unit in ("s", "ms", "us", "ns")
+    },
+    "time": pa.array([1000, 2000, None, FAR], pa.int64()).view(pa.time64("ns")),
+    "odd time": pa.array([1000, 2000, None, 1], pa.int64()).view(pa.time64("ns")),
+    "list": pa.array([[1], [2], None, [1]]),
+    "null": pa.nulls(4),
+    "list of days": pa.ListArray.from_arrays([0, 1, 2, 3, 4], DAYS),
+}  # fmt: skip
+
+
+def forms_of(column: pa.Array) -> Iterator[tuple[str, Any]]:
+    """An Arrow column in every form that a caller has it in."""
+    yield "array", column
+    yield "chunks", pa.chunked_array([column[:2], column[2:2], column[2:]])
+    yield "column of a table", pa.table({"u": column})["u"]
+    own = pd.Series(column, dtype=pd.ArrowDtype(column.type))
+    yield "pandas", own
+    yield "array of pandas", own.array
+    yield "index of pandas", pd.Index(own)
+    if pa.types.is_time(column.type) or pa.types.is_dictionary(column.type):
+        return
+    with contextlib.suppress(pl.exceptions.PolarsError):
+        yield "Polars", pl.Series(column)
+
+
+@pytest.mark.parametrize("name", ARROWS)
+def test_columns_of_arrow_are_read_cell_by_cell(name: str) -> None:
+    column = ARROWS[name]
+    listed: list[Any] = []
+    for cell in column:
+        try:
+            listed.append(cell.as_py())
+        except Exception:
+            # What Python lacks is a label by what is stored, or none.
+            listed.append(...)
+    expected = [key(cell) for cell in listed]
+    for form, held in forms_of(column):
+        if form == "Polars" and name in ("not UTF-8", "null"):
+            # Polars reads text when it takes it.
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found, keys = codes(held)
+            rows = arrange(4, held, None, User())
+            arrange(4, [1, 1, 1, 1], held, Element())
+            unselected(np.asarray(column_of(held)))
+        own = [None if code < 0 else keys[code] for code in found]
+        for mine, theirs, cell in zip(own, expected, listed, strict=True):
+            assert cell is ... or mine == theirs, (form, own, expected)
+        # Nobody is the person that a far cell names.
+        assert found[3] < 0 or found[3] not in found[:2] or listed[3] is not ...
+        assert rows.users == len(set(found[found >= 0]))
+        assert np.array_equal(found, codes(column)[0]), form
+
+
+def test_targets_of_a_column_of_a_table_are_those_of_a_list() -> None:
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    y = (X[:, 0] > 0).astype(int)
+    for values, classes in ((y, [0, 1]), (np.where(y, "yes", "no"), ["no", "yes"])):
+        usual = LogisticRegression(classes=classes, rounds=3, random_state=0).fit(X, values)
+        for _, held in forms_of(pa.array(values.tolist())):
+            model = LogisticRegression(classes=classes, rounds=3, random_state=0).fit(X, held)
+            assert np.array_equal(model.coef_, usual.coef_)
+    numbers = pa.chunked_array([X[:300, 0], X[300:, 0]])
+    usual = LinearRegression(rounds=3, random_state=0).fit(X, X[:, 0])
+    found = LinearRegression(rounds=3, random_state=0).fit(X, numbers)
+    assert np.array_equal(found.coef_, usual.coef_)
+
+
+# --- what is published of a label ---
+
+
+@settings(max_examples=300, deadline=None)
+@given(LABELS, LABELS)
+@example(Decimal("0.1"), 0.1)
+@example(2**53 + 1, float(2**53))
+@example(Fraction(1, 3), math.inf)
+def test_a_published_label_is_made_from_its_key_alone(a: Any, b: Any) -> None:
+    for label in (a, b):
+        name = key(label)
+        if name is not None:
+            assert key(label_of(name)) == name
+    if key(a) == key(b) is not None:
+        assert repr(label_of(key(a))) == repr(label_of(key(b)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        datetime.date(2024, 5, 1), np.datetime64("2024-05-01T12:00:00.5"), np.datetime64("99999-01-01"),
+        np.datetime64(1, "as"), pd.Timestamp("2024-05-01 12:00", tz="Europe/Berlin"),
+        datetime.timedelta(3, 1, 1), np.timedelta64(1, "ns"), np.timedelta64(5, "M"), 1 + 2j,
+        (1, "a", ("b'", "\ud800", None, 2.5)), frozenset([1, (True, "b")]), Fraction(1, 3), math.inf,
+        -math.inf,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_labels_of_every_kind_come_back_from_their_keys(label: Any) -> None:
+    name = key(label)
+    assert name is not None
+    assert key(label_of(name)) == name
+    assert sorted([("~", ""), name], key=rank)[0] == name
+
+
+#: Labels that are equal, of several types; and another one of their kind.
+EQUAL: list[tuple[list[Any], Any]] = [
+    ([1, 1.0, True, 1 + 0j, Decimal(1), np.complex128(1), np.int8(1)], 2),
+    ([datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), np.datetime64("2020-01-01", "ns"),
+      pd.Timestamp("2020-01-01")], datetime.date(2021, 1, 1)),
+    ([math.inf, np.float32("inf"), Decimal("Infinity")], 2),
+    ([(1, "a"), (True, "a"), (1.0, b"a")], (2, "b")),
+    (["a", b"a", np.str_("a")], "b"),
+    ([2**53 + 1, Decimal(2**53 + 1)], float(2**53)),
+    ([0.1, np.float64(0.1)], Decimal("0.1")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EQUAL, ids=lambda case: repr(case[0][0]))
+def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any]) -> None:
+    several, other = case
+    X = np.random.default_rng(0).normal(size=(2000, 2))
+    X[0, 0] = 1.0
+    said = set()
+    for first, rest in itertools.permutations(several, 2):
+        y = np.empty(len(X), dtype=object)
+        for place, x in enumerate(X[:, 0]):
+            y[place] = rest if x > 0 else other
+        y[0] = first
+        model = LogisticRegression(epsilon=5.0, rounds=1, random_state=0).fit(X, y)
+        found = model.classes_
+        assert {key(label) for label in found} == {key(first), key(other)}
+        said.add((str(found.dtype), repr(found.tolist()), repr(model.coef_.tolist())))
+    assert len(said) == 1
+
+
+def test_numbers_of_one_hash_take_no_longer_than_others() -> None:
+    def seconds(step: int, start: int) -> float:
+        values = [start + step * (10**4 + i) for i in range(6000)]
+        before = time.process_time()
+        assert len(codes(values)[1]) == len(values)
+        return time.process_time() - before
+
+    # Whole numbers that differ by multiples of this have one hash.
+    assert len({hash((2**61 - 1) * i) for i in range(1, 9)}) == 1
+    assert seconds(2**61 - 1, 0) < 20 * seconds(1, 10**30)

@@ -11,6 +11,7 @@ import itertools
 import math
 import random
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
@@ -44,6 +46,7 @@ from dpgrain.learn import (
     QuantileRegressor,
     minimise,
 )
+from dpgrain.learn.base import _bounded
 from dpgrain.mechanisms import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
@@ -213,7 +216,9 @@ def fit(model: Any) -> Callable[[Any, Any], Array]:
 
 
 def mean(X: Any, _: Any) -> Array:
-    return dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **SEEDED).value
+    # Of a list the number of cells in a row is stated.
+    options: dict[str, Any] = {**SEEDED, "dimension": D if isinstance(X, list | tuple) else None}
+    return dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **options).value
 
 
 def minimum(X: Any, y: Any) -> Array:
@@ -310,6 +315,143 @@ def test_one_odd_target_moves_its_own_row_alone(cell: str, door: str) -> None:
     for form, given in targets(CELLS[cell]).items():
         found = silently(call, NUMBERS, given)
         assert np.linalg.norm(found - EXPECTED[door]) <= most * (1 + 1e-6), (form, cell, door)
+
+
+# -- columns that Arrow stores, where a cell is one that Python lacks --
+
+
+def not_utf8() -> pa.Array:
+    """Text in rows of one letter, mine of a byte that is no letter."""
+    raw = bytearray(b"1" * M)
+    raw[ODD] = 0xFF
+    ends = pa.array(range(M + 1), pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), M, [None, ends, pa.py_buffer(bytes(raw))])
+
+
+def counted(kind: Any, mine: int) -> pa.Array:
+    """Moments or spans, mine far away."""
+    counts = np.arange(M)
+    counts[ODD] = mine
+    width = pa.int32() if kind == pa.date32() else pa.int64()
+    return pa.array(counts, width).view(kind)
+
+
+TIMES = {
+    "days": counted(pa.date32(), 10**7),
+    "moments": counted(pa.timestamp("us"), 2**62),
+    "seconds": counted(pa.timestamp("s"), 2**62),
+    "UTC": counted(pa.timestamp("us", "Europe/Paris"), 2**62),
+    "spans": counted(pa.duration("s"), 2**62),
+    "times of day": counted(pa.time64("ns"), 2**60),
+    "nanoseconds": counted(pa.time64("ns"), 1001),
+}
+STORED = {
+    **TIMES,
+    "text": not_utf8(),
+    "dictionary": not_utf8().dictionary_encode(),
+    "dictionary of days": TIMES["days"].dictionary_encode(),
+    "nested": pa.ListArray.from_arrays(pa.array(range(M + 1), pa.int32()), TIMES["days"]),
+}
+
+
+def tables_with(column: pa.Array) -> dict[str, Any]:
+    """A table with a column that Arrow stores."""
+    first, whole = pa.array(NUMBERS[:, 0]), pa.chunked_array([column[:5], column[5:]])
+    frames = {
+        "Arrow": pa.table({"a": first, "b": whole}),
+        "pandas": pd.DataFrame(
+            {"a": NUMBERS[:, 0], "b": pd.Series(whole, dtype=pd.ArrowDtype(column.type))}
+        ),
+    }
+    if column.type in (TIMES[name].type for name in ("days", "moments", "UTC")):
+        frames["Polars"] = pl.DataFrame({"a": NUMBERS[:, 0], "b": pl.Series(whole)})
+    return frames
+
+
+def outcome(call: Callable[[], Any]) -> str:
+    try:
+        return repr(np.shape(call()))
+    except ParameterError as refused:
+        return str(refused)
+
+
+@pytest.mark.parametrize("name", STORED)
+@pytest.mark.parametrize("door", [name for name in DOORS if name != "select"])
+def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
+    call, column = DOORS[door][0], STORED[name]
+    nobody = (
+        pc.if_else(np.arange(M) == ODD, pa.scalar(None, column.type), column)
+        if not isinstance(column, pa.DictionaryArray)
+        else column.take(pa.array([None if i == ODD else i for i in range(M)]))
+    )
+    with_mine, without = tables_with(column), tables_with(nobody)
+    for form in with_mine:
+        said = [
+            silently(outcome, lambda given=given[form]: call(given, SIDE))
+            for given in (with_mine, without)
+        ]
+        assert said[0] == said[1], (form, said)
+        if name in TIMES or name == "dictionary of days":
+            assert "X must be numbers, not" in said[0]
+        else:
+            assert said[0] == repr(EXPECTED[door].shape)
+    if door != "mean_of_users":
+        for held in (column, pa.chunked_array([column[:5], column[5:]])):
+            said = [silently(outcome, lambda held=held: call(NUMBERS, held))]
+            said.append(silently(outcome, lambda: call(NUMBERS, nobody)))
+            assert said[0] == said[1]
+            arranged = silently(
+                dg.mean_of_users, NUMBERS, users=held, bound=1.0, epsilon=1.0, delta=1e-6
+            )
+            assert arranged.value.shape == (D,)
+
+
+def test_what_a_refusal_says_of_text_is_not_how_long_it_is() -> None:
+    said = set()
+    for longest in ("3", "3" * 12):
+        with pytest.raises(ParameterError, match="y must be numbers, not text") as caught:
+            LinearRegression().fit(np.ones((3, 2)), np.array(["1", "2", longest]))
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
+def test_rows_of_single_precision_are_bounded_as_doubles_are() -> None:
+    rows = np.array([[0, 0], [1e-45, 0], [1, 1], [1e38, 3e38], [np.inf, 1]], dtype=np.float32)
+    for bound in (1e-50, 1e-3, 1.0, 1e50):
+        wide = _bounded(rows.astype(np.float64), bound)
+        for given in (rows, sparse.csr_array(rows), sparse.csr_array(rows.astype(np.float64))):
+            found = _bounded(given, bound)
+            assert found.dtype == given.dtype
+            full = found.toarray() if sparse.issparse(found) else found
+            assert np.allclose(full, wide, rtol=1e-6)
+    far = _bounded(np.array([[3e200, 4e200], [3e-200, 4e-200]]), 1.0)
+    assert np.allclose(far, [[0.6, 0.8], [0.0, 0.0]], atol=1e-100)
+    assert np.allclose(_bounded(sparse.csr_array([[3e200, 4e200]]), 1e50).toarray(), [[0.6, 0.8]])
+
+
+def test_a_frame_of_truths_beside_numbers_has_a_mean() -> None:
+    truths = NUMBERS[:, 0] > 0
+    expected = mean(np.column_stack([truths, NUMBERS[:, 1]]), None)
+    assert np.array_equal(mean(pd.DataFrame({"a": truths, "b": NUMBERS[:, 1]}), None), expected)
+
+
+def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
+    rows = [[0.1, 0.2]] * 250 + [[0.1, 0.2, 0.3]] * 250
+    options: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_users": 500}
+    users = list(range(500))
+    neighbours: list[tuple[Any, list[int]]] = [
+        (rows, users),
+        (rows[1:], users[1:]),
+        (rows[:-1], users[:-1]),
+        ([], []),
+    ]
+    neighbours += [(tuple(rows), users), ([[0.1, 0.2]], [0])]
+    for given, own in neighbours:
+        with pytest.raises(ParameterError, match="dimension must be stated for a list of records"):
+            dg.mean_of_users(given, users=own, **options)
+        found = silently(dg.mean_of_users, given, users=own, dimension=2, **options)
+        assert found.value.shape == (2,)
+        assert "as most rows" not in str(found.guarantee)
 
 
 # -- tables: dg.read and what is released --
@@ -627,7 +769,10 @@ def test_what_an_empty_list_does_not_say_is_asked_for() -> None:
     assert model.n_features_in_ == 3
     assert "as most rows of the list have" not in str(model.guarantee_)
     listed = LinearRegression(rounds=1).fit(NUMBERS.tolist(), SIDE)
-    assert "2 features, as most rows of the list have" in str(listed.guarantee_)
+    vouched = (
+        "2 features, as most rows of the list have and whoever passed it vouches for as public"
+    )
+    assert vouched in str(listed.guarantee_)
     with pytest.raises(ParameterError, match="n_features = 3 must be the number of features"):
         LinearRegression(n_features=3).fit(NUMBERS, SIDE)
     with pytest.raises(ParameterError, match=r"0 feature\(s\)"):
@@ -675,6 +820,11 @@ def test_no_message_counts_rows_or_quotes_one() -> None:
 
 # -- functions of the caller's --
 
+
+class Panic(BaseException):
+    """What a library raises whose core has panicked."""
+
+
 FAILURES: dict[str, Callable[[], Any]] = {
     "raises": lambda: 1 / 0,
     "key": lambda: CELLS["somebody"],
@@ -682,6 +832,8 @@ FAILURES: dict[str, Callable[[], Any]] = {
     "recursion": lambda: (_ for _ in ()).throw(RecursionError("somebody")),
     "warns": lambda: warnings.warn("somebody", stacklevel=1),
     "overflow": lambda: np.float64(1e308) * 10,
+    "exits": lambda: sys.exit("somebody"),
+    "panics": lambda: (_ for _ in ()).throw(Panic("somebody")),
 }
 
 

@@ -515,7 +515,7 @@ def test_labels_by_their_type() -> None:
 
 def test_a_label_without_a_value_is_none() -> None:
     found = unselected(np.array(["b", None, "a", b"b", np.nan, "b"], dtype=object))
-    assert found.labels == ("b", "a")
+    assert found.labels == (("text", "b"), ("text", "a"))
     assert np.isnan(found.values[[1, 4]]).all()
     assert found.values[[0, 2, 3, 5]].tolist() == [0, 1, 0, 0]
     empty = unselected(np.zeros(0))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._later import later
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, only_interrupts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,9 +63,9 @@ def by_record(
                     return part
                 found[first:last] = part
                 continue
-        except Exception:
+        except BaseException as error:
             # Below, each half by itself.
-            pass
+            only_interrupts(error)
         if last - first > 1:
             middle = (first + last) // 2
             left += [(first, middle), (middle, last)]
@@ -97,7 +97,8 @@ def probe(
         try:
             with silent():
                 found = np.shape(call(*known))
-        except Exception as error:
+        except BaseException as error:
+            only_interrupts(error)
             raise ParameterError(
                 f"{name} must give {wanted}, also for records of zeros, on which it raises "
                 f"{type(error).__name__}: {error}."
@@ -109,7 +110,8 @@ def probe(
     try:
         with silent():
             found = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
-    except Exception:
+    except BaseException as error:
+        only_interrupts(error)
         return
     if found == ():
         raise ParameterError(f"{name} must give {wanted}, not one value for all of them.")

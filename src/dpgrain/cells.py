@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dpgrain import columns
 from dpgrain._later import later
+from dpgrain.columns import is_time, kind_of
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -74,8 +76,8 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:  # no
         an array, a pandas data frame or a sparse matrix of numbers.
 
     Raises:
-        ParameterError: if the form of X, which its values do not enter, is that of no table: times, or
-            a list without a row whose length is not stated.
+        ParameterError: if the form of X, which its values do not enter, is that of no table: times,
+            also as one column, or a list without a row whose length is not stated.
 
     One odd cell makes objects of a whole table, or text or complex numbers of an array, and must
     neither be an error nor change how others are read. A row of a list that is not one of ``width``
@@ -84,10 +86,11 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:  # no
     >>> readable([[True, 2], [1j, "4"], None, [5]], 2).tolist()
     [[1.0, 2.0], [nan, 4.0], [nan, nan], [nan, nan]]
     """
-    if isinstance(X, pa.Table) or type(X).__module__.partition(".")[0] == "polars":
-        X = _framed(X)  # noqa: N806
+    if isinstance(X, pa.Table) or _is_polars(X):
+        X = _framed(X, name)  # noqa: N806
     if isinstance(X, pd.DataFrame):
         kinds = list(X.dtypes)
+        _no_times(name, X.columns, kinds)
         if all(_is_wide(kind) for kind in kinds):
             return X
 
@@ -112,8 +115,10 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:  # no
             )
         return _rows(X, width)
     array = _array(X)
+    if not isinstance(X, np.ndarray):
+        _no_times(name, [0], [getattr(X, "dtype", None) or getattr(X, "type", None)])
     if array.dtype.kind in "mMV":
-        raise ParameterError(f"{name} must be numbers, not {array.dtype}.")
+        raise ParameterError(f"{name} must be numbers, not {kind_of(array.dtype)}.")
     return numbers(array) if array.dtype.kind in "OUSc" or array.dtype.itemsize > 8 else array
 
 
@@ -132,6 +137,9 @@ def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
     [[2.0], [nan]]
     """
     found = readable(X, width, name=name)
+    if isinstance(found, pd.DataFrame) and len({*found.dtypes}) > 1:
+        # NumPy would make objects of truths beside numbers.
+        return found.to_numpy(dtype=np.float64)
     return found.toarray() if sparse.issparse(found) else np.asarray(found)
 
 
@@ -152,6 +160,9 @@ def vector(values: Any) -> NDArray[Any]:
 
 def _array(values: Any) -> NDArray[Any]:
     """Anything as an array; types that NumPy lacks as objects."""
+    found = columns.values(values)
+    if found is not None:
+        return found
     if isinstance(values, pd.Series | pd.Index) and not isinstance(values.dtype, np.dtype):
         return values.to_numpy(dtype=object)
     return np.asarray(values)
@@ -206,17 +217,34 @@ def _holds_rows(X: NDArray[Any], width: int | None) -> bool:  # noqa: N803
     return X.dtype == object and X.ndim == 1 and width is not None and width > 1
 
 
-def _framed(X: Any) -> pd.DataFrame:  # noqa: N803
+def _framed(X: Any, name: str) -> pd.DataFrame:  # noqa: N803
     """An Arrow table or a Polars frame as a pandas frame of numbers."""
-    table = (
-        X if isinstance(X, pa.Table) else (X.collect() if hasattr(X, "collect") else X).to_arrow()
+    if isinstance(X, pa.Table):
+        names, held, kinds = X.column_names, X.columns, X.schema.types
+    else:
+        # By column: Arrow lacks types that Polars has.
+        X = X.collect() if hasattr(X, "collect") else X  # noqa: N806
+        names, held, kinds = X.columns, X.get_columns(), X.dtypes
+    _no_times(name, names, kinds)
+    return pd.DataFrame({i: numbers(vector(column)) for i, column in enumerate(held)}).set_axis(
+        names, axis=1
     )
-    return pd.DataFrame(
-        {
-            name: numbers(vector(column.to_pandas(integer_object_nulls=True)))
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
-    )
+
+
+def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
+    """Refuse a table of times by its schema: what they would count depends on how they are stored."""
+    for column, kind in zip(names, kinds, strict=False):
+        if is_time(kind):
+            raise ParameterError(
+                f"{name} must be numbers, not {kind_of(kind)} as in its column {column!r}: leave it "
+                "out, or make it a number, such as days since a day that you name."
+            )
+
+
+def _is_polars(X: Any) -> bool:  # noqa: N803
+    """Whether it is a frame of Polars, which need not be loaded for it."""
+    frame = hasattr(X, "get_columns") or hasattr(X, "collect")
+    return frame and type(X).__module__.partition(".")[0] == "polars"
 
 
 def _is_wide(kind: Any) -> bool:

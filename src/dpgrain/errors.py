@@ -37,3 +37,13 @@ class DeltaWarning(UserWarning):
 
 class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
     """A run of private means has published that it stops; what it published before stands."""
+
+
+def only_interrupts(error: BaseException) -> None:
+    """Raise again what a person at the keyboard has asked for, and nothing else.
+
+    A function of the caller's that fails on somebody's record may raise anything, also what ends
+    programs (``SystemExit``, panics of libraries): whatever it is, it would tell of the record.
+    """
+    if type(error) is KeyboardInterrupt:
+        raise error

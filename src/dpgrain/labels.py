@@ -17,6 +17,8 @@ to another would break a promise: all of them ask here.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import datetime
 import math
 import re
@@ -99,6 +101,84 @@ def key(label: Any) -> Key | None:
         return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
     except Exception:
         return None
+
+
+def label_of(name: Key) -> Any:
+    """The label that a key is of, made from the key alone, as it may be published.
+
+    Equal labels are written in several types, one of them in one person's row; this is none of their
+    rows'. Numbers are whole, or floats, or exact decimals or fractions; moments and spans are those of
+    ``datetime``, or of NumPy where these do not reach. What is none of these is what it prints.
+
+    >>> label_of(key(1 + 0j)), label_of(key(Decimal("2.50"))), label_of(key((True, "a")))
+    (1, 2.5, (1, 'a'))
+    >>> label_of(key(datetime.date(2024, 5, 1))), label_of(key(np.datetime64("10000-01-01")))
+    (datetime.datetime(2024, 5, 1, 0, 0), np.datetime64('10000-01-01T00:00:00'))
+    """
+    kind, value = name
+    match kind.partition(" ")[0]:
+        case "number":
+            return _spoken_number(_parsed(value))
+        case "complex":
+            real, imag = map(_parsed, value.split(" "))
+            found = complex(float(real), float(imag))
+            return found if key(found) == name else value
+        case "tuple" | "frozenset" if kind in ("tuple", "frozenset"):
+            parts = [ast.literal_eval(part) for part in ast.literal_eval(value)]
+            made = [None if part is None else label_of(part) for part in parts]
+            return tuple(made) if kind == "tuple" else frozenset(made)
+        case "time" | "duration" if "/" in value:
+            return _spoken_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
+        case "duration" if kind.endswith((" M", " generic")):
+            return np.timedelta64(int(value, 16), kind.split(" ")[1])  # type: ignore[call-overload]
+    return value
+
+
+def rank(name: Key) -> tuple[str, Any]:
+    """Where a key stands among others: by kind, and within a kind by value.
+
+    >>> [label_of(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
+    [9, 9.5, 10, 'a', 'b']
+    """
+    kind, value = name
+    measured = kind == "number" or ("/" in value and kind.partition(" ")[0] in ("time", "duration"))
+    return kind, _parsed(value) if measured else value
+
+
+def _parsed(value: str) -> Fraction | float:
+    """The number in a key."""
+    above, line, below = value.partition("/")
+    return Fraction(int(above, 16), int(below, 16)) if line else float(value)
+
+
+def _spoken_number(number: Fraction | float) -> Any:
+    if isinstance(number, float):
+        return number
+    if number.denominator == 1:
+        return number.numerator
+    with contextlib.suppress(OverflowError):
+        near = float(number)
+        if Fraction(near) == number:
+            return near
+    digits = _decimal(number)
+    return number if digits is None else Decimal(digits)
+
+
+def _spoken_time(kind: str, seconds: Fraction) -> Any:
+    """A moment or a span of so many seconds, in the first unit that holds it."""
+    parts = seconds * 10**6
+    if parts.denominator == 1:
+        with contextlib.suppress(OverflowError):
+            span = datetime.timedelta(microseconds=int(parts))
+            if kind == "duration":
+                return span
+            return _EPOCH + span if kind == "time UTC" else (_EPOCH + span).replace(tzinfo=None)
+    make: Any = np.timedelta64 if kind == "duration" else np.datetime64
+    for unit in ("s", "ms", "us", "ns", "ps", "fs", "as", "D", "W"):
+        count = seconds / _SECONDS[unit]
+        if kind != "time UTC" and count.denominator == 1 and abs(count) < 2**63:
+            return make(int(count), unit)
+    return f"{kind} {_seconds(seconds)}"
 
 
 def written(label: Any) -> str | None:

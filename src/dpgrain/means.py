@@ -168,12 +168,13 @@ def mean_of_users(
             winsorized), or not at all. Where a share of the roster is missing, each look of
             ``"recentred"`` leaves that share of the way to go, which is not in the error: leave the
             roster out, state the number who have records, if that is public, or clip.
-        dimension: the public d. An array has it; of a list it is the length of most rows, and the
-            guarantee calls that public: state it where few rows could decide, or none.
+        dimension: the public d. An array, a frame or a table has it; of a list it must be stated: to
+            take it from the rows would let one of them decide the shape of what is published.
         random_state: a seed, for tests and research: it makes the release not private.
 
     Raises:
-        ParameterError: if a value is out of range, or there are too few users for the method.
+        ParameterError: if a value is out of range, d is not stated for a list, or there are too few
+            users for the method.
 
     Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
     the noise of taking all in full is less than what that may cost; ``"clip"`` to a true bound is
@@ -209,7 +210,6 @@ def mean_of_users(
             f"as method={plan.method!r} compares users: state its size, or leave it out."
         )
     source = source_of(random_state)
-    told = ", as most rows of the list have" * (dimension is None and isinstance(X, list | tuple))
     promise = promised(
         User(),
         relation,
@@ -217,7 +217,7 @@ def mean_of_users(
         plan.event.beside(roster.event),
         (
             *roster.facts,
-            f"vectors of {counted(problem.d, 'number')}{told}",
+            f"vectors of {counted(problem.d, 'number')}",
             f"a bound of {bound:g}, which longer records are shortened to",
             *plan.facts,
         ),
@@ -269,6 +269,11 @@ def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: floa
 def _records(X: Any, dimension: int | None = None) -> FloatArray:  # noqa: N803
     if dimension is not None:
         dimension = _validate.integer(minimum=1, dimension=dimension)
+    elif isinstance(X, list | tuple):
+        raise ParameterError(
+            "dimension must be stated for a list of records, such as dimension=2: of rows of several "
+            "lengths one would decide. Or pass an array, which has a shape."
+        )
     array = cells(X, dimension)
     if array.ndim == 1:
         array = array[:, None]

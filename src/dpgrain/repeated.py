@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from dpgrain.accounting import Event, SelectBest
 from dpgrain.accounting.select import Stopping
 from dpgrain.calls import silent
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.guarantee import Guarantee
 from dpgrain.noise import Source, SystemSource
 from dpgrain.noise.stopping import negative_binomial, poisson
@@ -110,8 +110,9 @@ def best_of(
             with silent():
                 score, result = run(source)
                 return float(score), result
-        except Exception:
+        except BaseException as error:
             # What a run raises, or warns of, may tell of one person's data.
+            only_interrupts(error)
             return -math.inf, default  # type: ignore[return-value]
 
     return keep_best(guarded, about, source or SystemSource(), default)

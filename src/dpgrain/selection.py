@@ -23,7 +23,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.calls import by_record, part_of, probe, silent
 from dpgrain.cells import vector
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.guarantee import Guarantee
 from dpgrain.learn.promise import promised
 from dpgrain.learn.roster import Roster
@@ -347,8 +347,9 @@ class _Repeated:
         try:
             with silent():
                 return float(self.evaluation(losses, self.epsilon, source))
-        except Exception:
+        except BaseException as error:
             # What it raises would tell of the records: it counts as no number does.
+            only_interrupts(error)
             return math.nan
 
 

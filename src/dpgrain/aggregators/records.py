@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain.aggregators.protocol import Drawn, FloatArray
 from dpgrain.calls import by_record, silent
 from dpgrain.clipping import clipped
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, only_interrupts
 
 # A record longer than so many clipping bounds is shortened to it, as in linear.py.
 LONGEST = 1e6
@@ -160,8 +159,11 @@ class RecordBlocks:
             for i in np.flatnonzero(sizes):
                 own = slice(ends[i] - sizes[i], ends[i])
                 # The step may ask a loss of the caller's, and what it raises would tell of the block.
-                with suppress(Exception), silent():
-                    out[i] = (theta - step(theta, X[own], y[own])) / size
+                try:
+                    with silent():
+                        out[i] = (theta - step(theta, X[own], y[own])) / size
+                except BaseException as error:
+                    only_interrupts(error)
             return out
 
         return BlockVectors(self, len(theta), moved)

@@ -99,7 +99,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         feature_bound: a public bound B on the l2 norm of a row: longer rows are shortened to it, and
             rows are divided by it before the fit, so that ``clip=1.0`` suits them. None: as they are.
         n_features: the public number of features. An array has it; of a list it is the length of most
-            rows, and the guarantee calls that public: state it where few rows could decide, or none.
+            rows, and whoever passes the list vouches for it, as the guarantee says: state it where few
+            rows could decide, or none.
         n_users: the public size of the roster. If it is not known (None), about how many users have
             records is released first, with 3% of the budget, and sums are divided by that. Recipes, and
             fits without a curator, need it.
@@ -231,7 +232,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         )
         targets = self._targets(_vector(y, X.shape[0]))
         if listed:
-            told = f"{X.shape[1]} features, as most rows of the list have"
+            told = (
+                f"{X.shape[1]} features, as most rows of the list have and whoever passed it vouches "
+                "for as public"
+            )
             targets = replace(targets, public=(*targets.public, told))
         return X, targets
 
@@ -695,7 +699,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             ensure_min_samples=0,
         )
         bound = self.feature_bound
-        X = _finite(X) if bound is None else _bounded(X, bound) * bound  # noqa: N806
+        X = _finite(X) if bound is None else _bounded(X, bound).astype(np.float64) * bound  # noqa: N806
         margins: FloatArray = X @ self.coef_.T + self.intercept_
         return margins
 
@@ -801,10 +805,23 @@ def _finite(X: Any) -> Any:  # noqa: N803
 
 def _bounded(X: Any, bound: float) -> Any:  # noqa: N803
     """Rows divided by the bound, shortened to norm 1 if longer; what is not finite counts 0."""
-    X = _finite(X)  # noqa: N806
+    kind = X.dtype
+    # In double precision: squares of single-precision numbers overflow, and small bounds are zeros.
+    X = _finite(X).astype(np.float64)  # noqa: N806
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
+            X = X.tocsr()  # noqa: N806
             norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-            return (sparse.diags_array(1 / np.maximum(norms, bound)) @ X).tocsr().astype(X.dtype)
+            large = ~np.isfinite(norms)
+            if large.any():
+                # Divided by the largest entry first.
+                most = np.where(large, abs(X).max(axis=1).toarray().ravel(), 1.0)
+                X = (sparse.diags_array(1 / most) @ X).tocsr()  # noqa: N806
+                norms[large] = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[large]
+            by = np.where(large, norms, np.maximum(norms, bound))
+            return (sparse.diags_array(1 / by) @ X).tocsr().astype(kind)
         norms = np.linalg.norm(X, axis=1, keepdims=True)
-        return X / np.maximum(norms, bound).astype(X.dtype)
+        large = ~np.isfinite(norms[:, 0])
+        X[large] /= np.abs(X[large]).max(axis=1, keepdims=True, initial=0.0)
+        norms[large] = np.linalg.norm(X[large], axis=1, keepdims=True)
+        return (X / np.where(large[:, None], norms, np.maximum(norms, bound))).astype(kind)

@@ -6,7 +6,6 @@ A label that is found in the targets is not public: one person may be the only o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 from dpgrain._later import later
 from dpgrain.accounting import Contribution, Selection, gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.learn.labels import codes
+from dpgrain.labels import label_of, rank
+from dpgrain.learn.labels import Key, as_array, codes
 from dpgrain.learn.rows import Rows
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 from dpgrain.statistics.plan import select_by_threshold
@@ -40,12 +40,12 @@ class Targets:
     Args:
         values: (m,) numbers, or codes of labels; NaN for a row that is left out.
         public: what of them is public, in words.
-        labels: what the codes stand for, where it has to be selected; None otherwise.
+        labels: the keys of what the codes stand for, where it has to be selected; None otherwise.
     """
 
     values: FloatArray
     public: tuple[str, ...] = ()
-    labels: tuple[Any, ...] | None = None
+    labels: tuple[Key, ...] | None = None
 
 
 def unselected(y: NDArray[Any]) -> Targets:
@@ -55,16 +55,10 @@ def unselected(y: NDArray[Any]) -> Targets:
         y: (m,) labels of any type; a null is none.
 
     >>> unselected(np.array(["b", None, "a"], dtype=object)).labels
-    ('b', 'a')
+    (('text', 'b'), ('text', 'a'))
     """
     found, keys = codes(y)
-    there = np.flatnonzero(found >= 0)
-    first = np.zeros(len(keys), dtype=np.intp)
-    # Of several places of a label the first one is written last.
-    first[found[there[::-1]]] = there[::-1]
-    return Targets(
-        np.where(found < 0, np.nan, found), labels=tuple(_plain(y[place]) for place in first)
-    )
+    return Targets(np.where(found < 0, np.nan, found), labels=tuple(keys))
 
 
 def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> Selection:
@@ -123,14 +117,15 @@ def selected(
     Formal guarantee: ``event``. Each block counts for one label, which one of its rows that is drawn at
     random has; so a block adds 1 to one count. Source: docs/theory.md, "Labels that are not stated".
     """
-    assert targets.labels is not None  # noqa: S101 - for the type checker
+    known = targets.labels
+    assert known is not None  # noqa: S101 - for the type checker
     found, blocks = targets.values[rows.kept], rows.blocks
     there = np.flatnonzero(np.isfinite(found))
     # A secret order of rows, in which each block's first one speaks for it.
     drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     spoken = found[there[drawn[first]]].astype(np.intp)
-    counts = np.bincount(spoken, minlength=len(targets.labels)).astype(np.int64)
+    counts = np.bincount(spoken, minlength=len(known)).astype(np.int64)
     held = np.flatnonzero(counts)
     scale = raised(event.noise_multiplier)
     noise = rounded_gaussian(scale, len(held), source=source) if len(held) else np.zeros(0, int)
@@ -142,32 +137,10 @@ def selected(
             f"{math.ceil(event.threshold):,} {event.level}s who have it; name all labels with "
             "classes=[…]."
         )
-    labels, order = _sorted([targets.labels[code] for code in named])
-    place = np.full(len(targets.labels) + 1, np.nan)
-    place[named[order]] = np.arange(len(named))
+    # What is published follows from the keys alone: nobody's row says how its label is written.
+    named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)
+    labels = as_array([label_of(known[code]) for code in named])
+    place = np.full(len(known) + 1, np.nan)
+    place[named] = np.arange(len(named))
     every = np.where(np.isfinite(targets.values), targets.values, -1).astype(np.intp)
     return labels, place[every]
-
-
-def _sorted(found: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Labels in their order, or in that of their types and names where they have none."""
-    labels: NDArray[Any] = pd.Series(list(found), dtype=object).infer_objects().to_numpy()
-    try:
-        order = np.argsort(labels, kind="stable")
-    except TypeError:
-        names = [(type(label).__name__, str(label)) for label in found]
-        order = np.array(sorted(range(len(found)), key=names.__getitem__), dtype=np.intp)
-    return labels[order], order
-
-
-def _plain(label: Any) -> Any:
-    """A label as its value alone says it: equal ones may be written in several types."""
-    if isinstance(label, bytes | np.bytes_):
-        return label.decode("utf-8", "surrogateescape")
-    if isinstance(label, str):
-        return str(label)
-    try:
-        number = float(label)
-        return int(label) if number == int(label) else number
-    except (TypeError, ValueError, OverflowError):
-        return label

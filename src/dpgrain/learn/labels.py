@@ -10,12 +10,13 @@ import contextlib
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import columns
 from dpgrain._later import later
 from dpgrain.errors import ParameterError
 from dpgrain.labels import Key, key, matching, whole
@@ -25,17 +26,32 @@ if TYPE_CHECKING:
 else:
     pd = later("pandas")
 
-__all__ = ["Key", "codes", "column", "key", "matching", "name_of", "ordered", "token_of"]
+__all__ = [
+    "Key",
+    "as_array",
+    "codes",
+    "column",
+    "key",
+    "matching",
+    "name_of",
+    "ordered",
+    "token_of",
+]
 
 # Arrays that were passed, by identity, each with its token.
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 _lock = threading.Lock()
 # Types whose equal values have equal keys, so that they need to be looked at once only.
-_SIMPLE = (str, bytes, bool, int, float)
+_SIMPLE = (str, bytes, bool, int)
+# Few whole numbers below this have one hash.
+_LONG = 2**63
 
 
 def column(values: Any) -> NDArray[Any] | pd.Series:
     """Labels as they are: a null among whole numbers must not turn the others into floats."""
+    cells = columns.values(values)
+    if cells is not None:
+        return cells
     if isinstance(values, pd.Series | np.ndarray):
         return values
     try:
@@ -73,6 +89,18 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     # Text and numbers have no order in common, and neither have all times.
     with contextlib.suppress(Exception):
         objects = objects[np.argsort(objects, kind="stable")]
+    return as_array(objects)
+
+
+def as_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    """Labels in an array of the type that all of them have, of objects where that would change one.
+
+    >>> as_array([1, 2]).dtype.kind, as_array([2**53 + 1, 0.5]).dtype.kind
+    ('i', 'O')
+    """
+    objects = np.empty(len(labels), dtype=object)
+    for place, label in enumerate(labels):
+        objects[place] = label
     try:
         plain = np.asarray(objects.tolist())
     except ValueError:
@@ -94,36 +122,40 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
     [0, 1, -1, 1, 2]
     """
     found, named = column(values), _placed if places else key
-    if not isinstance(found.dtype, np.dtype) or found.dtype.kind not in "biufmMUS":
+    if found.ndim != 1:
+        # Labels have one dimension, as whoever asks will say.
+        return np.full(found.shape, -1, dtype=np.intp), []
+    if not isinstance(found.dtype, np.dtype) or found.dtype.kind not in "biufmM":
         objects = found.to_numpy(dtype=object) if isinstance(found, pd.Series) else found
-        return _one_by_one(objects, named)
+        # Text in fixed width is Python's text here, each cell of which is one.
+        return _one_by_one(objects.tolist() if objects.dtype.kind in "US" else objects, named)
     found = np.asarray(found)
-    found = found.astype(found.dtype.newbyteorder("="), copy=False)
-    if found.dtype == np.longdouble:
-        # pandas would round them.
-        return _one_by_one(found, named)
-    if found.dtype.kind in "mM":
-        # pandas knows fewer units, and fewer years.
-        raw, counts = pd.factorize(found.view(np.int64))
-        labels = counts.view(found.dtype)
-    else:
-        raw, labels = pd.factorize(found, use_na_sentinel=True)
+    # By sorting: a table of hashes would take long over numbers that were chosen to have one hash.
+    labels, first, raw = np.unique(
+        found.astype(found.dtype.newbyteorder("="), copy=False),
+        return_index=True,
+        return_inverse=True,
+    )
     keys: dict[Key, int] = {}
     listed = labels.tolist() if found.dtype.kind in "biuf" else labels
-    of = np.array([_place(keys, named(label)) for label in listed], dtype=np.intp)
-    return (of[raw] if len(of) else raw.astype(np.intp)) * (raw >= 0) - (raw < 0), list(keys)
+    of = np.empty(len(labels), dtype=np.intp)
+    for place in np.argsort(first).tolist():
+        of[place] = _place(keys, named(listed[place]))
+    return of[raw], list(keys)
 
 
 def _one_by_one(
-    objects: NDArray[Any], named: Callable[[Any], Key | None]
+    objects: NDArray[Any] | list[Any], named: Callable[[Any], Key | None]
 ) -> tuple[NDArray[np.intp], list[Key]]:
     keys: dict[Key, int] = {}
     # Most labels are written many times: by type and value, so that 1 and True are looked at apart.
     seen: dict[Any, int] = {}
     out = np.empty(len(objects), dtype=np.intp)
     for place, label in enumerate(objects):
-        # (1, "a") equals (True, "a"), and the first would speak for both: only simple ones are kept.
-        mark = (type(label), label) if type(label) in _SIMPLE else None
+        # (1, "a") equals (True, "a"), and the first would speak for both: only simple ones are kept,
+        # and of those no long numbers, any number of which may have one hash.
+        simple = type(label) in _SIMPLE and (type(label) is not int or -_LONG <= label < _LONG)
+        mark = (type(label), label) if simple else None
         known = None if mark is None else seen.get(mark)
         if known is None:
             known = _place(keys, named(label))

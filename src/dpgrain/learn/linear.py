@@ -14,6 +14,7 @@ from sklearn.utils import Tags
 
 from dpgrain import _validate
 from dpgrain.cells import numbers
+from dpgrain.columns import kind_of
 from dpgrain.errors import ParameterError
 from dpgrain.learn.base import LinearModel
 from dpgrain.learn.classes import Targets, unselected
@@ -93,7 +94,8 @@ class LogisticRegression(_Classifier):
     Args:
         classes: the labels. By default (None) False and True for targets of truths; otherwise those
             that enough people have are selected privately, with 3% of the budget and a tenth of δ
-            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out.
+            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are
+            published as their value alone says, whatever type rows have: 1 for ``True`` and 1.0.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -156,7 +158,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
-            raise ParameterError(f"y must be numbers, not {y.dtype}.")
+            raise ParameterError(f"y must be numbers, not {kind_of(y.dtype)}.")
         return Targets(numbers(y))
 
     def predict(self, X: Any) -> FloatArray:  # noqa: N803
