@@ -30,8 +30,9 @@ from dpgrain.labels import cell_text
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# Bytes of a CSV file that each thread reads at a time; DuckDB would take eight times as many.
-_BUFFER = 4 << 20
+# Bytes of a CSV file that are read at a time, and the longest row: DuckDB drops one that is longer, and
+# does not know where the next one begins.
+_BUFFER = 16 << 20
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _counter = itertools.count()
@@ -172,13 +173,18 @@ class FileSource:
         return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
 
     def _csv(self, columns: Iterable[str], more: str = "") -> str:
-        """The reader of CSV, which drops a line that it cannot read and never fails on one."""
+        """The reader of CSV, which drops a line that it cannot read and never fails on one.
+
+        One thread reads a file from its beginning: another that began in the middle would have to guess
+        whether it is inside quotes. A carriage return is the end of a line by itself and with a line feed
+        alike; were the ends of lines guessed, a single one would cost the next row its first letter.
+        """
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
         return (
             f"read_csv({_listed(self.paths)}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
-            "ignore_errors=true, strict_mode=false, "
-            f"buffer_size={_BUFFER}{more})"
+            "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
+            f"buffer_size={_BUFFER}, max_line_size={_BUFFER}{more})"
         )
 
     def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
@@ -192,7 +198,7 @@ class FileSource:
         surplus = "surplus"
         while surplus.casefold() in map(str.casefold, columns):
             surplus += "'"
-        padded = ", null_padding=true, parallel=false"
+        padded = ", null_padding=true"
         with reading(self.name):
             ((breaks,),) = connection.execute(
                 f"SELECT {inside} FROM {self._csv(columns, ', store_rejects=true')}"
