@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -373,3 +374,58 @@ def test_pandas_objects_are_text() -> None:
         dg.mean(dg.read(frame), "x", unit=dg.Record(), epsilon=1)
     table = dg.read(frame, types={"x": "DOUBLE"})
     assert np.isnan(load_rows(table, Encoding((Number("x"),))).features["x"]).sum() == 1
+
+
+# -- rows that others' buffers cut ---
+
+#: Bytes between places where a reader may begin anew; all buffers of DuckDB are multiples of it.
+STEP = 1 << 20
+#: Well-formed rows of one person, of which each is one row, whatever it holds.
+OWN_ROWS: dict[str, bytes] = {
+    "none": b"",
+    "plain": b"eve,b,x\n",
+    "line ends": b'eve,b,"x\ny\n\nz"\n',
+    "rows of others": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 100_000),
+    "of many buffers": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 1_000_000),
+    "doubled quotes": b'eve,b,"%s"\n' % (b'""\nu1,a,""1\n' * 120_000),
+    "plain and long": b"eve,b,%s\n" % (b"x" * 3_000_000),
+    "returns": b'eve,b,"x\r"\r',
+    "return in the middle": b"eve,b,x\r",
+    "two returns": b"eve,b,x\r\r\n",
+}
+
+
+def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
+    """Rows with line ends in quotes wherever a buffer may end, and in between."""
+    rows, told, number = [], 0, 0
+    while told < size:
+        near = min(told % STEP, -told % STEP) < 5000
+        cell = b'"' + b"x\nu1,b,2\n" * 400 + b'"' if near else b'"p\nq"' if number % 7 else b"1"
+        rows.append(b"u%d,a,%s%s" % (number % 1000, cell, end))
+        told, number = told + len(rows[-1]), number + 1
+    return rows
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("own", OWN_ROWS)
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_no_row_is_read_otherwise_for_another(
+    own: str, end: bytes, ending: str, tmp_path: Path
+) -> None:
+    """Of files longer than several buffers, whose quotes hold line ends at each boundary."""
+    size = 20 * STEP if own in ("none", "of many buffers") else 3 * STEP
+    rows = with_quotes_at_each_step(end, size)
+    expected = Counter(row.split(b",", 1)[0].decode() for row in rows)
+    body = [*rows[: len(rows) // 9], OWN_ROWS[own], *rows[len(rows) // 9 :]]
+    raw = b"who,item,x" + end + b"".join(body)
+    for path in (tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"):
+        path.write_bytes(gzip.compress(raw, 1) if ending.endswith("gz") else raw)
+    for threads, files in ((1, 1), (2, 2)):
+        paths = [tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"][:files]
+        table = dg.read(paths, user="who", threads=threads)
+        with Engine(table) as engine:
+            found = engine.ask("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
+        counts = {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
+        own_rows = counts.pop(("eve", "b"), 0)
+        assert own_rows == (0 if own == "none" else files)
+        assert counts == {(who, "a"): files * n for who, n in expected.items()}

@@ -45,6 +45,7 @@ from dpgrain.recipes import (
     UserLevelSgdStronglyConvex,
     WinsorizedErm,
 )
+from dpgrain.recipes.typical import _grid
 from dpgrain.units import Element, Record, Relation, User
 
 Array = NDArray[Any]
@@ -715,7 +716,7 @@ def test_an_index_without_phases_is_not_asked_for() -> None:
 
 def test_scores_move_one_way_and_by_one() -> None:
     rng = np.random.default_rng(0)
-    candidates, moved = recipes.typical._grid(500), set()
+    candidates, moved = _grid(500), set()
     for _ in range(300):
         held = rng.integers(0, 2 ** rng.integers(1, 10), rng.integers(1, 40))
         someone = int(rng.integers(len(held)))

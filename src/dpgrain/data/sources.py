@@ -30,8 +30,9 @@ from dpgrain.labels import cell_text
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# Bytes of a CSV file that each thread reads at a time; DuckDB would take eight times as many.
-_BUFFER = 4 << 20
+# Bytes of a CSV file that are read at a time, and the longest row: DuckDB drops one that is longer, and
+# does not know where the next one begins.
+_BUFFER = 16 << 20
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _counter = itertools.count()
@@ -172,13 +173,18 @@ class FileSource:
         return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
 
     def _csv(self, columns: Iterable[str], more: str = "") -> str:
-        """The reader of CSV, which drops a line that it cannot read and never fails on one."""
+        """The reader of CSV, which drops a line that it cannot read and never fails on one.
+
+        One thread reads a file from its beginning: another that began in the middle would have to
+        guess whether it is inside quotes. A carriage return ends a line, with a line feed or without;
+        were the ends of lines guessed, a single one would cost the next row its first letter.
+        """
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
         return (
             f"read_csv({_listed(self.paths)}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
-            "ignore_errors=true, strict_mode=false, "
-            f"buffer_size={_BUFFER}{more})"
+            "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
+            f"buffer_size={_BUFFER}, max_line_size={_BUFFER}{more})"
         )
 
     def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
@@ -192,7 +198,7 @@ class FileSource:
         surplus = "surplus"
         while surplus.casefold() in map(str.casefold, columns):
             surplus += "'"
-        padded = ", null_padding=true, parallel=false"
+        padded = ", null_padding=true"
         with reading(self.name):
             ((breaks,),) = connection.execute(
                 f"SELECT {inside} FROM {self._csv(columns, ', store_rejects=true')}"
@@ -250,13 +256,16 @@ def _wider(column: str, kind: str, wider: str) -> str:
 _WHOLE = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
 _HUGE = ("UBIGINT", "HUGEINT")
 _REAL = ("FLOAT", "DOUBLE")
+# What has one text for each value, as whole numbers have.
+_TEXTS = ("VARCHAR", "DATE", "UUID", "ENUM")
 
 
 def _widest(kinds: Sequence[str]) -> str:
     """The type of a column that several files hold with these types: a function of schemas alone.
 
     Whole numbers have the widest type of whole numbers, other numbers DOUBLE, and types of several
-    kinds text; times and nested types have none in common with others, and nothing takes their union.
+    kinds whose values have one text each are text. Others have none in common, and nothing takes their
+    union: 7, 7.0 and 7.00 are one number but would be three texts, and so are times and truths.
 
     >>> _widest(["INTEGER", "BIGINT"]), _widest(["BIGINT", "DOUBLE"]), _widest(["BIGINT", "VARCHAR"])
     ('BIGINT', 'DOUBLE', 'VARCHAR')
@@ -272,8 +281,7 @@ def _widest(kinds: Sequence[str]) -> str:
     numbers = [kind in (*_WHOLE, *_HUGE, *_REAL) or kind.startswith("DECIMAL") for kind in known]
     if all(numbers):
         return "DOUBLE"
-    plain = [kind in ("VARCHAR", "BOOLEAN", "DATE", "UUID", "ENUM") for kind in known]
-    if all(number or fits for number, fits in zip(numbers, plain, strict=True)):
+    if all(kind in (*_WHOLE, *_HUGE, *_TEXTS) for kind in known):
         return "VARCHAR"
     return f"UNION of {' and '.join(known)}"
 
@@ -441,7 +449,7 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
         return ArrowSource(_from_pandas(data), "The data frame")
     if module == "polars":
         frame = data.collect() if hasattr(data, "collect") else data
-        return ArrowSource(frame.to_arrow(), "The data frame")
+        return ArrowSource(_valid(frame.to_arrow()), "The data frame")
     raise ParameterError(
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
@@ -532,15 +540,15 @@ def _from_column(column: Any) -> pa.Array:
         # Any type may stand in any row: were it guessed, one row would decide for all.
         return _texts(column)
     if column.dtype == "category":
-        # Categories are values: they are read as a column of their type is.
-        names = _from_column(column.cat.categories)
+        # Categories are values, from which pandas takes their type: each is text by itself.
+        names = _texts(column.cat.categories)
         codes = column.cat.codes.to_numpy()
         return names.take(pa.array(codes, pa.int64(), mask=codes < 0))
     try:
         found = pa.Array.from_pandas(column)
     except UnicodeError:
         return _texts(column)
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    return _valid_chunk(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
 
 
 def _texts(column: Any) -> pa.Array:
@@ -586,7 +594,7 @@ def _valid_chunk(chunk: pa.Array) -> pa.Array:
         if names is chunk.dictionary:
             return chunk
         return pa.DictionaryArray.from_arrays(chunk.indices, names).cast(chunk.type)
-    if not (pa.types.is_string(chunk.type) or pa.types.is_large_string(chunk.type)):
+    if chunk.type not in _BYTES:
         return chunk
     try:
         chunk.validate(full=True)
@@ -596,7 +604,11 @@ def _valid_chunk(chunk: pa.Array) -> pa.Array:
     return chunk
 
 
-_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
 
 
 def _decoded(value: pa.Scalar) -> str | None:

@@ -316,10 +316,14 @@ def _users_apart(source: Any, user: str) -> Any:
         return source
     place = names.index(user)
     labels = source.iloc[:, place]
-    kind = labels.cat.categories.dtype if hasattr(labels, "cat") else labels.dtype
-    if kind != "object":
+    if hasattr(labels, "cat"):
+        # The type of categories follows from who is there, so that they are told whatever it is.
+        names_of = [_told(key(label)) for label in labels.cat.categories]
+        told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
+    elif labels.dtype == "object":
+        told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
+    else:
         return source
-    told = [_told(key(label)) for label in labels.to_numpy(dtype=object)]
     source = source.copy(deep=False)
     source.isetitem(place, type(labels)(told, index=labels.index, dtype=object))
     return source
