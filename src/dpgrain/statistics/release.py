@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # Half-widths of a 95% interval, in standard errors of the noise.
 _HALF_WIDTH = {"gaussian": 1.959963984540054, "laplace": math.log(20) / math.sqrt(2)}
 _FORMATS = (".parquet", ".csv", ".json")
+# Kinds of release that other modules define: these are imported when such a file is read.
+_ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
 _METADATA = b"dpgrain"
 
 
@@ -183,6 +186,8 @@ class Release(ShownRelease, ABC):
             table = pyarrow.parquet.read_table(path)
             about = json.loads((table.schema.metadata or {})[_METADATA])
             keys = [column.combine_chunks() for column in table.columns[: len(about["keys"])]]
+            if about["kind"] in _ELSEWHERE:
+                import_module(_ELSEWHERE[about["kind"]])
             made: Any = Release._kinds[about["kind"]]
             return made(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
