@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import subprocess
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +29,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
+from dpgrain.accounting import events as events_module
 from dpgrain.accounting.binomial import Binomial, Poisson
 from dpgrain.accounting.select import SelectBest
 from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
@@ -98,6 +101,23 @@ def kinds(event: Event) -> set[str]:
 def test_every_kind_has_an_example() -> None:
     known = {n for n, kind in Event._kinds.items() if kind.__module__.startswith("dpgrain.")}
     assert known == set().union(*map(kinds, EVENTS.values()))
+
+
+def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
+    """Modules are imported when they are used: reading JSON has to import what it names."""
+    one_each = {type(event).__name__: event.to_json() for event in EVENTS.values()}
+    code = (
+        "import json, sys; from dpgrain.accounting import Event\n"
+        "print(Event.from_json(sys.argv[1]).to_json() == sys.argv[1])"
+    )
+    homes = {kind.__module__: name for name, kind in Event._kinds.items() if name in one_each}
+    for name in homes.values():
+        words = [sys.executable, "-c", code, one_each[name]]
+        assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "True\n"
+    # And of each such module every kind.
+    for name, kind in Event._kinds.items():
+        if kind.__module__.startswith("dpgrain.") and kind.__module__ != Event.__module__:
+            assert events_module._ELSEWHERE[name] == kind.__module__
 
 
 # ------------------------------------------------------------------------- how often, in which order

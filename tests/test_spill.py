@@ -34,9 +34,9 @@ RUNNING = """
 """
 WAITING = "time.sleep(60)"
 #: The main thread is inside DuckDB.
-QUERYING = (
-    'engine.connection.execute("SELECT count(*) FROM range(10000000) a, range(10000000) b").fetchall()'
-)
+QUERYING = """
+engine.connection.execute("SELECT count(*) FROM range(10000000) a, range(10000000) b").fetchall()
+""".strip()
 IN_A_THREAD = "import threading; t = threading.Thread(target=work); t.start(); t.join()"
 
 

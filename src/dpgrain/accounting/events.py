@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
@@ -30,6 +31,18 @@ from dpgrain.accounting.rounding import or_worst, product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
+# Kinds of events that other modules define: these are imported when such an event is read.
+_ELSEWHERE = {
+    kind: f"dpgrain.accounting.{module}"
+    for module, kinds in {
+        "binomial": ("Binomial", "Poisson"),
+        "sampled": ("SampledGaussian", "Participation"),
+        "select": ("SelectBest",),
+        "threshold": ("AboveThreshold", "ExponentialMechanism", "SoftCore"),
+        "variation": ("StatisticallyClose",),
+    }.items()
+    for kind in kinds
+}
 # What the rounding of a probability, and of the scale of the noise behind it, may amount to.
 _ROUNDING = 2.0**-36
 # Numbers up to here are looked at one by one, and larger ones to so fine a share of themselves.
@@ -325,8 +338,10 @@ class Event(ABC):
         if not isinstance(values, dict):
             raise ParameterError("the description is not of an event; give what to_dict made.")
         name = values.get("event")
+        if isinstance(name, str) and name in _ELSEWHERE:
+            import_module(_ELSEWHERE[name])
         if not isinstance(name, str) or name not in Event._kinds:
-            known = ", ".join(sorted(Event._kinds))
+            known = ", ".join(sorted({*Event._kinds, *_ELSEWHERE}))
             raise ParameterError(
                 f"event {_validate.said(name)} is not known; this version knows {known}."
             )

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import InitVar, asdict, dataclass, field, fields, replace
 from fractions import Fraction
+from importlib import import_module
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
@@ -148,6 +149,8 @@ class ShuffledSum(ShownSum, ABC):
             values = json.loads(text)
             if values.pop("format") != _FORMAT:
                 raise ValueError
+            # A kind that another module defines, and that may not be imported yet.
+            import_module("dpgrain.shuffle.blind")
             protocols: dict[str, Any] = {kind.__name__: kind for kind in _subclasses(ShuffledSum)}
             kind = protocols[values.pop("protocol")]
             numbers, beside = values.pop("design"), values.pop("beside")
