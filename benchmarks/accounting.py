@@ -28,7 +28,7 @@ from scipy.special import gammaln, log_ndtr, ndtr
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.calibrate import calibrate
-from dpgrain.accounting.sampled import SampledGaussian
+from dpgrain.accounting.events.sampled import SampledGaussian
 from dpgrain.units import User
 
 DELTA = 1e-6

@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.aggregators.linear import LinearBlocks
+from dpgrain.gradients.linear import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Softmax
 
 Array = NDArray[Any]

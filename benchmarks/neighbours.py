@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import Vectors
-from dpgrain.aggregators.neighbours import close
-from dpgrain.aggregators.softcore import SoftCore
+from dpgrain.means import Vectors
+from dpgrain.means.softcore.neighbours import close
+from dpgrain.means.softcore.softcore import SoftCore
 from dpgrain.noise import SystemSource
 
 Array = NDArray[np.float64]

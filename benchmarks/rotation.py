@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import hadamard
 
-from dpgrain.aggregators.rotation import Rotation
+from dpgrain.means.winsorized.rotation import Rotation
 from dpgrain.noise import SeededSource
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpgrain.aggregators import Vectors
+from dpgrain.means import Vectors
 from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
 
 

@@ -28,8 +28,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dpgrain._files import data_folder
 from dpgrain.errors import DataError
-from dpgrain.files import data_folder
 
 warnings.filterwarnings("ignore")
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from dpgrain import ParameterError
 from dpgrain.accounting import Contribution, calibrate_gaussian
-from dpgrain.aggregators import clipped
-from dpgrain.aggregators.grid import noised
+from dpgrain.means import clipped
+from dpgrain.means.grid import noised
 from dpgrain.noise import source_of
 from dpgrain.units import Relation
 

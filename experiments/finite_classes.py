@@ -10,7 +10,7 @@ Two problems, K hypotheses each, n users with m records, losses between 0 and 1:
 
 Methods, all ε-DP for a user's data exchanged for others, the paper's relation:
 
-- ``permute_and_flip``, ``exponential``: :func:`dpgrain.selection.select`, K evaluations;
+- ``permute_and_flip``, ``exponential``: :func:`dpgrain.choices.select.select`, K evaluations;
 - ``repeat``: the same with noisy means of hypotheses drawn at random, 10K on average;
 - ``algorithm 5``: as printed: ``WinsorizedMean1D`` at ε/3 (a private range, then a clipped mean with
   Laplace noise 24τ/nε) of hypotheses drawn at random, stopped each time with probability γ = α/5K,
@@ -42,7 +42,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.selection import Choice, Method, select
+from dpgrain.choices.select import Choice, Method, select
 
 FloatArray = NDArray[np.float64]
 
@@ -195,7 +195,7 @@ class Counted:
 
 
 def once(method: Method) -> Callable[[FloatArray, float, int, int], tuple[int, int]]:
-    """A method of :func:`dpgrain.selection.select`."""
+    """A method of :func:`dpgrain.choices.select.select`."""
 
     def chosen(losses: FloatArray, epsilon: float, _: int, seed: int) -> tuple[int, int]:
         counted = Counted()

@@ -373,7 +373,7 @@ class Problem(ABC):
         Returns:
             X (n·m, p), y (n·m,), users (n·m,) from 0, in order.
         """
-        X = np.empty((n * m, self.dimension), dtype=np.float32)  # noqa: N806
+        X = np.empty((n * m, self.dimension), dtype=np.float32)
         y, users = np.empty(n * m), np.repeat(np.arange(n), m)
         own: tuple[FloatArray, FloatArray] | None = None
         if self.heterogeneity:
@@ -553,12 +553,12 @@ class SquaredDistance:
     [[-2.0]]
     """
 
-    def value(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: N803
+    def value(self, theta: Any, X: Any, y: Any) -> FloatArray:
         """The loss of each record, (m,)."""
         far = self.gradient(theta, X, y)
         return np.asarray(np.einsum("ij,ij->i", far, far) / 2)
 
-    def gradient(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002, N803
+    def gradient(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002
         """θ − x, (m, p)."""
         return np.asarray(theta - X, dtype=np.float64)
 
@@ -609,11 +609,11 @@ class InnerProduct:
     [-4.0]
     """
 
-    def value(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002, N803
+    def value(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002
         """The loss of each record, (m,)."""
         return np.asarray(-(X @ theta), dtype=np.float64)
 
-    def gradient(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002, N803
+    def gradient(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002
         """−x, (m, p)."""
         return -np.asarray(X, dtype=np.float64)
 

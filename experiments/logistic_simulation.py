@@ -41,8 +41,8 @@ from scipy.special import expit
 
 import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
-from dpgrain.aggregators import ClippedMean
-from dpgrain.aggregators.linear import LinearBlocks, LinearGradients
+from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.means import ClippedMean
 from dpgrain.noise import source_of
 from dpgrain.optimize import Last, Logistic, Power, Sgd
 from dpgrain.optimize import run as solve
@@ -117,7 +117,7 @@ class Sample:
         n, m = size.users, size.records
         holds = np.argsort(g.random((n, CENTRES)), axis=1)[:, :held]
         element = np.take_along_axis(holds, g.integers(0, held, (n, m)), axis=1).ravel()
-        X = centres[element] + sphere(g, n * m)  # noqa: N806
+        X = centres[element] + sphere(g, n * m)
         y = g.random(n * m) < expit(X @ theta)
         user = np.repeat(np.arange(n), m)
         return Sample(X.astype(np.float32), y.astype(np.float32), user, element, theta, size, held)

@@ -19,10 +19,10 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 
 from dpgrain.accounting import Contribution, Laplace
-from dpgrain.aggregators.ranges import PrivateRange, range_event
-from dpgrain.aggregators.rotation import Rotation
-from dpgrain.aggregators.winsorized import Winsorized
 from dpgrain.errors import ParameterError
+from dpgrain.means.winsorized.ranges import PrivateRange, range_event
+from dpgrain.means.winsorized.rotation import Rotation
+from dpgrain.means.winsorized.winsorized import Winsorized
 from dpgrain.noise import SeededSource
 
 FloatArray = NDArray[np.float64]

@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 from sklearn import linear_model
 
 import dpgrain as dg
+from dpgrain._files import data_folder
 from dpgrain.errors import DataError
-from dpgrain.files import data_folder
 from dpgrain.learn import LinearRegression, LogisticRegression
 
 FloatArray = NDArray[np.float64]
@@ -180,7 +180,7 @@ def _problem(
 ) -> Problem:
     features = [np.asarray(column, dtype=np.float32) for column in columns]
     named = {key: np.asarray(value) for key, value in elements.items()}
-    X = np.column_stack(features)  # noqa: N806
+    X = np.column_stack(features)
     target = np.asarray(y, dtype=np.float64)
     bound = float(np.sqrt(len(columns)))
     return Problem(name, X, target, np.asarray(users), named, logistic, bound)
@@ -266,7 +266,7 @@ def reference(
         weights: (m,) of rows in the fit; by default all weigh the same.
     """
     weighed = None if weights is None else weights[~test]
-    X, y = problem.X[~test].astype(np.float64), problem.y[~test]  # noqa: N806
+    X, y = problem.X[~test].astype(np.float64), problem.y[~test]
     Z = problem.X[test].astype(np.float64)  # noqa: N806
     if problem.logistic:
         model = linear_model.LogisticRegression(C=1e6, max_iter=2000).fit(X, y, weighed)

@@ -78,19 +78,19 @@ class Distance:
     steepness: float
     curvature: float
 
-    def value(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002, N803
+    def value(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002
         """The loss of each record, (m,)."""
         far = np.linalg.norm(theta - X, axis=1)
         return np.asarray(self.steepness * far + self.curvature / 2 * far**2)
 
-    def gradient(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002, N803
+    def gradient(self, theta: Any, X: Any, y: Any) -> FloatArray:  # noqa: ARG002
         """(m, p); 0 at the kink."""
         away = np.asarray(theta - X, dtype=np.float64)
         far = np.linalg.norm(away, axis=1, keepdims=True)
         slope = self.steepness / np.where(far > 0, far, 1.0) + self.curvature
         return np.asarray(slope * away)
 
-    def proximal(self, theta: Any, X: Any, y: Any, step: float) -> FloatArray:  # noqa: ARG002, N803
+    def proximal(self, theta: Any, X: Any, y: Any, step: float) -> FloatArray:  # noqa: ARG002
         """For each record argmin_v loss(v) + ‖v − θ‖²/(2·step), (m, p)."""
         away = np.asarray(theta - X, dtype=np.float64)
         far = np.linalg.norm(away, axis=1, keepdims=True)
@@ -317,7 +317,7 @@ class Gradients:
 
     def vectors(self, drawn: NDArray[np.int64] | None = None) -> FloatArray:
         """(users, p) their gradients."""
-        X, y = self._data  # noqa: N806
+        X, y = self._data
         rows: Any = slice(None) if drawn is None else drawn
         return np.asarray(self._loss.gradient(self._theta, X[rows], y[rows]), dtype=np.float64)
 
@@ -335,7 +335,7 @@ def follow(
 
     Labels of users are not read, which takes longer than many a run here.
     """
-    X, y = data  # noqa: N806
+    X, y = data
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
         rows = slice(phase.users.start, phase.users.stop)
         smooth = Moreau(loss, stage.smoothing) if isinstance(stage.smoothing, float) else loss
@@ -628,7 +628,7 @@ def run_families(
 
 
 def _drawn(problem: Problem, n: int, seed: int) -> Data:
-    X, y, _ = problem.draw(n, 1, np.random.default_rng(seed))  # noqa: N806
+    X, y, _ = problem.draw(n, 1, np.random.default_rng(seed))
     return X, y
 
 
@@ -1050,7 +1050,7 @@ def run_faults(quick: bool = False) -> Iterator[FaultRow]:
     n, d, epsilon, honest = (200, 50, 1.0, 0.7) if quick else (1000, 1000, 1.0, 0.7)
     protocol = VectorSum(n_users=n, dim=d, epsilon=epsilon, delta=DELTA, honest_fraction=honest)
     most = protocol.randomizer().packing.largest
-    X = sphere(np.random.default_rng(0), n, d)  # noqa: N806
+    X = sphere(np.random.default_rng(0), n, d)
     for dropped, corrupt in ((0, 0), (n // 10, 0), (3 * n // 10, 0), (0, 1), (0, n // 10)):
         kept = n - dropped - corrupt
         sent = np.full((corrupt, d), most) if corrupt else None

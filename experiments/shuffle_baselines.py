@@ -15,7 +15,7 @@ from scipy.special import gammaln
 
 from dpgrain import ParameterError
 from dpgrain.accounting import gaussian_mu
-from dpgrain.aggregators import clipped
+from dpgrain.means import clipped
 from dpgrain.optimize import Ball, Constant, Loss, Sgd, StronglyConvex, Uniform, Weighted
 from dpgrain.recipes import Known
 
@@ -102,7 +102,7 @@ class LocalSphere:
 
 def local_sgd(
     loss: Loss,
-    X: NDArray[np.floating],  # noqa: N803
+    X: NDArray[np.floating],
     y: FloatArray,
     known: Known,
     epsilon: float,
@@ -253,7 +253,7 @@ class TreeRun:
 
 def tree_ftrl(
     loss: Loss,
-    X: NDArray[np.floating],  # noqa: N803
+    X: NDArray[np.floating],
     y: FloatArray,
     known: Known,
     epsilon: float,

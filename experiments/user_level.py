@@ -57,12 +57,12 @@ from sklearn import linear_model
 
 import dpgrain as dg
 from dpgrain import ParameterError, recipes
-from dpgrain.accounting import limits
-from dpgrain.aggregators import SoftCore, Vectors
 from dpgrain.errors import RunEnded
 from dpgrain.learn import LogisticRegression, minimise
+from dpgrain.means import SoftCore, Vectors
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import CoinBetting, Loss, Moreau
+from dpgrain.planning import floors as limits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -517,7 +517,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
     Raises:
         ParameterError: if the recipe refuses.
     """
-    X, y, users = records  # noqa: N806
+    X, y, users = records
     problem = task.problem
     if name == "group property":
         epsilon, delta = bl.group_share(1.0, DELTA, task.m)
@@ -806,7 +806,7 @@ def run_table(
 ) -> Iterator[RealRow]:
     """Every fit of one table, the one without privacy first; recipes with one seed."""
     train, test = ~table.test, table.test
-    X, y, users = table.X[train], table.y[train], table.users[train]  # noqa: N806
+    X, y, users = table.X[train], table.y[train], table.users[train]
     users = np.unique(users, return_inverse=True)[1]
     people, truth = int(users.max()) + 1, table.y[test]
     shares = np.bincount(y) / len(y)

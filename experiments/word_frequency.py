@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 import dpgrain as dg
+from dpgrain._files import data_folder
 from dpgrain.accounting import Contribution, calibrate_gaussian
 from dpgrain.errors import DataError
-from dpgrain.files import data_folder
 from dpgrain.statistics.postprocess import shrink, unclip
 
 if TYPE_CHECKING:

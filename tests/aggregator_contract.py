@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.accounting import Event
-from dpgrain.aggregators import Aggregator, Vectors
 from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, Vectors
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Relation
 

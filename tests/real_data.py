@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dpgrain._files import data_folder
 from dpgrain.errors import DataError
-from dpgrain.files import data_folder
 
 
 def needs(*names: str) -> pytest.MarkDecorator:

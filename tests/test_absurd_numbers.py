@@ -51,9 +51,9 @@ from dpgrain.accounting import (
     gaussian_delta,
     gaussian_epsilon,
 )
-from dpgrain.accounting.rounding import fails_closed, hypot_up, product_up, sum_up
+from dpgrain.accounting.losses.rounding import fails_closed, hypot_up, product_up, sum_up
 from dpgrain.errors import DpgrainError, ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Record, User
 
 DELTA = 1e-6

@@ -13,7 +13,8 @@ from scipy.stats import beta
 
 from aggregator_contract import BLOCKS, DIMENSION, USERS, AggregatorContract, Array
 from dpgrain.accounting import SampledGaussian
-from dpgrain.aggregators import (
+from dpgrain.errors import ParameterError
+from dpgrain.means import (
     Aggregator,
     ClippedMean,
     ClippedRounds,
@@ -22,7 +23,6 @@ from dpgrain.aggregators import (
     clipped,
     grid,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
 from dpgrain.units import Element, Record, Relation, Unit, User
 

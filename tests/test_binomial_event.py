@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm, poisson
 
 from dpgrain.accounting import Event, Loss, gaussian_mu
-from dpgrain.accounting.binomial import Binomial, Poisson
+from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record
 
@@ -222,10 +222,10 @@ def test_large_numbers_take_no_time() -> None:
 
 def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = by_definition(binomial(600, 0.5), 90, 1e-3)
-    monkeypatch.setattr("dpgrain.accounting.binomial._EVERY", 20)
+    monkeypatch.setattr("dpgrain.accounting.events.shuffled._EVERY", 20)
     found = Binomial(600, 0.5, 90, 1, 1.0000001e-3).ratio(90)
     assert exact - 1e-9 <= found <= 1.06 * exact
-    monkeypatch.setattr("dpgrain.accounting.binomial._shifts", lambda reach: [10, reach])
+    monkeypatch.setattr("dpgrain.accounting.events.shuffled._shifts", lambda reach: [10, reach])
     one = by_definition(binomial(600, 0.5), 10, 1e-3)
     assert Binomial(600, 0.5, 90, 1, 1.0000002e-3).ratio(12) >= 9.9 * one
 

@@ -298,7 +298,7 @@ ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
     ),
     "typical records": lambda **o: dg.recipes.typical_records(OWNERS, **o).guarantee,
     "mean at a sensitivity": lambda **o: (
-        dg.mechanisms.release_mean(VECTORS, sensitivity=1.0, relation="zero_out", **o).guarantee
+        dg.means.release_mean(VECTORS, sensitivity=1.0, relation="zero_out", **o).guarantee
     ),
 }
 
@@ -662,10 +662,10 @@ def test_no_thread_is_outside_of_a_budget() -> None:
 
 def test_means_of_any_function_are_charged() -> None:
     with dg.budget(1.0, 1e-6) as b:
-        dg.mechanisms.release_mean([1.0, 2.0], sensitivity=1.0, epsilon=0.5, delta=1e-7)
+        dg.means.release_mean([1.0, 2.0], sensitivity=1.0, epsilon=0.5, delta=1e-7)
         assert b.guarantee is not None
         with pytest.raises(dg.ParameterError, match="does not hold"):
-            dg.mechanisms.release_mean([1.0, 2.0], sensitivity=1.0, epsilon=2.0, delta=1e-7)
+            dg.means.release_mean([1.0, 2.0], sensitivity=1.0, epsilon=2.0, delta=1e-7)
 
 
 def test_the_same_mapping_of_two_columns_is_two_partitions() -> None:

@@ -24,14 +24,14 @@ from scipy.special import log_ndtr, ndtri
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
-from dpgrain.accounting import events as events_module
-from dpgrain.data import feed as feed_module
-from dpgrain.data import kernel
-from dpgrain.data.blocks import Blocks
-from dpgrain.learn.rows import arrange
+from dpgrain.accounting.events import base as events_module
+from dpgrain.arrays.blocks import arrange
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import request as request_module
 from dpgrain.statistics.plan import make_plan
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines import feed as feed_module
+from dpgrain.tables.engines import kernel
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
 from test_statistics import (
     CELLS,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpgrain.accounting import Gaussian, calibrate_gaussian
-from dpgrain.accounting.events import ZCDP
+from dpgrain.accounting.events.base import ZCDP
 from dpgrain.cli_accounting import Curve, Parameters
 from dpgrain.errors import ParameterError
 from dpgrain.units import User
@@ -72,7 +72,7 @@ def test_a_sampled_run_with_a_plot(tmp_path: Path) -> None:
 
 
 def test_options_make_these_events() -> None:
-    from dpgrain.accounting.sampled import Participation, SampledGaussian
+    from dpgrain.accounting.events.sampled import Participation, SampledGaussian
 
     sampled = {"noise_multiplier": 2.0, "sampling_rate": 0.1, "rounds": 7}
     assert parameters(**sampled).event() == SampledGaussian(2.0, 0.1, 7)

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.aggregators import clipped
-from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
 from dpgrain.learn.confidence import release_evidence, score_sensitivity
+from dpgrain.means import clipped
+from dpgrain.means.grid import noised
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 from dpgrain.units import Element, User

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.accounting import Contribution, Loss, Selection, selection_leak
-from dpgrain.accounting.gaussian import gaussian_delta
+from dpgrain.accounting.losses.gaussian import gaussian_delta
 from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Element, Level, Record, Relation, Unit, User
 

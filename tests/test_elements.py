@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpgrain as dg
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.elements import Elements, as_elements, cell_codes
-from dpgrain.data.engine import Cells, Dictionary, Engine
-from dpgrain.data.groups import Groups
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.elements import Elements, as_elements, cell_codes
+from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
+from dpgrain.tables.groups import Groups
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
 
@@ -168,7 +168,7 @@ def test_an_item_written_in_two_ways_has_one_cell() -> None:
 
 
 def test_equal_cells_have_one_name_however_written() -> None:
-    from dpgrain.data.elements import _names
+    from dpgrain.tables.elements import _names
 
     pairs: list[list[Any]] = [[Decimal("38.1"), Decimal("38.10")], [1, 1.0], [True, 1]]
     pairs += [[10**400, Decimal("1e400")], [10**6000, Decimal("1e6000")], [0.5, Decimal("0.5")]]

@@ -29,11 +29,11 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting import events as events_module
-from dpgrain.accounting.binomial import Binomial, Poisson
-from dpgrain.accounting.select import SelectBest
-from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
-from dpgrain.accounting.variation import StatisticallyClose
+from dpgrain.accounting.events import base as events_module
+from dpgrain.accounting.events.best_of import SelectBest
+from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechanism, SoftCore
+from dpgrain.accounting.events.nearby import StatisticallyClose
+from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record, Relation, Unit, User
 

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import dpgrain as dg
-from dpgrain.files import data_folder
+from dpgrain._files import data_folder
 from real_data import needs
 
 FOLDER = Path(__file__).parent.parent / "experiments"

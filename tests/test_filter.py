@@ -24,8 +24,8 @@ from dpgrain.accounting import (
     gaussian_delta,
     gaussian_mu,
 )
-from dpgrain.guarantee import Guarantee
 from dpgrain.publishing import Budget, Price, price
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
 
 USER = Contribution(block="user")

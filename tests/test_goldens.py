@@ -118,7 +118,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "mean of users without a roster": lambda: dg.mean_of_users(
         X, users=OWNERS, bound=2.0, **PROMISE
     ),
-    "mean at a sensitivity": lambda: dg.mechanisms.release_mean(X, sensitivity=1.0, **PROMISE),
+    "mean at a sensitivity": lambda: dg.means.release_mean(X, sensitivity=1.0, **PROMISE),
     **{
         f"select by {method}": partial(chosen_by, method)
         for method in ("permute_and_flip", "exponential", "repeat")

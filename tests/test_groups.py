@@ -18,12 +18,12 @@ import pyarrow.csv
 import pytest
 
 import dpgrain as dg
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.domain import Domain, public_domain
-from dpgrain.data.engine import Cells, Engine
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import Grid
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
 from dpgrain.units import Unit
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpgrain as dg
+from dpgrain._wording import rounded_up
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
-from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Level, Relation, Unit
-from dpgrain.wording import rounded_up
 
 
 def promise(

@@ -28,20 +28,20 @@ from scipy.stats import beta
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.data import engine as engine_module
-from dpgrain.data import kernel
-from dpgrain.data import memory as memory_module
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Cells, Dictionary, Engine
-from dpgrain.data.feed import Chunk, Feed
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import FloatArray, Grid, IntArray
-from dpgrain.data.split import Split, Weight
 from dpgrain.noise import SystemSource
 from dpgrain.statistics import request as request_module
 from dpgrain.statistics.plan import grid_bits, plan_histogram, selection_delta
 from dpgrain.statistics.request import select
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines import duckdb as engine_module
+from dpgrain.tables.engines import kernel
+from dpgrain.tables.engines import memory as memory_module
+from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
+from dpgrain.tables.engines.feed import Chunk, Feed
+from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
+from dpgrain.tables.split import Split, Weight
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Norm: TypeAlias = Literal["l2", "l1"]

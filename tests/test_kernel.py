@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgrain.data.kernel import (
+from dpgrain.tables.engines.kernel import (
     SATURATION,
     FloatArray,
     Grid,

@@ -28,20 +28,20 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import dpgrain as dg
-from dpgrain import labels
+from dpgrain.arrays.blocks import arrange
 from dpgrain.cli import app
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.domain import public_domain
-from dpgrain.data.engine import Engine
 from dpgrain.errors import ParameterError
-from dpgrain.labels import BITS, cell_text, key, label_of, matching, rank, whole, written
+from dpgrain.inputs import labels
+from dpgrain.inputs.codes import codes, ordered
+from dpgrain.inputs.codes import column as column_of
+from dpgrain.inputs.labels import BITS, cell_text, key, label_of, matching, rank, whole, written
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression
 from dpgrain.learn import load as load_model
 from dpgrain.learn.classes import unselected
-from dpgrain.learn.labels import codes, ordered
-from dpgrain.learn.labels import column as column_of
-from dpgrain.learn.rows import arrange
-from dpgrain.learn.tables import Category, Encoding, Number, load_rows
+from dpgrain.learn.features import Category, Encoding, Number, load_rows
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.domain import public_domain
+from dpgrain.tables.engines.duckdb import Engine
 from dpgrain.units import Element, Record, User
 
 Array: TypeAlias = NDArray[Any]

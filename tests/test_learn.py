@@ -17,9 +17,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import dpgrain as dg
-from dpgrain.aggregators.linear import LinearBlocks
-from dpgrain.cells import numbers
+from dpgrain.arrays.blocks import arrange
 from dpgrain.errors import ParameterError
+from dpgrain.gradients.linear import LinearBlocks
+from dpgrain.inputs.numbers import numbers
 from dpgrain.learn import (
     HuberRegressor,
     LinearModel,
@@ -29,7 +30,6 @@ from dpgrain.learn import (
     PoissonRegressor,
     QuantileRegressor,
 )
-from dpgrain.learn.rows import arrange
 from dpgrain.optimize import Adagrad, Constant, Power, Sgd
 from dpgrain.units import Element, Record, Unit, User
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpgrain.aggregators.linear import LinearBlocks
+from dpgrain.gradients.linear import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Squared
 
 Array = NDArray[np.float64]

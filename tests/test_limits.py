@@ -14,7 +14,8 @@ from scipy.sparse import csr_array
 from scipy.stats import binom, chi
 
 from dpgrain.accounting import calibrate_gaussian
-from dpgrain.accounting.limits import (
+from dpgrain.errors import ParameterError
+from dpgrain.planning.floors import (
     PENALTIES,
     Penalty,
     _traced_loss,
@@ -27,7 +28,6 @@ from dpgrain.accounting.limits import (
     least_noise_of_clipped_sums,
     mean_order,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.units import Relation
 
 RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")

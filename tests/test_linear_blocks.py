@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dpgrain.aggregators import linear
-from dpgrain.aggregators.linear import LinearBlocks
 from dpgrain.errors import ParameterError
+from dpgrain.gradients import linear
+from dpgrain.gradients.linear import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 
 Array = NDArray[Any]

@@ -14,8 +14,8 @@ from scipy.special import gammaln, log_ndtr, logsumexp, ndtr
 
 import oracle
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.pairs import Losses, Mixtures
-from dpgrain.accounting.pld import composed_delta, composed_epsilon
+from dpgrain.accounting.losses.compose import composed_delta, composed_epsilon
+from dpgrain.accounting.losses.pairs import Losses, Mixtures
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[np.float64]

@@ -15,14 +15,22 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 import dpgrain as dg
-from dpgrain.aggregators import Recentred, Vectors
-from dpgrain.aggregators import recentred as recentred_module
-from dpgrain.aggregators.grid import exactly_noised
+from dpgrain._wording import rounded_up
 from dpgrain.errors import ParameterError
-from dpgrain.means import METHODS, MeanOfUsers, Method, _Plan, _Problem, mean_of_users, user_means
+from dpgrain.means import Recentred, Vectors
+from dpgrain.means import recentred as recentred_module
+from dpgrain.means.grid import exactly_noised
+from dpgrain.means.of_users import (
+    METHODS,
+    MeanOfUsers,
+    Method,
+    _Plan,
+    _Problem,
+    mean_of_users,
+    user_means,
+)
 from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.units import RELATIONS, Relation
-from dpgrain.wording import rounded_up
 
 Array = NDArray[np.float64]
 # Each statistical assertion fails by chance with probability below this.
@@ -236,7 +244,7 @@ def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> No
 
 
 def vector_of(records: Array, users: NDArray[Any], user: int) -> Array:
-    from dpgrain.means import _records
+    from dpgrain.means.of_users import _records
 
     _, codes = np.unique(users, return_inverse=True)
     # Most records are longer than the bound, and shortened.

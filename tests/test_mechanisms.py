@@ -10,7 +10,7 @@ import pytest
 
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError
-from dpgrain.mechanisms import element_sensitivity, release_mean
+from dpgrain.means.generic import element_sensitivity, release_mean
 
 
 def test_element_sensitivity_of_a_sum_of_blocks_is_the_contribution() -> None:

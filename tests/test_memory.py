@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from dpgrain.data.memory import LEAST, Memory
+from dpgrain.tables.engines.memory import LEAST, Memory
 
 LIMITS = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="needs /proc to see peak memory"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.aggregators.records import RecordBlocks
 from dpgrain.errors import ParameterError
+from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LogisticRegression, minimise
 from dpgrain.optimize import (
     Absolute,

@@ -14,8 +14,8 @@ import pytest
 import dpgrain as dg
 from dpgrain import learn, recipes
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.learn.features import Category, Encoding, Number
 from dpgrain.learn.files import load, save
-from dpgrain.learn.tables import Category, Encoding, Number
 from dpgrain.optimize import Ball, Power, Sgd, Tail
 
 GENERATOR = np.random.default_rng(0)

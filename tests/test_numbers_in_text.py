@@ -22,9 +22,9 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.cli import main
-from dpgrain.data.engine import Engine
-from dpgrain.learn.tables import Encoding, Number, load_rows
+from dpgrain.learn.features import Encoding, Number, load_rows
 from dpgrain.statistics import request
+from dpgrain.tables.engines.duckdb import Engine
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 SENTENCE = (

@@ -34,10 +34,10 @@ from scipy import sparse
 
 import dpgrain as dg
 from dpgrain import select
-from dpgrain.aggregators.records import RecordBlocks
-from dpgrain.calls import by_record
-from dpgrain.data.engine import Engine
+from dpgrain.choices.select import best_of
 from dpgrain.errors import ParameterError
+from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.calls import by_record
 from dpgrain.learn import (
     HuberRegressor,
     LinearRegression,
@@ -47,12 +47,12 @@ from dpgrain.learn import (
     QuantileRegressor,
     minimise,
 )
-from dpgrain.learn.base import _bounded
-from dpgrain.mechanisms import release_mean
+from dpgrain.learn.model import _bounded
+from dpgrain.means.generic import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
-from dpgrain.selection import best_of
+from dpgrain.tables.engines.duckdb import Engine
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]

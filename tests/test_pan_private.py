@@ -15,12 +15,12 @@ from scipy.special import ndtri
 from scipy.stats import beta, kstest, norm
 
 from aggregator_contract import OWNERS, USERS, AggregatorContract, Array
+from dpgrain._clipping import clipped
 from dpgrain.accounting import ONE_EACH, Gaussian
-from dpgrain.aggregators import Aggregator, PanPrivate, PanPrivateStream, Vectors, grid, roster
-from dpgrain.aggregators import pan_private as module
-from dpgrain.aggregators.grid import on_grid
-from dpgrain.clipping import clipped
 from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, PanPrivate, PanPrivateStream, Vectors, grid, roster
+from dpgrain.means import pan_private as module
+from dpgrain.means.grid import on_grid
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
 from dpgrain.units import Record, Relation, User
 

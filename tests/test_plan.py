@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection, calibrate_gaussian
-from dpgrain.accounting.limits import (
+from dpgrain.errors import ParameterError
+from dpgrain.planning.floors import (
     convex_order,
     least_error,
     least_error_of_records,
@@ -21,7 +22,7 @@ from dpgrain.accounting.limits import (
     least_holders,
     least_noise_of_clipped_sums,
 )
-from dpgrain.accounting.plan import (
+from dpgrain.planning.plan import (
     ErrorPlan,
     Row,
     plan_counts,
@@ -30,7 +31,6 @@ from dpgrain.accounting.plan import (
     plan_sco,
     plan_select,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.units import Element, Relation, Unit, User
 

@@ -24,7 +24,7 @@ from dpgrain.accounting import (
     gaussian_delta,
     pure_mu,
 )
-from dpgrain.accounting.pairs import Mixtures, Response
+from dpgrain.accounting.losses.pairs import Mixtures, Response
 from dpgrain.publishing import Caps, Price, price
 from dpgrain.publishing.prices import _Curve
 from dpgrain.units import OWN_UNIT, Relation, User

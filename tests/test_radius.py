@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import Vectors, radius
-from dpgrain.aggregators.neighbours import close
-from dpgrain.aggregators.radius import Radius, score
 from dpgrain.errors import ParameterError
+from dpgrain.means import Vectors, radius
+from dpgrain.means.radius import Radius, score
+from dpgrain.means.softcore.neighbours import close
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace
 from dpgrain.units import Relation
 

@@ -13,11 +13,11 @@ from scipy.stats import beta, chisquare
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
 from dpgrain.accounting import ONE_EACH, Gaussian
-from dpgrain.aggregators import Aggregator, Vectors
-from dpgrain.aggregators import recentred as module
-from dpgrain.aggregators.grid import exactly_noised
-from dpgrain.aggregators.recentred import Recentred, scores_of
 from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, Vectors
+from dpgrain.means import recentred as module
+from dpgrain.means.grid import exactly_noised
+from dpgrain.means.recentred import Recentred, scores_of
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Record, Relation, User
 

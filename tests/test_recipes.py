@@ -16,12 +16,13 @@ from scipy import stats
 import dpgrain as dg
 from dpgrain import learn, recipes
 from dpgrain.accounting import Parallel
-from dpgrain.aggregators import ClippedMean, SoftCore, Winsorized
-from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.arrays.blocks import arrange
+from dpgrain.choices.typical import _grid
 from dpgrain.errors import ParameterError
+from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import Minimum, minimise
-from dpgrain.learn.rows import arrange
-from dpgrain.learn.training import _smoothed, roster_index
+from dpgrain.learn.rounds import _smoothed, roster_index
+from dpgrain.means import ClippedMean, SoftCore, Winsorized
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.optimize import (
     Absolute,
@@ -45,7 +46,6 @@ from dpgrain.recipes import (
     UserLevelSgdStronglyConvex,
     WinsorizedErm,
 )
-from dpgrain.recipes.typical import _grid
 from dpgrain.units import Element, Record, Relation, User
 
 Array = NDArray[Any]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.aggregators import records as module
-from dpgrain.aggregators.records import RecordBlocks
+from dpgrain.gradients import records as module
+from dpgrain.gradients.records import RecordBlocks
 from dpgrain.optimize import Absolute, Huber, Logistic, MarginLoss, Softmax, Squared
 
 Array = NDArray[np.float64]

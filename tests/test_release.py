@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import dpgrain as dg
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Cells, Engine
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import Grid
 from dpgrain.statistics import postprocess
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
 
 
 def shop(rows: int = 6000) -> dg.UserTable:

@@ -25,16 +25,16 @@ from matplotlib.lines import Line2D
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds
-from dpgrain.data.groups import Groups
+from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds
 from dpgrain.report import write_fit_report, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
 from dpgrain.report.promises import Odds
 from dpgrain.report.release import estimates_of
 from dpgrain.report.words import label, printed, shorten
+from dpgrain.tables.groups import Groups
 from dpgrain.units import Level
-from dpgrain.wording import powers, rounded_up
 
 NASTY = [
     "<script>alert(1)</script>",

@@ -25,8 +25,7 @@ from matplotlib.figure import Figure
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.accounting import Contribution, Gaussian, Selection
-from dpgrain.data.groups import Groups
-from dpgrain.report.deployment import Honest
+from dpgrain.planning.shuffled import Honest
 from dpgrain.report.plots import (
     plot_bounds,
     plot_curve,
@@ -35,6 +34,7 @@ from dpgrain.report.plots import (
     plot_training,
 )
 from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
+from dpgrain.tables.groups import Groups
 from dpgrain.units import Relation
 
 OUTLINES = Path(__file__).parent / "outlines"

@@ -17,9 +17,9 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain import report as pages
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.data.groups import Groups
 from dpgrain.errors import ParameterError
 from dpgrain.shuffle import VectorSum
+from dpgrain.tables.groups import Groups
 
 SOURCE = Path(dg.__file__).parents[1]
 # The one door from below, and the command line, which stands above.

@@ -17,18 +17,18 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-import dpgrain.selection as module
+import dpgrain.choices.select as module
 from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
-from dpgrain.accounting.select import SelectBest
+from dpgrain.accounting.events.best_of import SelectBest
+from dpgrain.arrays.blocks import arrange
+from dpgrain.choices.best_of import best_of
+from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.choices.select import Choice, Cover, ball_cover, select
 from dpgrain.errors import ParameterError
-from dpgrain.learn.rows import arrange
-from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import SeededSource, Source, discrete_laplace, gumbel_order
 from dpgrain.noise.exponential import below, permute_and_flip
 from dpgrain.noise.stopping import negative_binomial, poisson
 from dpgrain.publishing.budget import budget
-from dpgrain.repeated import best_of
-from dpgrain.selection import Choice, Cover, ball_cover, select
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]

@@ -21,7 +21,7 @@ from dpgrain.accounting import (
     PureDP,
     SampledGaussian,
 )
-from dpgrain.accounting.select import SelectBest
+from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Relation, User
 

@@ -30,7 +30,7 @@ from dpgrain.accounting import (
     calibrate_truncated_geometric,
     gaussian_delta,
 )
-from dpgrain.accounting.zcdp import zcdp_delta, zcdp_epsilon
+from dpgrain.accounting.losses.zcdp import zcdp_delta, zcdp_epsilon
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from scipy.signal import lfilter
 
-from dpgrain.accounting import sequences
-from dpgrain.accounting.pld import _ROUNDING
-from dpgrain.accounting.sequences import discounted, increasing
+from dpgrain.accounting.losses import sequences
+from dpgrain.accounting.losses.compose import _ROUNDING
+from dpgrain.accounting.losses.sequences import discounted, increasing
 from dpgrain.noise.precision import arithmetic
 
 exact = arithmetic(200)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 import dpgrain as dg
 from dpgrain import learn, recipes
-from dpgrain.aggregators import PanPrivate
-from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.errors import ParameterError
 from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.files import load, save
+from dpgrain.means import PanPrivate
+from dpgrain.means.shuffled import Shuffled
 from dpgrain.optimize import Absolute, AcSa, Ball, CoinBetting, Constant, Logistic, Sgd
 from dpgrain.recipes import (
     Concentrated,

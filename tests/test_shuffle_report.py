@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain._wording import rounded_up
 from dpgrain.accounting import Binomial, Contribution, Gaussian
 from dpgrain.noise import SeededSource
-from dpgrain.recipes import Trust
-from dpgrain.report.deployment import (
+from dpgrain.planning.shuffled import (
     central_sd,
     corrupt,
     deployment,
@@ -27,10 +27,10 @@ from dpgrain.report.deployment import (
     replaced,
     shares_of_honest,
 )
+from dpgrain.recipes import Trust
 from dpgrain.shuffle import BlindSum, PoissonSum, ScalarSum, VectorSum
 from dpgrain.shuffle.sums import ShuffledSum
 from dpgrain.units import Relation
-from dpgrain.wording import rounded_up
 
 OTHER = Gaussian(10.0, Contribution(block="user"))
 PROTOCOLS: dict[str, ShuffledSum] = {
@@ -219,7 +219,7 @@ def test_a_blind_sum_says_from_where_nothing_is_promised(written: dict[str, Writ
 
 
 def test_a_plot_without_any_promise_says_so() -> None:
-    from dpgrain.report.deployment import Honest
+    from dpgrain.planning.shuffled import Honest
     from dpgrain.report.shuffle import plot_honest
 
     ax = plot_honest([Honest(1.0, 5, math.inf, promised=True)], 1e-6, Figure().subplots())

@@ -14,10 +14,10 @@ from scipy.stats import beta
 
 from aggregator_contract import DIMENSION, OWNERS, USERS, AggregatorContract, Array
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.aggregators import Aggregator, ClippedMean, Contributions, Vectors
-from dpgrain.aggregators.grid import tiles
-from dpgrain.aggregators.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, ClippedMean, Contributions, Vectors
+from dpgrain.means.grid import tiles
+from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.shuffle import Coins
 from dpgrain.units import Relation, User

@@ -14,10 +14,11 @@ from scipy.stats import beta
 from aggregator_contract import BLOCKS, DIMENSION, SURE, AggregatorContract, Array
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.aggregators import Aggregator, Vectors, neighbours, softcore
-from dpgrain.aggregators.neighbours import close, on_grid
-from dpgrain.aggregators.softcore import SoftCore, in_agreement, sum_of, whole_weights
 from dpgrain.errors import ParameterError, RunEnded
+from dpgrain.means import Aggregator, Vectors
+from dpgrain.means.softcore import neighbours, softcore
+from dpgrain.means.softcore.neighbours import close, on_grid
+from dpgrain.means.softcore.softcore import SoftCore, in_agreement, sum_of, whole_weights
 from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, rounded_gaussian
 from dpgrain.units import Relation
 from test_experiments import load

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import dpgrain as dg
-from dpgrain.data.spill import SpillFolder
+from dpgrain.tables.engines.spill import SpillFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals and locks")
 
@@ -23,7 +23,7 @@ RUNNING = """
     import signal, sys, time
     {before}
     import pyarrow as pa, dpgrain as dg
-    from dpgrain.data.engine import Engine
+    from dpgrain.tables.engines.duckdb import Engine
     {host}
     def work():
         with Engine(dg.read(pa.table({{"who": ["a"]}}), user="who")) as engine:

@@ -81,8 +81,8 @@ def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
 PACKAGES = (
     "dpgrain",
     "dpgrain.accounting",
-    "dpgrain.aggregators",
-    "dpgrain.data",
+    "dpgrain.means",
+    "dpgrain.tables",
     "dpgrain.learn",
     "dpgrain.noise",
     "dpgrain.optimize",

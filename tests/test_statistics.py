@@ -34,20 +34,20 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.data import kernel
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.elements import cell_labels
-from dpgrain.data.engine import Cells, Dictionary
-from dpgrain.data.feed import Chunk, Feed
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import FloatArray, Grid, IntArray, Layout
-from dpgrain.data.split import Split
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import request as request_module
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.statistics.plan import make_plan
 from dpgrain.statistics.values import AutoRange, Parts, Powers, Tree
+from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines import kernel
+from dpgrain.tables.engines.duckdb import Cells, Dictionary
+from dpgrain.tables.engines.feed import Chunk, Feed
+from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray, Layout
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
+from dpgrain.tables.split import Split
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
 
 # The package's attributes of these names are functions.

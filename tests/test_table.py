@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpgrain as dg
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Cells, Engine
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import Grid
-from dpgrain.data.split import Weight
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
+from dpgrain.tables.split import Weight
 from dpgrain.units import Unit
 
 USERS = ["ann", "ann", "ann", "bob", "bob", "čen", None, "dan"]

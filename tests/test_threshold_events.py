@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from dpgrain.accounting import Event, gaussian_delta
-from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
+from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechanism, SoftCore
 from dpgrain.errors import ParameterError
 from dpgrain.units import Element, Record, Relation, User
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import dpgrain.learn.tuning as tuning
+from dpgrain._progress import Progress
 from dpgrain.accounting import Compose, Gaussian, Parallel
-from dpgrain.accounting.select import SelectBest
+from dpgrain.accounting.events.best_of import SelectBest
+from dpgrain.arrays.blocks import arrange
+from dpgrain.choices.scores import BlockLosses
 from dpgrain.errors import ParameterError
 from dpgrain.learn import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
-from dpgrain.learn.rows import arrange
-from dpgrain.learn.scores import BlockLosses
 from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
-from dpgrain.progress import Progress
 from dpgrain.publishing.budget import budget
 from dpgrain.recipes import Concentrated
 from dpgrain.units import Element, Record, Relation, Unit, User
@@ -314,7 +314,7 @@ def test_the_promise_names_what_each_setting_takes_as_public() -> None:
 
 
 def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpgrain.learn import training
+    from dpgrain.learn import rounds as training
 
     shown: list[bool | None] = []
 

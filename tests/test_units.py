@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgrain.distances import d_element, d_user
+from dpgrain.arrays.distances import d_element, d_user
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.units import (
     LEVELS,

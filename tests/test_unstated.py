@@ -24,9 +24,12 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import dpgrain as dg
-import dpgrain.learn.promise as promise_module
+import dpgrain.arrays.guarantees as promise_module
 from dpgrain import recipes
 from dpgrain.accounting import Gaussian, Selection
+from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.roster import ENROLLED, SHARE, Roster
+from dpgrain.choices.select import select
 from dpgrain.cli import app
 from dpgrain.errors import ParameterError
 from dpgrain.learn import (
@@ -40,13 +43,10 @@ from dpgrain.learn import (
     minimise,
 )
 from dpgrain.learn.classes import LEAK, Targets, selected, selection, unselected
-from dpgrain.learn.roster import ENROLLED, SHARE, Roster
-from dpgrain.learn.rows import arrange
-from dpgrain.means import _Problem, mean_of_users
+from dpgrain.means.of_users import _Problem, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.report import write_fit_report
-from dpgrain.selection import select
 from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 Array: TypeAlias = NDArray[Any]

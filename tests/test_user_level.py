@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from dpgrain.files import data_folder
+from dpgrain._files import data_folder
 from real_data import needs
 
 FOLDER = Path(__file__).parent.parent / "experiments"

@@ -19,12 +19,13 @@ from scipy.stats import beta, chi2, norm
 
 from aggregator_contract import BLOCKS, DIMENSION, AggregatorContract, Array
 from dpgrain.accounting import ONE_EACH, Gaussian
-from dpgrain.accounting.threshold import GDP_OF_RANGE
-from dpgrain.aggregators import Aggregator, Vectors, grid, winsorized
-from dpgrain.aggregators.ranges import PrivateRange, chosen_bins, range_event
-from dpgrain.aggregators.rotation import Rotation, hadamard, padded
-from dpgrain.aggregators.winsorized import Winsorized, WinsorizedScalar
+from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, Vectors, grid
+from dpgrain.means.winsorized import winsorized
+from dpgrain.means.winsorized.ranges import PrivateRange, chosen_bins, range_event
+from dpgrain.means.winsorized.rotation import Rotation, hadamard, padded
+from dpgrain.means.winsorized.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.noise import SeededSource, SystemSource, choice, discrete_laplace, rounded_gaussian
 from dpgrain.noise.choice import choose_scores, uniform_below
 from dpgrain.units import Element, Record, Relation, Unit, User

@@ -16,22 +16,20 @@ from dpgrain.units import Element, Record, User
 if TYPE_CHECKING:
     from dpgrain import (
         accounting,
-        aggregators,
         learn,
-        mechanisms,
+        means,
         noise,
         optimize,
+        planning,
         recipes,
         shuffle,
     )
     from dpgrain._version import __version__
-    from dpgrain.data.elements import Elements
-    from dpgrain.data.table import UserTable, read
-    from dpgrain.distances import d_element, d_user
-    from dpgrain.guarantee import Guarantee
-    from dpgrain.means import MeanOfUsers, mean_of_users
+    from dpgrain.arrays.distances import d_element, d_user
+    from dpgrain.choices.select import Choice, ball_cover, best_of, select
+    from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
-    from dpgrain.selection import Choice, ball_cover, best_of, select
+    from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.bounds import AutoClip
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Estimates, Histogram, Release
     from dpgrain.statistics.top import top
     from dpgrain.statistics.values import AutoRange
+    from dpgrain.tables.elements import Elements
+    from dpgrain.tables.table import UserTable, read
 
 __all__ = [
     "AutoClip",
@@ -66,7 +66,6 @@ __all__ = [
     "UserTable",
     "__version__",
     "accounting",
-    "aggregators",
     "ball_cover",
     "best_of",
     "budget",
@@ -78,10 +77,11 @@ __all__ = [
     "learn",
     "mean",
     "mean_of_users",
-    "mechanisms",
+    "means",
     "noise",
     "optimize",
     "plan_histogram",
+    "planning",
     "quantile",
     "quantiles",
     "read",
@@ -98,13 +98,13 @@ face(
     __name__,
     {
         "dpgrain._version": ("__version__",),
-        "dpgrain.data.elements": ("Elements",),
-        "dpgrain.data.table": ("UserTable", "read"),
-        "dpgrain.distances": ("d_element", "d_user"),
-        "dpgrain.guarantee": ("Guarantee",),
-        "dpgrain.means": ("MeanOfUsers", "mean_of_users"),
+        "dpgrain.tables.elements": ("Elements",),
+        "dpgrain.tables.table": ("UserTable", "read"),
+        "dpgrain.arrays.distances": ("d_element", "d_user"),
+        "dpgrain.publishing.guarantee": ("Guarantee",),
+        "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
-        "dpgrain.selection": ("Choice", "ball_cover", "best_of", "select"),
+        "dpgrain.choices.select": ("Choice", "ball_cover", "best_of", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
         "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
@@ -117,11 +117,11 @@ face(
     },
     modules=(
         "accounting",
-        "aggregators",
         "learn",
-        "mechanisms",
+        "means",
         "noise",
         "optimize",
+        "planning",
         "recipes",
         "shuffle",
     ),

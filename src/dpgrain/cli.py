@@ -21,8 +21,8 @@ from dpgrain.terminal import console, errors, plain
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
 if TYPE_CHECKING:
-    from dpgrain.data.table import UserTable
     from dpgrain.statistics.release import Release
+    from dpgrain.tables.table import UserTable
 
 Noise: TypeAlias = Literal["gaussian", "laplace"]
 AnyNoise: TypeAlias = Literal["auto", "gaussian", "laplace"]
@@ -159,7 +159,7 @@ class _Files:
     save: Path | None
 
     def check(self, inputs: list[str | Path | None]) -> None:
-        from dpgrain.files import check_outputs
+        from dpgrain._files import check_outputs
         from dpgrain.statistics.release import check_format
 
         if self.output is not None:
@@ -865,7 +865,7 @@ def _domain(domain: list[str] | None, keys: list[str], table: UserTable) -> Any:
 
 def _rows(path: Path, keys: list[str], table: UserTable) -> list[tuple[Any, ...]]:
     """The rows of a file that has all the key columns."""
-    from dpgrain.data.elements import read_file
+    from dpgrain.tables.elements import read_file
 
     found = read_file(path)
     missing = [key for key in keys if key not in found.column_names]
@@ -880,8 +880,8 @@ def _rows(path: Path, keys: list[str], table: UserTable) -> list[tuple[Any, ...]
 
 def _listed(path: Path, integers: bool) -> list[Any]:
     """The first column of a Parquet or CSV file, or the lines of a text file."""
-    from dpgrain.data.elements import read_file
     from dpgrain.errors import DataError
+    from dpgrain.tables.elements import read_file
 
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(read_file(path).column(0).to_pylist(), integers, path)
@@ -893,7 +893,7 @@ def _listed(path: Path, integers: bool) -> list[Any]:
 
 
 def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
-    from dpgrain.labels import whole
+    from dpgrain.inputs.labels import whole
 
     if not integers:
         return values

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
+from dpgrain._progress import Progress
+from dpgrain._wording import powers
 from dpgrain.errors import ParameterError
-from dpgrain.progress import Progress
 from dpgrain.terminal import console, shown
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
-from dpgrain.wording import powers
 
 if TYPE_CHECKING:
     from dpgrain.accounting import Event
-    from dpgrain.accounting.plan import ErrorPlan
-    from dpgrain.report.deployment import Honest
+    from dpgrain.planning.plan import ErrorPlan
+    from dpgrain.planning.shuffled import Honest
 
 Mechanism: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 Sampling: TypeAlias = Literal["pairs", "users"]
@@ -99,7 +99,7 @@ class Parameters:
 
             return ApproximateDP(self.epsilon or 0.0, 0.0, self.unit, count=self.releases)
         if self.mechanism == "zcdp":
-            from dpgrain.accounting.events import ZCDP
+            from dpgrain.accounting.events.base import ZCDP
 
             return ZCDP(self.rho or 0.0, self.unit, count=self.releases)
         return self._noisy_sum()
@@ -135,7 +135,7 @@ class Parameters:
         return kind(self.noise_multiplier or 0.0, contribution, self.releases)
 
     def _sampled(self) -> Event:
-        from dpgrain.accounting.sampled import Participation, SampledGaussian
+        from dpgrain.accounting.events.sampled import Participation, SampledGaussian
 
         if self.mechanism != "gaussian":
             raise ParameterError(
@@ -297,7 +297,7 @@ def guarantee(
     plot: Annotated[Path | None, typer.Option(help="Also draw it: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Show what a release, or a mechanism, promises to 1, 2, 5, 10, … units of one person."""
-    from dpgrain.files import check_writable
+    from dpgrain._files import check_writable
 
     if plot is not None:
         if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
@@ -426,7 +426,7 @@ def plan_histogram(
 ) -> None:
     """Plan what `dpgrain histogram` will do: the noise of a count, and who is named."""
     from dpgrain.accounting import Selection
-    from dpgrain.accounting.plan import plan_counts
+    from dpgrain.planning.plan import plan_counts
     from dpgrain.statistics.plan import plan_histogram as calibrated
 
     protected = _protected(unit, max_elements)
@@ -475,7 +475,7 @@ def plan_mean(
     as_json: _Json = False,
 ) -> None:
     """Plan a mean of clipped vectors: its error, and how far that is from the least possible."""
-    from dpgrain.accounting.plan import plan_mean as planned
+    from dpgrain.planning.plan import plan_mean as planned
 
     made = planned(
         epsilon,
@@ -525,7 +525,7 @@ def plan_gradient(
     as_json: _Json = False,
 ) -> None:
     """Plan noisy gradient descent: the noise of a step, and what it does to the risk."""
-    from dpgrain.accounting.plan import plan_gradient as planned
+    from dpgrain.planning.plan import plan_gradient as planned
 
     if sampling is None:
         drawn: Sampled = "full" if passes is None else "passes"
@@ -571,7 +571,7 @@ def plan_sco(
     as_json: _Json = False,
 ) -> None:
     """Plan a fit of convex losses: its excess risk, and how far that is from the least possible."""
-    from dpgrain.accounting.plan import plan_sco as planned
+    from dpgrain.planning.plan import plan_sco as planned
 
     made = planned(
         epsilon,
@@ -602,7 +602,7 @@ def plan_select(
     as_json: _Json = False,
 ) -> None:
     """Plan a choice among hypotheses: its excess risk, and how far that is from the least possible."""
-    from dpgrain.accounting.plan import plan_select as planned
+    from dpgrain.planning.plan import plan_select as planned
 
     made = planned(
         epsilon,
@@ -649,9 +649,9 @@ def plan_shuffle(
     as_json: _Json = False,
 ) -> None:
     """Plan a sum without a curator, through a shuffler: what is sent, and how exact it will be."""
-    from dpgrain.files import check_writable
-    from dpgrain.report.deployment import deployment, honest_curve
-    from dpgrain.report.deployment import plan_shuffle as planned
+    from dpgrain._files import check_writable
+    from dpgrain.planning.shuffled import deployment, honest_curve
+    from dpgrain.planning.shuffled import plan_shuffle as planned
 
     if report is not None:
         check_writable(report)

@@ -14,9 +14,9 @@ from dpgrain.terminal import console, plain
 from dpgrain.units import OWN_UNIT, Level, Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
-    from dpgrain.data.table import UserTable
     from dpgrain.learn import LinearModel
-    from dpgrain.learn.tables import Encoding as Columns
+    from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.tables.table import UserTable
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 _NAMES: dict[Kind, str] = {
@@ -135,7 +135,7 @@ def fit(
     What is not a number counts 0, a row without target or user is left out. Give --range or
     --feature-bound: gradients are clipped, and columns of large numbers are clipped most.
     """
-    from dpgrain.files import check_outputs
+    from dpgrain._files import check_outputs
 
     if not check:
         if out is None:
@@ -205,10 +205,10 @@ def predict(
     """Predict each row of a table with a fitted model, in the order of the rows."""
     import pyarrow as pa
 
-    from dpgrain.files import check_outputs
+    from dpgrain._files import check_outputs
+    from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.learn.features import Number, load_rows
     from dpgrain.learn.files import load
-    from dpgrain.learn.tables import Encoding as Columns
-    from dpgrain.learn.tables import Number, load_rows
 
     if not check and (out is None or out.suffix.lower() not in (".csv", ".parquet")):
         raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
@@ -263,7 +263,7 @@ def _fitted(
     import numpy as np
 
     from dpgrain import learn
-    from dpgrain.learn.tables import load_rows
+    from dpgrain.learn.features import load_rows
 
     model: LinearModel = getattr(learn, _NAMES[kind])(**options)
     # What is wrong with parameters is said before a long table is read.
@@ -304,7 +304,7 @@ def _write_table(table: Any, path: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from dpgrain.files import whole_file
+    from dpgrain._files import whole_file
 
     with whole_file(path) as part:
         if path.suffix.lower() == ".csv":
@@ -347,8 +347,8 @@ def _encoding(
     features: Sequence[str], categories: Sequence[str], ranges: Sequence[str], table: UserTable
 ) -> Columns:
     """How columns become features, from the options."""
-    from dpgrain.learn.tables import Category, Number
-    from dpgrain.learn.tables import Encoding as Columns
+    from dpgrain.learn.features import Category, Number
+    from dpgrain.learn.features import Encoding as Columns
 
     names: list[str] = []
     for text in features:
@@ -413,7 +413,7 @@ def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
 
 def _labels(text: str, target: str, table: UserTable) -> list[Any]:
     """The labels, as the target column has them."""
-    from dpgrain.labels import whole
+    from dpgrain.inputs.labels import whole
 
     table.require(target, "target")
     labels = [label.strip() for label in text.split(",")]

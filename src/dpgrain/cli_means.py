@@ -11,8 +11,8 @@ from dpgrain.terminal import console, plain
 from dpgrain.units import Level, Relation
 
 if TYPE_CHECKING:
-    from dpgrain.data.table import UserTable
-    from dpgrain.means import MeanOfUsers
+    from dpgrain.means.of_users import MeanOfUsers
+    from dpgrain.tables.table import UserTable
 
 #: The options of ``dpgrain mean`` that go with ``--columns``, by the names of their parameters.
 OWN = ("columns", "bound", "radius", "method")
@@ -93,7 +93,7 @@ def publish(
     Raises:
         ParameterError: if a value is out of range, by the names of the options.
     """
-    from dpgrain.files import check_outputs
+    from dpgrain._files import check_outputs
 
     if unit != "user":
         raise ParameterError(
@@ -121,8 +121,8 @@ def publish(
 def _mean(table: UserTable, names: list[str], options: dict[str, Any]) -> MeanOfUsers:
     import pandas as pd
 
-    from dpgrain.learn.tables import Encoding, Number, load_rows
-    from dpgrain.means import mean_of_users
+    from dpgrain.learn.features import Encoding, Number, load_rows
+    from dpgrain.means.of_users import mean_of_users
 
     relation: Relation = options["relation"]
     rows = load_rows(table, Encoding(tuple(Number(name) for name in names)))
@@ -170,7 +170,7 @@ def _write(found: MeanOfUsers, names: list[str], path: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from dpgrain.files import whole_file
+    from dpgrain._files import whole_file
 
     table = pa.table(
         {"column": names, "mean": found.value, "std_error": [found.std_error] * len(names)}

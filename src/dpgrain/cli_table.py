@@ -12,7 +12,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.terminal import console
 
 if TYPE_CHECKING:
-    from dpgrain.data.table import UserTable
+    from dpgrain.tables.table import UserTable
 
 Mark: TypeAlias = Literal[".", ","]
 
@@ -60,7 +60,7 @@ def opened(
         ParameterError: if a text is not of its form.
         DpgrainError: as :func:`dpgrain.read`.
     """
-    from dpgrain.data.table import read
+    from dpgrain.tables.table import read
 
     def reading(stated: dict[str, str], **more: Any) -> UserTable:
         return read(source, types=stated, delimiter=delimiter, **more)

@@ -11,13 +11,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpgrain.data.elements import Elements
-from dpgrain.data.sources import text
-from dpgrain.data.table import UserTable, read
+from dpgrain._files import check_writable, data_folder
 from dpgrain.errors import DataError
-from dpgrain.files import check_writable, data_folder
 from dpgrain.statistics.histogram import histogram
 from dpgrain.statistics.release import Histogram
+from dpgrain.tables.elements import Elements
+from dpgrain.tables.sources import text
+from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element
 
 _EPSILON, _DELTA, _CLUSTERS = 1.0, 1e-8, 1000

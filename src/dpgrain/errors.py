@@ -9,7 +9,7 @@
     └── RunEnded           a run of private means has published that it stops
 
 Errors come from schema and public parameters only: an error that depends on one person's rows
-would itself be a release. Bad values in rows follow the fixed rules of :mod:`dpgrain.data`.
+would itself be a release. Bad values in rows follow the fixed rules of :mod:`dpgrain.tables`.
 """
 
 from __future__ import annotations

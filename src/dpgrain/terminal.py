@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dpgrain._later import later
-from dpgrain.wording import rounded_up
+from dpgrain._wording import rounded_up
 
 if TYPE_CHECKING:
     import rich.console as rich_console

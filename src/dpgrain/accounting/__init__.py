@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
-    from dpgrain.accounting.binomial import Binomial, Poisson
     from dpgrain.accounting.calibrate import (
         Calibration,
         calibrate,
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
         gaussian_multipliers,
     )
     from dpgrain.accounting.contribution import ONE_EACH, Contribution
-    from dpgrain.accounting.events import (
+    from dpgrain.accounting.events.base import (
         RDP,
         ZCDP,
         ApproximateDP,
@@ -33,12 +32,18 @@ if TYPE_CHECKING:
         TruncatedGeometric,
         selection_leak,
     )
-    from dpgrain.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu, pure_mu
-    from dpgrain.accounting.loss import Loss
-    from dpgrain.accounting.sampled import Participation, SampledGaussian
-    from dpgrain.accounting.select import SelectBest
-    from dpgrain.accounting.threshold import AboveThreshold, ExponentialMechanism, SoftCore
-    from dpgrain.accounting.variation import StatisticallyClose
+    from dpgrain.accounting.events.best_of import SelectBest
+    from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechanism, SoftCore
+    from dpgrain.accounting.events.nearby import StatisticallyClose
+    from dpgrain.accounting.events.sampled import Participation, SampledGaussian
+    from dpgrain.accounting.events.shuffled import Binomial, Poisson
+    from dpgrain.accounting.losses.gaussian import (
+        gaussian_delta,
+        gaussian_epsilon,
+        gaussian_mu,
+        pure_mu,
+    )
+    from dpgrain.accounting.losses.loss import Loss
 
 __all__ = [
     "ONE_EACH",
@@ -82,7 +87,7 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.accounting.binomial": ("Binomial", "Poisson"),
+        "dpgrain.accounting.events.shuffled": ("Binomial", "Poisson"),
         "dpgrain.accounting.calibrate": (
             "Calibration",
             "calibrate",
@@ -93,7 +98,7 @@ face(
             "gaussian_multipliers",
         ),
         "dpgrain.accounting.contribution": ("ONE_EACH", "Contribution"),
-        "dpgrain.accounting.events": (
+        "dpgrain.accounting.events.base": (
             "RDP",
             "ZCDP",
             "ApproximateDP",
@@ -108,16 +113,16 @@ face(
             "TruncatedGeometric",
             "selection_leak",
         ),
-        "dpgrain.accounting.gaussian": (
+        "dpgrain.accounting.losses.gaussian": (
             "gaussian_delta",
             "gaussian_epsilon",
             "gaussian_mu",
             "pure_mu",
         ),
-        "dpgrain.accounting.loss": ("Loss",),
-        "dpgrain.accounting.sampled": ("Participation", "SampledGaussian"),
-        "dpgrain.accounting.select": ("SelectBest",),
-        "dpgrain.accounting.threshold": ("AboveThreshold", "ExponentialMechanism", "SoftCore"),
-        "dpgrain.accounting.variation": ("StatisticallyClose",),
+        "dpgrain.accounting.losses.loss": ("Loss",),
+        "dpgrain.accounting.events.sampled": ("Participation", "SampledGaussian"),
+        "dpgrain.accounting.events.best_of": ("SelectBest",),
+        "dpgrain.accounting.events.choices": ("AboveThreshold", "ExponentialMechanism", "SoftCore"),
+        "dpgrain.accounting.events.nearby": ("StatisticallyClose",),
     },
 )

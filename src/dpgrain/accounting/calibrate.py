@@ -9,9 +9,15 @@ from typing import Generic, Literal, TypeVar
 
 from dpgrain import _validate
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.events import BoundedRange, Event, Gaussian, Laplace, TruncatedGeometric
-from dpgrain.accounting.gaussian import bisect, gaussian_epsilon, gaussian_mu
-from dpgrain.accounting.rounding import product_up
+from dpgrain.accounting.events.base import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    Laplace,
+    TruncatedGeometric,
+)
+from dpgrain.accounting.losses.gaussian import bisect, gaussian_epsilon, gaussian_mu
+from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation, Unit
 

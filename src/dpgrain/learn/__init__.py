@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
-    from dpgrain.learn.base import LinearModel
     from dpgrain.learn.confidence import Evidence, Intervals
-    from dpgrain.learn.files import load
-    from dpgrain.learn.linear import (
+    from dpgrain.learn.estimators import (
         HuberRegressor,
         LinearRegression,
         LinearSVC,
@@ -18,8 +16,10 @@ if TYPE_CHECKING:
         PoissonRegressor,
         QuantileRegressor,
     )
+    from dpgrain.learn.files import load
     from dpgrain.learn.minimise import Minimum, minimise
-    from dpgrain.learn.training import History
+    from dpgrain.learn.model import LinearModel
+    from dpgrain.learn.rounds import History
     from dpgrain.learn.validation import cross_validated
 
 __all__ = [
@@ -42,10 +42,10 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.learn.base": ("LinearModel",),
+        "dpgrain.learn.model": ("LinearModel",),
         "dpgrain.learn.confidence": ("Evidence", "Intervals"),
         "dpgrain.learn.files": ("load",),
-        "dpgrain.learn.linear": (
+        "dpgrain.learn.estimators": (
             "HuberRegressor",
             "LinearRegression",
             "LinearSVC",
@@ -54,7 +54,7 @@ face(
             "QuantileRegressor",
         ),
         "dpgrain.learn.minimise": ("Minimum", "minimise"),
-        "dpgrain.learn.training": ("History",),
+        "dpgrain.learn.rounds": ("History",),
         "dpgrain.learn.validation": ("cross_validated",),
     },
 )

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from dpgrain._later import later
 from dpgrain.accounting import Contribution, Selection, gaussian_mu
+from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
-from dpgrain.labels import label_of, rank
-from dpgrain.learn.labels import Key, as_array, codes
-from dpgrain.learn.rows import Rows
+from dpgrain.inputs.codes import Key, as_array, codes
+from dpgrain.inputs.labels import label_of, rank
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 from dpgrain.statistics.plan import select_by_threshold
 from dpgrain.units import Level, Relation, Unit, User

@@ -17,11 +17,11 @@ from scipy.special import stdtrit
 from dpgrain import _validate
 from dpgrain._later import later
 from dpgrain.accounting import Gaussian
-from dpgrain.aggregators import clipped
-from dpgrain.aggregators.grid import noised
-from dpgrain.aggregators.records import LONGEST, RecordBlocks
 from dpgrain.errors import ParameterError
-from dpgrain.learn.training import History
+from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.learn.rounds import History
+from dpgrain.means import clipped
+from dpgrain.means.grid import noised
 from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss
 
@@ -268,7 +268,7 @@ class _Moments:
             for begin in range(first, last, most):
                 rows = slice(begin, min(begin + most, last))
                 here = of[rows.start - first : rows.stop - first]
-                X, y = self.records.X[rows], self.records.y[rows]  # noqa: N806
+                X, y = self.records.X[rows], self.records.y[rows]
                 z = self.loss.margins(self.theta, X)
                 bend = self.loss.curvature(z, y).reshape(len(y), self.loss.outputs, -1)
                 products = np.einsum("mab,mi,mj->maibj", bend, X, X).reshape(len(y), width, width)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from dpgrain import learn, optimize, recipes, units
+from dpgrain._files import whole_file
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.files import whole_file
-from dpgrain.guarantee import Guarantee
-from dpgrain.learn.base import LinearModel
 from dpgrain.learn.confidence import Evidence
-from dpgrain.learn.tables import Encoding
-from dpgrain.learn.training import History
+from dpgrain.learn.features import Encoding
+from dpgrain.learn.model import LinearModel
+from dpgrain.learn.rounds import History
+from dpgrain.publishing.guarantee import Guarantee
 
 FORMAT, VERSION = "dpgrain model", 1
 # A seed is nobody's business; what was tuned is written as what was found.

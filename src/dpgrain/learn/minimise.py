@@ -9,20 +9,20 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain.aggregators import ClippedMean, Contributions
-from dpgrain.aggregators.records import LONGEST, RecordBlocks
-from dpgrain.calls import silent
-from dpgrain.cells import cells, vector
+from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.guarantees import Sampling, promised, public_facts, rate_of
+from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
-from dpgrain.learn.promise import Sampling, promised, public_facts, rate_of
-from dpgrain.learn.roster import Roster, check_stated
-from dpgrain.learn.rows import arrange
-from dpgrain.learn.training import History, follow, roster_index, train
+from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.inputs.calls import silent
+from dpgrain.inputs.numbers import cells, vector
+from dpgrain.learn.rounds import History, follow, roster_index, train
+from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
 
@@ -49,7 +49,7 @@ class Minimum:
 @takes_share
 def minimise(
     loss: Loss,
-    X: ArrayLike,  # noqa: N803
+    X: ArrayLike,
     y: ArrayLike,
     start: ArrayLike,
     *,
@@ -243,7 +243,7 @@ class _Steps:
         model, domain = self.model, self.solver.domain
         size = self.solver.schedule(self.done)
 
-        def step(at: FloatArray, X: Any, y: Any) -> FloatArray:  # noqa: N803
+        def step(at: FloatArray, X: Any, y: Any) -> FloatArray:
             return model.step(self.loss, at, X, y, size, domain)
 
         return self.records.steps(step, theta, size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain.learn.base import LinearModel
+from dpgrain.learn.model import LinearModel
 
 
 @dataclass(frozen=True)

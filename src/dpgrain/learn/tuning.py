@@ -21,20 +21,20 @@ from dpgrain.accounting import (
     calibrate,
     gaussian_mu,
 )
+from dpgrain.arrays.blocks import Rows, arrange
+from dpgrain.arrays.guarantees import promised, public_facts
+from dpgrain.choices.best_of import keep_best
+from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
 from dpgrain.learn.confidence import check_curvature
-from dpgrain.learn.promise import promised, public_facts
-from dpgrain.learn.rows import Rows, arrange
-from dpgrain.learn.scores import STEPS, BlockLosses, total
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
 from dpgrain.publishing import before_publishing
 from dpgrain.recipes import Recipe
-from dpgrain.repeated import keep_best
 from dpgrain.units import Level, User
 
 if TYPE_CHECKING:
-    from dpgrain.learn.base import LinearModel, Plan
+    from dpgrain.learn.model import LinearModel, Plan
     from dpgrain.optimize import MarginLoss
 
 Setting: TypeAlias = dict[str, Any]
@@ -102,7 +102,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
 
 def fit_tuned(
     model: Fitted,
-    X: Any,  # noqa: N803
+    X: Any,
     y: Any,
     *,
     users: Any = None,
@@ -159,7 +159,7 @@ def fit_tuned(
     settings = settings_of(given, list(model.get_params(deep=False)))
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    X, targets = model._read(X, y)  # noqa: N806
+    X, targets = model._read(X, y)
     if targets.labels is not None:
         raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
     rows = arrange(X.shape[0], users, elements, model._unit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpgrain import _validate
-from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee
 
 
 def cross_validated(promise: Guarantee, folds: int) -> Guarantee:

@@ -30,10 +30,10 @@ _NEWTON = 60
 class Loss(Protocol):
     """A loss of a parameter on records; your own needs these two methods."""
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The loss of each record: (p,), (m, d), (m,) to (m,)."""
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The gradient, or a subgradient, of each record's loss: (m, p)."""
 
 
@@ -73,7 +73,7 @@ class MarginLoss(ABC):
             t: (m,) step · ‖x‖², at least 0.
         """
 
-    def margins(self, theta: FloatArray, X: Array) -> FloatArray:  # noqa: N803
+    def margins(self, theta: FloatArray, X: Array) -> FloatArray:
         """The margins of records: (m,), or (m, C)."""
         weights = theta.reshape(self.outputs, -1)
         # Row by row: a matrix product adds in an order that depends on how many rows there are, so
@@ -83,15 +83,15 @@ class MarginLoss(ABC):
         )
         return z[:, 0] if self.outputs == 1 else z
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The loss of each record, (m,)."""
         return self.at(self.margins(theta, X), y)
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The gradient of each record's loss, (m, p)."""
         return self.along(self.slope(self.margins(theta, X), y), X)
 
-    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:  # noqa: N803
+    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:
         """For each record argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step), (m, p).
 
         Args:
@@ -105,7 +105,7 @@ class MarginLoss(ABC):
         slope = self.proximal_slope(self.margins(theta, X), y, t)
         return theta - step * self.along(slope, X)
 
-    def along(self, slope: FloatArray, X: Array) -> FloatArray:  # noqa: N803
+    def along(self, slope: FloatArray, X: Array) -> FloatArray:
         """The outer products of slopes and records, flat: (m, p)."""
         if self.outputs == 1:
             return slope[:, None] * X
@@ -468,10 +468,10 @@ class Regularised:
     def __post_init__(self) -> None:
         _validate.non_negative(strength=self.strength)
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The loss of each record, (m,)."""
         return self.loss.value(theta, X, y) + self.strength / 2 * float(theta @ theta)
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The gradient of each record's loss, (m, p)."""
         return self.loss.gradient(theta, X, y) + self.strength * theta

@@ -42,7 +42,7 @@ class Model(Protocol):
         self,
         loss: Loss,
         theta: FloatArray,
-        X: Array,  # noqa: N803
+        X: Array,
         y: Array,
         size: float,
         domain: Domain = EVERYWHERE,
@@ -73,7 +73,7 @@ class Linear:
         self,
         loss: Loss,
         theta: FloatArray,
-        X: Array,  # noqa: N803
+        X: Array,
         y: Array,
         size: float,
         domain: Domain = EVERYWHERE,
@@ -109,7 +109,7 @@ class Truncated:
         self,
         loss: Loss,
         theta: FloatArray,
-        X: Array,  # noqa: N803
+        X: Array,
         y: Array,
         size: float,
         domain: Domain = EVERYWHERE,
@@ -159,7 +159,7 @@ class Proximal:
         self,
         loss: Loss,
         theta: FloatArray,
-        X: Array,  # noqa: N803
+        X: Array,
         y: Array,
         size: float,
         domain: Domain = EVERYWHERE,
@@ -199,7 +199,7 @@ class Proximal:
 def _split(
     loss: MarginLoss,
     theta: FloatArray,
-    X: FloatArray,  # noqa: N803
+    X: FloatArray,
     y: Array,
     size: float,
     domain: Domain,
@@ -267,7 +267,7 @@ def update(
     model: Model,
     loss: Loss,
     theta: FloatArray,
-    X: Array,  # noqa: N803
+    X: Array,
     y: Array,
     size: float,
     domain: Domain = EVERYWHERE,
@@ -312,4 +312,4 @@ def contribution(
     [0.5]
     """
     size = _validate.positive(size=size)
-    return lambda theta, X, y: model.step(loss, theta, X, y, size, domain)  # noqa: N803
+    return lambda theta, X, y: model.step(loss, theta, X, y, size, domain)

@@ -21,13 +21,13 @@ _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 class Proximable(Protocol):
     """A loss that knows its proximal step: every :class:`MarginLoss` does."""
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The loss of each record, (m,)."""
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The gradient of each record's loss, (m, p)."""
 
-    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:  # noqa: N803
+    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:
         """For each record argmin_v loss(v) + ‖v − θ‖²/(2·step), (m, p)."""
 
 
@@ -63,7 +63,7 @@ class Moreau:
                 "RandomizedBall smooths any loss."
             )
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The envelope of each record's loss, (m,)."""
         ends = self.loss.proximal(theta, X, y, 1 / self.smoothness)
         at_ends = [self.loss.value(v, X[i : i + 1], y[i : i + 1])[0] for i, v in enumerate(ends)]
@@ -71,7 +71,7 @@ class Moreau:
         found: FloatArray = np.asarray(at_ends) + self.smoothness / 2 * away
         return found
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The gradient of the envelope of each record's loss, (m, p)."""
         if isinstance(self.loss, MarginLoss):
             # The same, without the difference of two close points.
@@ -133,7 +133,7 @@ class RandomizedBall:
         self,
         loss: Loss,
         theta: FloatArray,
-        X: Array,  # noqa: N803
+        X: Array,
         y: Array,
         generator: np.random.Generator,
     ) -> FloatArray:
@@ -195,10 +195,10 @@ class Around:
     ball: RandomizedBall
     generator: np.random.Generator
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The loss of each record, without looking around, (m,)."""
         return self.loss.value(theta, X, y)
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:  # noqa: N803
+    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
         """The gradient of each record's loss at a random point of its own, (m, p)."""
         return self.ball.gradient(self.loss, theta, X, y, self.generator)

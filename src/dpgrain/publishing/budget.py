@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
+from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
 from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
 from dpgrain.publishing.rehearsal import rehearsed, rehearsing
 from dpgrain.units import OWN_UNIT
-from dpgrain.wording import powers, rounded_up
 
 # The share of δ that leaks may have, unless another is stated.
 _LEAK_SHARE = 0.1
@@ -266,7 +266,7 @@ def budget(
     one's environment, are not seen: that none of them publishes about these people is assumed. So is
     that series and columns of one name are the same users, or the same partition.
 
-    What other releases are built of (:mod:`dpgrain.aggregators`, the parties and streams of sums
+    What other releases are built of (:mod:`dpgrain.means`, the parties and streams of sums
     without a curator) is not charged: only functions that give a guarantee are.
 
     Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta, gaussian_mu
-from dpgrain.accounting.gaussian import bisect
+from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import SUMMING, Price
-from dpgrain.wording import powers, rounded_up
 
 
 @dataclass(frozen=True)

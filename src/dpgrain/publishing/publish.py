@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpgrain.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.budget import Budget, charge
+from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
 from dpgrain.publishing.terms import shared_budget
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee
 
 
 class _Rehearsed(BaseException):

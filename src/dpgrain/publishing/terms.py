@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, TypeVar
 from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
 from dpgrain.publishing.rehearsal import rehearsed
 from dpgrain.units import OWN_UNIT, Relation, Unit

@@ -16,6 +16,20 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.choices.typical import TypicalRecords, middle_scores, typical_records
+    from dpgrain.recipes.curator import (
+        Concentrated,
+        Kind,
+        PhasedErmSco,
+        UserLevelSgd,
+        UserLevelSgdStronglyConvex,
+        WinsorizedErm,
+        concentrated,
+        phased_erm_sco,
+        user_level_sgd,
+        user_level_sgd_strongly_convex,
+        winsorized_erm,
+    )
     from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
     from dpgrain.recipes.shuffled import (
         PanPrivateAgd,
@@ -34,20 +48,6 @@ if TYPE_CHECKING:
         shuffle_gd,
         shuffle_restarts,
         shuffle_sgd,
-    )
-    from dpgrain.recipes.typical import TypicalRecords, middle_scores, typical_records
-    from dpgrain.recipes.user_level import (
-        Concentrated,
-        Kind,
-        PhasedErmSco,
-        UserLevelSgd,
-        UserLevelSgdStronglyConvex,
-        WinsorizedErm,
-        concentrated,
-        phased_erm_sco,
-        user_level_sgd,
-        user_level_sgd_strongly_convex,
-        winsorized_erm,
     )
     from dpgrain.units import Trust
 
@@ -139,8 +139,8 @@ face(
             "shuffle_restarts",
             "shuffle_sgd",
         ),
-        "dpgrain.recipes.typical": ("TypicalRecords", "middle_scores", "typical_records"),
-        "dpgrain.recipes.user_level": (
+        "dpgrain.choices.typical": ("TypicalRecords", "middle_scores", "typical_records"),
+        "dpgrain.recipes.curator": (
             "Concentrated",
             "Kind",
             "PhasedErmSco",

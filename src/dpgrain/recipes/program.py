@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from dpgrain import _validate
+from dpgrain._wording import FLOATING_SUMS, counted
 from dpgrain.accounting import Event, Parallel
-from dpgrain.aggregators import ClippedMean, Recentred, SoftCore, Winsorized
-from dpgrain.aggregators.pan_private import PanPrivate
-from dpgrain.aggregators.shuffled import Shuffled
 from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean, Recentred, SoftCore, Winsorized
+from dpgrain.means.pan_private import PanPrivate
+from dpgrain.means.shuffled import Shuffled
 from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solver
 from dpgrain.units import Relation, Trust, User
-from dpgrain.wording import FLOATING_SUMS, counted
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain.aggregators.pan_private import PanPrivate
-from dpgrain.aggregators.shuffled import Interaction, Protocol, Shuffled
 from dpgrain.errors import ParameterError
+from dpgrain.means.pan_private import PanPrivate
+from dpgrain.means.shuffled import Interaction, Protocol, Shuffled
 from dpgrain.optimize import (
     AcSa,
     Constant,
@@ -28,6 +28,7 @@ from dpgrain.optimize import (
     Sgd,
     Uniform,
 )
+from dpgrain.recipes.curator import Concentrated
 from dpgrain.recipes.program import (
     ANY,
     SMOOTH,
@@ -43,7 +44,6 @@ from dpgrain.recipes.program import (
     check_smooth,
     rounds_between,
 )
-from dpgrain.recipes.user_level import Concentrated
 
 # Batches at most, unless more are asked for; and phases.
 _MOST_BATCHES, _MOST_PHASES = 10_000, 8

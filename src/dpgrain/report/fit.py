@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from dpgrain._wording import powers
 from dpgrain.accounting import SampledGaussian
-from dpgrain.accounting.limits import least_error_of_records, least_error_of_worlds, mean_order
-from dpgrain.accounting.plan import Row
 from dpgrain.learn import LinearModel
+from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficients, coefficients
-from dpgrain.learn.training import History
-from dpgrain.report.deployment import shares_of_honest
+from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds, mean_order
+from dpgrain.planning.plan import Row
+from dpgrain.planning.shuffled import shares_of_honest
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
 from dpgrain.report.plots.coefficients import is_intercept, largest
 from dpgrain.report.promises import Odds, contributions, grains_of
 from dpgrain.report.words import text
-from dpgrain.wording import powers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

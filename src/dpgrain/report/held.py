@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpgrain._wording import powers
 from dpgrain.errors import ParameterError
 from dpgrain.report.promises import SOME_ELEMENTS, Odds
 from dpgrain.report.words import text
 from dpgrain.statistics.holdings import Holdings
 from dpgrain.statistics.release import Release
-from dpgrain.wording import powers
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dpgrain import __version__
-from dpgrain.files import whole_file
-from dpgrain.guarantee import Guarantee
+from dpgrain._files import whole_file
+from dpgrain._wording import powers
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.promises import Grain, Odds, smallest_bound
 from dpgrain.report.words import text
 from dpgrain.units import RELATIONS, Level, Relation
-from dpgrain.wording import powers
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from dpgrain._wording import rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
-from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import RELATIONS, Element, Record, Unit, User
-from dpgrain.wording import rounded_up
 
 # How many elements of one person the table of granularities asks about.
 SOME_ELEMENTS = (5, 20, 100)

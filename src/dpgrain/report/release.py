@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
 from dpgrain.report.held import held_of
 from dpgrain.report.page import Page

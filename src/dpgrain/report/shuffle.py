@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpgrain.accounting.plan import Row
-from dpgrain.report.deployment import (
+from dpgrain._wording import counted, powers
+from dpgrain.planning.plan import Row
+from dpgrain.planning.shuffled import (
     Honest,
     central_sd,
     corrupt,
@@ -29,7 +30,6 @@ from dpgrain.shuffle import BlindSum
 from dpgrain.shuffle.device_noise import Coins
 from dpgrain.shuffle.sums import ShuffledSum
 from dpgrain.units import RELATIONS
-from dpgrain.wording import counted, powers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

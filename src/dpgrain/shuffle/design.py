@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from dpgrain._wording import counted
 from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.units import Relation
-from dpgrain.wording import counted
 
 Kind: TypeAlias = Literal["binomial", "poisson"]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpgrain.clipping import clipped, finite
+from dpgrain._clipping import clipped, finite
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, rounded
 
@@ -148,7 +148,7 @@ def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
     # With arrays, as on devices, pandas need not be loaded.
-    from dpgrain.cells import cells
+    from dpgrain.inputs.numbers import cells
 
     return cells(values, dim, name="vectors")
 

@@ -17,18 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._shown import ShownSum
+from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
 from dpgrain.publishing import before_publishing, of_share
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise, printed
 from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
 from dpgrain.units import RELATIONS, Relation
-from dpgrain.wording import counted
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Analysis: TypeAlias = Literal["exact", "printed"]
@@ -413,7 +413,7 @@ class SumOfVectors(ShuffledSum, ABC):
 
     def simulate(
         self,
-        X: ArrayLike,  # noqa: N803
+        X: ArrayLike,
         *,
         share: float | None = None,
         random_state: RandomState = None,

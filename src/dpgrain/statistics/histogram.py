@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.terms import Terms
@@ -16,6 +15,7 @@ from dpgrain.statistics.plan import checked
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
 from dpgrain.statistics.values import AutoRange, Parts
+from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 By = str | Sequence[str] | None

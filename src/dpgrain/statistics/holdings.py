@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from dpgrain import _validate
+from dpgrain._progress import Progress
+from dpgrain._wording import counted, powers, rounded_up
 from dpgrain.accounting import (
     Contribution,
     Gaussian,
@@ -19,21 +21,19 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Cells, Engine
-from dpgrain.data.groups import Groups
-from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
 from dpgrain.noise import RandomState, source_of
-from dpgrain.progress import Progress
 from dpgrain.publishing import Terms, before_publishing
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.plan import checked, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import noise_of
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
+from dpgrain.tables.table import UserTable
 from dpgrain.units import OWN_UNIT, Element, Record, Relation, Unit, User
-from dpgrain.wording import counted, powers, rounded_up
 
 _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 

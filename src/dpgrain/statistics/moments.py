@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain.data.kernel import FloatArray
-from dpgrain.data.table import UserTable
 from dpgrain.noise import RandomState
 from dpgrain.publishing.terms import Terms
 from dpgrain.statistics import values
@@ -16,6 +14,8 @@ from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
 from dpgrain.statistics.values import Powers
+from dpgrain.tables.engines.kernel import FloatArray
+from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 # The half-width of a 95% interval in standard deviations, for either law of the noise.

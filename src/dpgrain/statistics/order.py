@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpgrain.data.kernel import FloatArray
+from dpgrain.tables.engines.kernel import FloatArray
 
 
 def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> int:

@@ -9,9 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import FloatArray
-from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.terms import Terms
@@ -21,6 +18,9 @@ from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Request, noisy_sums
 from dpgrain.statistics.values import Tree
+from dpgrain.tables.engines.kernel import FloatArray
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 _Z = 1.959963984540054

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._progress import Progress
+from dpgrain._wording import counted, powers, rounded_up
 from dpgrain.accounting import (
     BoundedRange,
     Contribution,
@@ -22,16 +24,7 @@ from dpgrain.accounting import (
     calibrate_gaussian,
     calibrate_laplace,
 )
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.domain import Domain, public_domain
-from dpgrain.data.engine import Cells, Engine
-from dpgrain.data.groups import Groups
-from dpgrain.data.kernel import FloatArray, Grid, IntArray
-from dpgrain.data.split import Split
-from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
     Source,
     discrete_laplace,
@@ -40,8 +33,8 @@ from dpgrain.noise import (
     rounded_gaussian,
     source_of,
 )
-from dpgrain.progress import Progress
 from dpgrain.publishing import Terms, before_publishing, in_budget
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
 from dpgrain.statistics.plan import (
     SELECTION_SHARE,
@@ -53,8 +46,15 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.values import AutoRange, Measure
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions
+from dpgrain.tables.split import Split
+from dpgrain.tables.table import UserTable
 from dpgrain.units import OWN_UNIT, Record, Relation, Unit, User
-from dpgrain.wording import counted, powers, rounded_up
 
 Law = Literal["gaussian", "laplace"]
 # Counts of fewer standard deviations may be of nothing.

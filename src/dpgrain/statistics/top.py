@@ -11,19 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._progress import Progress
 from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
     calibrate_gaussian,
     calibrate_truncated_geometric,
 )
-from dpgrain.data.blocks import Blocks
-from dpgrain.data.contributions import Contributions
-from dpgrain.data.engine import Cells, Engine
-from dpgrain.data.kernel import Grid
-from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
-from dpgrain.guarantee import Guarantee
 from dpgrain.noise import (
     RandomState,
     raised,
@@ -31,13 +26,18 @@ from dpgrain.noise import (
     source_of,
     truncated_geometric,
 )
-from dpgrain.progress import Progress
 from dpgrain.publishing import Terms, before_publishing, in_budget
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Request, held_groups, noisy_sums
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.held import Contributions
+from dpgrain.tables.table import UserTable
 from dpgrain.units import OWN_UNIT, Record, Relation, Unit
 
 Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]

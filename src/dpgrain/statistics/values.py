@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.data.feed import Chunk
-from dpgrain.data.kernel import FloatArray, IntArray
-from dpgrain.data.split import Present, Split, Weight
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.tables.engines.feed import Chunk
+from dpgrain.tables.engines.kernel import FloatArray, IntArray
+from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]
 # Masses are multiples of this: 2^23 full records of one user and group add up exactly.
@@ -75,7 +75,7 @@ class Parts:
         return max(abs(self.low), abs(self.high))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals): see :class:`~dpgrain.data.split.Split`."""
+        """(keys, totals): see :class:`~dpgrain.tables.split.Split`."""
         x = _bounded(values, self.low, self.high) / self.scale
         totals = np.floor(np.abs(x) / self.unit)
         return (keys if self.corners == 1 else keys + (x < 0)), totals
@@ -105,7 +105,7 @@ class Powers:
         return self.degree + 1
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals): see :class:`~dpgrain.data.split.Split`."""
+        """(keys, totals): see :class:`~dpgrain.tables.split.Split`."""
         x = _bounded(values, self.low, self.high)
         u = (x - self.low) / (self.high - self.low)
         totals = np.empty((u.size, self.corners))
@@ -149,7 +149,7 @@ class Tree:
         return int(self.branching**self.height)
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals): see :class:`~dpgrain.data.split.Split`."""
+        """(keys, totals): see :class:`~dpgrain.tables.split.Split`."""
         x = _bounded(values, self.low, self.high)
         u = (x - self.low) / (self.high - self.low)
         leaf = np.minimum((u * self.bins).astype(np.int64), self.bins - 1)

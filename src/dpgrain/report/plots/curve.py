@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from dpgrain import _validate
+from dpgrain._wording import powers, rounded_up
 from dpgrain.report.axes import (
     BLUE,
     GREY,
@@ -26,7 +27,6 @@ from dpgrain.report.axes import (
 )
 from dpgrain.report.promises import contributions
 from dpgrain.units import RELATIONS, Level, Relation
-from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-    from dpgrain.guarantee import Guarantee
+    from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.holdings import Holdings
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import NullLocator
 
+from dpgrain._wording import powers, rounded_up
 from dpgrain.report.axes import (
     BLUE,
     GREY,
@@ -22,12 +23,11 @@ from dpgrain.report.axes import (
     say,
     width_of,
 )
-from dpgrain.wording import powers, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.report.deployment import Honest
+    from dpgrain.planning.shuffled import Honest
 
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 

@@ -12,7 +12,7 @@ from dpgrain.report.axes import BLUE, ORANGE, few_digits, grid, legend_above, ne
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.learn.training import History
+    from dpgrain.learn.rounds import History
 
 
 def plot_training(history: History, ax: Axes | None = None) -> Axes:

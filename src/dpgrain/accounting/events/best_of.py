@@ -1,0 +1,234 @@
+"""A private candidate, drawn again and again, of which the best result is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain.accounting.events.base import Asked, Compose, Event
+from dpgrain.accounting.losses.curves import Invertible
+from dpgrain.accounting.losses.gaussian import bisect
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.rounding import sum_up
+from dpgrain.errors import ParameterError
+from dpgrain.units import Level
+
+Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
+
+# The Rényi orders of the answer, and of the candidate.
+_ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
+# Beyond these γ is lost in rounding.
+_MOST_RUNS, _LARGEST_ETA = 1e18, 1e6
+# What rounding may amount to, relative.
+_ROUNDING = 2.0**-40
+
+
+@dataclass(frozen=True)
+class SelectBest(Event):
+    """The best of several runs of a private candidate; how many are run is drawn at random.
+
+    A run draws settings (which model, which step size) from a public law, does with the data what the
+    candidate's events say, and ends with a result and a score. The number of runs is drawn from the
+    law of ``stopping``, and only the result with the best score is published: the settings, the result
+    and the score itself. The other results, the number of runs, and the time they took, may not be.
+
+    Args:
+        events: the event, or the events, of one run: what computes the result *and* the score.
+        mean: the mean number of runs; above 1 for ``"negative_binomial"``.
+        stopping: the law of the number of runs. ``"negative_binomial"`` is truncated to 1, 2, …, and
+            drawn with the parameters ``eta`` and :attr:`gamma`; ``"poisson"`` has mean ``mean``, and
+            after 0 runs something is published that does not depend on the data.
+        eta: η > −1 of the negative binomial law; 1 is geometric (stop after each run with
+            probability γ = 1/mean), 0 logarithmic. A small one costs less and varies more.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: (2+η)ε-DP for candidates of ε-DP, so 3ε for geometric stopping. Otherwise δ(ε +
+    (1+η)·c) = mean·δ₁(ε), where δ₁ is the candidate's curve and e^c bounds the ratio of γ + (1−γ)·(the
+    chance of a better result) between neighbours; and the Rényi divergences of the source. Asked of
+    k units, of any kind and relation, the candidate is asked of the same. Source: Papernot & Steinke
+    2022, Theorems 2, 6; Koskela, Redberg & Wang 2024 for the curve; Levy et al. 2021, Algorithm 5, is
+    η = 1. Proofs: docs/theory.md, "Repeating and keeping the best".
+
+    >>> from dpgrain.accounting import Gaussian, PureDP
+    >>> round(SelectBest(PureDP(0.1), mean=10_000).epsilon(), 3)
+    0.3
+    >>> round(SelectBest(Gaussian(10.0), mean=100).epsilon(1e-6), 2)
+    0.84
+    """
+
+    events: Event | tuple[Event, ...]
+    mean: float
+    stopping: Stopping = "negative_binomial"
+    eta: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.events, Event):
+            object.__setattr__(self, "events", (self.events,))
+        # The same checks.
+        Compose(self._run)
+        _validate.positive(mean=self.mean)
+        if self.stopping == "negative_binomial" and not self.mean > 1:
+            raise ParameterError(
+                f"mean must be above 1, not {self.mean!r}: at least one candidate is run."
+            )
+        if self.mean > _MOST_RUNS:
+            raise ParameterError(f"mean must be at most 10^18, not {self.mean!r}.")
+        if not -1 < self.eta <= _LARGEST_ETA:
+            raise ParameterError(f"eta must be above -1 and at most 10^6, not {self.eta!r}.")
+
+    @property
+    def _run(self) -> tuple[Event, ...]:
+        return (self.events,) if isinstance(self.events, Event) else self.events
+
+    @property
+    def candidate(self) -> Event:
+        """The event of one run."""
+        return self._run[0] if len(self._run) == 1 else Compose(self._run)
+
+    @property
+    def level(self) -> Level:
+        return self.candidate.level
+
+    @property
+    def gamma(self) -> float:
+        """γ of the truncated negative binomial law that has this mean.
+
+        P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! for k = 1, 2, …
+
+        Raises:
+            ParameterError: if the law is another one.
+        """
+        if self.stopping != "negative_binomial":
+            raise ParameterError("stopping must be 'negative_binomial', or there is no gamma.")
+        return bisect(lambda x: _mean(self.eta, x) <= self.mean, 1e-300, 1.0)[1]
+
+    def cost(self, asked: Asked) -> Loss:
+        one = self.candidate.cost(asked)
+        if one == Loss():
+            return one
+        if self.stopping == "poisson":
+            return _after_poisson(one, self.mean * (1 + _ROUNDING))
+        return _after_negative_binomial(one, self.eta, self.gamma)
+
+
+def _mean(eta: float, gamma: float) -> float:
+    """The mean of the truncated negative binomial law: η(1−γ)/(γ(1−γ^η)), and its limit at η = 0."""
+    if gamma >= 1:
+        return 1.0
+    log = -math.log(gamma)
+    # (1 − γ^η)/η.
+    share = log if eta == 0 else -math.expm1(max(-eta * log, -700.0)) / eta
+    if -eta * log > 700.0:
+        share = math.exp(700.0) / -eta
+    return (1 - gamma) / (gamma * share)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """δ(ε) = scale·δ₁(ε − shift), of the best of several runs.
+
+    Args:
+        run: the loss of one run.
+        shift: by how much the log ratio grows by keeping the best.
+        scale: the mean number of runs.
+    """
+
+    run: Loss
+    shift: float
+    scale: float
+
+    def delta(self, epsilon: float) -> float:
+        """δ at ε."""
+        if epsilon < self.shift:
+            # The number of runs does not depend on the data: at most so many chances.
+            return min(self.scale * self.run.delta(0.0), 1.0)
+        return min(self.scale * self.run.delta(epsilon - self.shift), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε at δ."""
+        if self.delta(0.0) <= delta:
+            return 0.0
+        return self.shift + self.run.epsilon(delta / self.scale)
+
+    def bounds(self, delta: float) -> tuple[float, float]:
+        """The same by the bounds of one run."""
+        high = self.epsilon(delta)
+        low = self.shift + self.run.bounds(delta / self.scale)[0]
+        return (min(low, high) if high > self.shift else 0.0), high
+
+
+def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
+    scale = _mean(eta, gamma) * (1 + _ROUNDING)
+    step = min(_fails_by_curve(run, gamma), _fails_by_renyi(run, gamma))
+    shift = (1 + eta) * step * (1 + _ROUNDING)
+
+    def divergence(order: float) -> float:
+        return run.renyi_at(order) + shift + math.log(scale) / (order - 1)
+
+    return _bounds(run, shift, scale, divergence)
+
+
+def _after_poisson(run: Loss, mean: float) -> Loss:
+    shift = mean * run.delta(0.0) * (1 + _ROUNDING)
+
+    def divergence(order: float) -> float:
+        # e^{ε̂} = λ/(λ−1).
+        rest = run.delta(-math.log1p(-1 / order))
+        known = run.renyi_at(order) + mean * rest
+        # The mass without any run is the same on both sides.
+        both = (order - 1) * known + math.log(mean)
+        return math.inf if math.isinf(both) else float(_log_sum(-mean, both) / (order - 1))
+
+    return _bounds(run, shift, mean, divergence)
+
+
+def _log_sum(one: float, two: float) -> float:
+    """ln(e^one + e^two)."""
+    return max(one, two) + math.log1p(math.exp(-abs(one - two)))
+
+
+def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float], float]) -> Loss:
+    """All that is known about the best of several runs."""
+    curve: Invertible = _Kept(run, shift, scale)
+    others = [Loss.of(curve)]
+    known = tuple((order, divergence(order) * (1 + _ROUNDING)) for order in _ORDERS)
+    if finite := tuple((order, value) for order, value in known if value < math.inf):
+        others.append(Loss(renyi=finite))
+    if run == Loss(pure=run.pure, rho=run.rho) and run.pure < math.inf:
+        return Loss(pure=sum_up(run.pure, shift)).or_else(*others)
+    return others[0].or_else(*others[1:])
+
+
+def _fails_by_curve(run: Loss, gamma: float) -> float:
+    """The largest ln(r'/r), r = γ + (1−γ)s, by the privacy curve s' ≤ e^ε s + δ(ε), s' ≤ 1."""
+
+    def at(epsilon: float) -> tuple[float, float]:
+        delta = run.delta(epsilon)
+        rare = math.log1p((1 - gamma) * delta / gamma)
+        sure = -math.log(gamma + (1 - gamma) * (1 - delta) * math.exp(-epsilon))
+        return rare, sure
+
+    # With ε the first falls and the second rises; every ε is valid.
+    high = 1.0
+    while at(high)[0] > at(high)[1] and high < 1e3:
+        high *= 2
+    low, best = 0.0, min(max(at(0.0)), max(at(high)))
+    for _ in range(14):
+        middle = (low + high) / 2
+        rare, sure = at(middle)
+        best = min(best, max(rare, sure))
+        low, high = (middle, high) if rare > sure else (low, middle)
+    return best
+
+
+def _fails_by_renyi(run: Loss, gamma: float) -> float:
+    """The same by Rényi divergences: (1−1/λ)·D_λ + ln(1/γ)/λ."""
+    return min(
+        ((1 - 1 / order) * run.renyi_at(order) - math.log(gamma) / order for order in _ORDERS),
+        default=math.inf,
+    )

@@ -1,0 +1,305 @@
+"""Choices by a noisy threshold: the first query that passes, and a mean while the data agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.losses.curves import Group
+from dpgrain.accounting.losses.gaussian import pure_mu
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.rounding import product_up, sum_up
+from dpgrain.errors import ParameterError
+from dpgrain.units import LEVELS, Level, Relation
+
+TestNoise: TypeAlias = Literal["geometric", "laplace"]
+
+#: A choice of ε-bounded range is no easier to tell than Gaussians this many ε from each other.
+GDP_OF_RANGE = math.sqrt(math.pi / 8)
+# What the rounding of an exponential may amount to, relative.
+_ROUNDING = 2.0**-36
+
+
+@dataclass(frozen=True)
+class AboveThreshold(Event):
+    """The first of many queries that passes a noisy threshold; nothing but its position is published.
+
+    Noise is added to the threshold once, and to each query anew. The run ends with the first noisy
+    query at or above the noisy threshold (or, just as well, below it). How many queries there are does
+    not matter, and each may depend on the answers so far.
+
+    Args:
+        threshold_scale: scale of the noise on the threshold.
+        query_scale: scale of the noise on each query.
+        sensitivity: by how much one unit moves each query at most.
+        one_way: whether a unit that is removed moves all queries the same way, as for numbers of
+            users; only with ``relation="zero_out"``.
+        noise: ``"geometric"`` (two-sided, for whole numbers) or ``"laplace"``.
+        level: the unit of ``sensitivity``.
+        relation: the relation of ``sensitivity``.
+        count: how many such runs, each with fresh noise on its threshold.
+
+    Raises:
+        ParameterError: if a value is out of range; a geometric law needs a whole sensitivity.
+
+    Formal guarantee: ε-DP with ε = Δ/threshold_scale + 2Δ/query_scale, or Δ/threshold_scale +
+    Δ/query_scale for what moves one way; k units move k times as far. Of bounded range, for which the
+    curve of many runs is lower than ``count``·ε. Source: Lyu, Su & Li 2017, Theorems 4, 5; their factor
+    for several answers is ``count``. Docs/theory.md, "Choosing by a threshold".
+
+    >>> AboveThreshold(2.0, 4.0).epsilon()
+    1.0
+    >>> AboveThreshold(2.0, 4.0, one_way=True).epsilon()
+    0.75
+    """
+
+    threshold_scale: float
+    query_scale: float
+    sensitivity: float = 1.0
+    one_way: bool = False
+    noise: TestNoise = "geometric"
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_noise(self.threshold_scale, self.query_scale)
+        _check_moves(self)
+        if self.noise == "geometric" and self.sensitivity != math.floor(self.sensitivity):
+            raise ParameterError(
+                f"sensitivity must be a whole number under geometric noise, not "
+                f"{self.sensitivity!r}; round it up, or use noise='laplace'."
+            )
+
+    def cost(self, asked: Asked) -> Loss:
+        moves = _moves(self, asked)
+        if math.isinf(sum(moves)):
+            return Loss(pure=math.inf)
+        one = _test_loss(*moves, self.threshold_scale, self.query_scale)
+        return Loss(pure=product_up(self.count, one.pure), rho=self.count * one.rho)
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism(Event):
+    """A choice by noisy scores: the largest of scores plus Gumbel noise, ``count`` times.
+
+    Args:
+        scale: the scale of the noise: j is chosen with probability ∝ exp(scoreⱼ/scale).
+        sensitivity: by how much one unit moves each score at most.
+        one_way: whether a unit that is removed moves all scores the same way, as for numbers of
+            users; only with ``relation="zero_out"``.
+        level: the unit of ``sensitivity``.
+        relation: the relation of ``sensitivity``.
+        count: how many such choices.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: ε-DP of ε-bounded range with ε = 2Δ/scale, or Δ/scale for what moves one way;
+    ε²/8-zCDP and √(π/8)·ε-GDP; k units move k times as far. Source: McSherry & Talwar 2007; Dong,
+    Durfee & Rogers 2020; docs/theory.md, "A range for each coordinate".
+
+    >>> ExponentialMechanism(4.0).epsilon(), ExponentialMechanism(4.0, one_way=True).epsilon()
+    (0.5, 0.25)
+    """
+
+    scale: float
+    sensitivity: float = 1.0
+    one_way: bool = False
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(scale=self.scale)
+        _check_moves(self)
+
+    def cost(self, asked: Asked) -> Loss:
+        moves = _moves(self, asked)
+        if math.isinf(sum(moves)):
+            return Loss(pure=math.inf)
+        spread = product_up(sum_up(*moves), over=self.scale)
+        loss = Loss(pure=product_up(self.count, spread), rho=self.count * spread * spread / 8)
+        # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
+        return loss.or_else(Loss(mu=math.sqrt(self.count) * pure_mu(spread / 2)))
+
+
+@dataclass(frozen=True)
+class SoftCore(Event):
+    """Means of the users close to most others, in each of several rounds, while there are many such.
+
+    In a round every user i has one vector x_i (or none). f_j is the number of vectors within 2τ of x_j,
+    x_j included (0 for no vector); a user's weight is w_j = clip(κ(f_j − n/2 − 1), 0, 1), κ =
+    ``slope``; h is the largest number such that h users have f_j ≥ h. The round passes if h + ν ≥
+    ``threshold`` − Z, with noise Z drawn once for all rounds and ν anew; then Σw_j x_j/Σw_j plus
+    Gaussian noise of sd σ is published. At the first round that does not pass (or if Σw_j = 0) the run
+    stops for good.
+
+    Args:
+        noise_multiplier: σ ÷ τ, σ being the noise sd of the mean.
+        users: n, the size of the roster; users without data included.
+        core: H, so many users must be close to so many. A user close to H − 1 has weight 1.
+        gap: g_p, by how much the threshold lies above H − 1; a whole number for geometric noise.
+        threshold_scale: scale of Z.
+        query_scale: scale of each ν.
+        rounds: T, the most rounds.
+        noise: the law of Z and ν, ``"geometric"`` (two-sided) or ``"laplace"``.
+
+    Raises:
+        ParameterError: if a value is out of range; ``core`` must be above n/2 + 2 and at most n.
+
+    Formal guarantee: δ(ε) = δ_G(ε − ε₀; √T·S/σ) + P(Z + ν ≥ gap), S = 4τ(1 + κ(n−H))/H, without a
+    factor T for the last term; ε₀ = 1/threshold_scale + 2/query_scale, and 1/threshold_scale +
+    1/query_scale under ``zero_out``. k users are k steps. The positions and means of all rounds may be
+    published; h, f, w may not. Source: Asi & Liu 2024, Algorithm 1, whose constants are not private,
+    with the score, the weights and the proof in docs/theory.md, "Choosing by a threshold".
+
+    >>> event = SoftCore(20.0, users=1000, core=800, gap=90, threshold_scale=6.0, query_scale=6.0)
+    >>> round(event.sensitivity, 6), event.leak < 1e-5
+    (0.008356, True)
+    """
+
+    noise_multiplier: float
+    users: int
+    core: int
+    gap: float
+    threshold_scale: float
+    query_scale: float
+    rounds: int = 1
+    noise: TestNoise = "geometric"
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        _validate.integer(minimum=1, users=self.users)
+        _validate.integer(minimum=1, core=self.core)
+        _validate.positive(gap=self.gap)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _check_noise(self.threshold_scale, self.query_scale)
+        if not self.users / 2 + 2 < self.core <= self.users:
+            raise ParameterError(
+                f"core must be above users/2 + 2 and at most users ({self.users!r}), not {self.core!r}."
+            )
+        if self.noise == "geometric" and self.gap != math.floor(self.gap):
+            raise ParameterError(
+                f"gap must be a whole number under geometric noise, not {self.gap!r}."
+            )
+
+    @property
+    def level(self) -> Level:
+        return "user"
+
+    @property
+    def slope(self) -> float:
+        """κ, the weight that a user gains for one more user close by."""
+        return 2 / (2 * self.core - self.users - 4)
+
+    @property
+    def threshold(self) -> float:
+        """θ, what h has to reach, before noise."""
+        return self.core - 1 + self.gap
+
+    @property
+    def sensitivity(self) -> float:
+        """S ÷ τ: by how much one user moves the mean, where either data set has h ≥ core."""
+        return 4 * (1 + self.slope * (self.users - self.core)) / self.core
+
+    @property
+    def leak(self) -> float:
+        """ζ = P(Z + ν ≥ gap), rounded up."""
+        return reached(self.gap, self.threshold_scale, self.query_scale, self.noise)
+
+    def cost(self, asked: Asked) -> Loss:
+        # Without a person's vector every count is smaller or the same: h moves one way.
+        removed = asked.level == "user" and asked.relation == "zero_out"
+        test = _test_loss(0.0 if removed else 1.0, 1.0, self.threshold_scale, self.query_scale)
+        mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
+        one = Loss(mu=mu, pure=test.pure, leak=self.leak, rho=test.rho)
+        people = asked.units if asked.level == "user" else 1
+        return one if people == 1 else Loss.of(Group(one, people))
+
+
+def reached(gap: float, one: float, two: float, noise: TestNoise = "geometric") -> float:
+    """P(Z + ν ≥ gap), rounded up.
+
+    Args:
+        gap: how far; a whole number under geometric noise.
+        one: the scale of Z.
+        two: the scale of ν.
+        noise: their law.
+
+    >>> reached(93, 6.0, 6.0) <= 1e-6 < reached(92, 6.0, 6.0)
+    True
+    """
+    exact = _geometric_tail if noise == "geometric" else _laplace_tail
+    return min(exact(gap, one, two) * (1 + _ROUNDING), 1.0)
+
+
+def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
+    _validate.positive(sensitivity=event.sensitivity)
+    _validate.integer(minimum=1, count=event.count)
+    if event.one_way and event.relation == "replace":
+        raise ParameterError(
+            "one_way must be False under relation='replace': exchanged data move queries either "
+            "way; state the sensitivity under 'zero_out'."
+        )
+
+
+def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[float, float]:
+    """By how much all queries may rise, and by how much they may fall."""
+    if event.level == "user" and asked.level != "user":
+        # However many parts of one person change, the person changes once.
+        steps: float = 1 if event.relation == "replace" else 2
+    else:
+        steps = asked.steps(event.level, event.relation)
+    moved = product_up(event.sensitivity, steps)
+    if not event.one_way:
+        return moved, moved
+    whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)
+    if whole and asked.relation == "zero_out":
+        # All that changes is that whole units are removed (or added).
+        return 0.0, moved
+    # Half of the steps remove, the others add.
+    return moved / 2, moved / 2
+
+
+def _check_noise(threshold_scale: float, query_scale: float) -> None:
+    _validate.positive(threshold_scale=threshold_scale)
+    _validate.positive(query_scale=query_scale)
+
+
+def _test_loss(up: float, down: float, threshold_scale: float, query_scale: float) -> Loss:
+    """What one run costs if all queries rise by at most ``up`` and fall by at most ``down``."""
+    on_threshold = product_up(max(up, down), over=threshold_scale)
+    pure = sum_up(on_threshold, product_up(sum_up(up, down), over=query_scale))
+    spread = (up + down) * (1 / threshold_scale + 2 / query_scale)
+    return Loss(pure=pure, rho=spread * spread / 8)
+
+
+def _geometric_tail(gap: float, one: float, two: float) -> float:
+    """P(Z + ν ≥ gap) for a whole gap ≥ 0, laws (1−p)/(1+p)·p^|k| with p = e^{−1/scale}."""
+    # The larger scale first, so that no sum below is a difference.
+    wide, narrow = max(one, two), min(one, two)
+    p, r = math.exp(-1 / wide), math.exp(-1 / narrow)
+    not_p, not_pr = -math.expm1(-1 / wide), -math.expm1(-1 / wide - 1 / narrow)
+    # Z < 0, 0 ≤ Z ≤ gap, and Z > gap, where ν ≥ gap − Z has probability 1 − r^{1+Z−gap}/(1+r).
+    below = math.exp(-gap / narrow) * p * r / not_pr
+    apart = 1 / narrow - 1 / wide
+    terms = gap + 1 if apart == 0 else math.expm1(-(gap + 1) * apart) / math.expm1(-apart)
+    between = math.exp(-gap / wide) * terms
+    above = math.exp(-(gap + 1) / wide) * (1 / not_p - r * r / ((1 + r) * not_pr))
+    return not_p / (1 + p) * ((below + between) / (1 + r) + above)
+
+
+def _laplace_tail(gap: float, one: float, two: float) -> float:
+    """P(Z + ν ≥ gap) for Laplace laws and a gap ≥ 0."""
+    wide, narrow = max(one, two), min(one, two)
+    if wide - narrow < 1e-9 * wide:
+        # A wider law has the heavier tail.
+        return math.exp(-gap / wide) * (0.5 + gap / (4 * narrow))
+    # (w²e^{−g/w} − v²e^{−g/v})/(2(w² − v²)), without the difference of nearly equal numbers.
+    exponent = 2 * math.log(narrow / wide) - gap * (wide - narrow) / (wide * narrow)
+    share = -math.expm1(exponent) * wide / (2 * (wide - narrow))
+    return math.exp(-gap / wide) * share * wide / (wide + narrow)

@@ -1,0 +1,1 @@
+"""What events cost: closed forms where they are exact, dominating pairs for everything else."""

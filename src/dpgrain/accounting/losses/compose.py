@@ -1,0 +1,382 @@
+"""Composition of privacy losses: the law of their sum, by one tilted Fourier transform.
+
+The laws are tilted by e^{θ·loss} before they are convolved, θ being the saddle point of the question.
+What is asked for then lies in the middle of a short window, and the error of the transform is relative
+to the answer: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory.md, "Losses on a grid".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import irfft, next_fast_len, rfft
+
+from dpgrain.accounting.losses.pairs import Counted, FloatArray, Law, Losses
+from dpgrain.accounting.losses.rounding import fails_closed, or_worst
+from dpgrain.accounting.losses.sequences import discounted
+
+# ln of the smallest δ that is computed closer than by a first look.
+_SMALLEST = -695.0
+# What discretisation may add to ε, relative.
+_ACCURACY = 1e-4
+# The longest law and the longest transform.
+_LONGEST = 1 << 21
+# ln of the mass, relative to δ, that may count as infinite loss; and the mass of the smallest losses
+# that may be put together.
+_TAIL, _FLOOR = -18.0, 1e-8
+# How often a question that lies elsewhere than it seemed is asked again.
+_LOOKS = 4
+# ln of the mass, relative to the answer, that a window may cut off.
+_CUT, _SPARE = -40.0, 14.0
+# A bound on the relative rounding of a sum of discounted terms.
+_ROUNDING = 2e-14
+# A bound on the relative error of one transform of numbers that add up to 1.
+_TRANSFORM = 8 * 2.0**-53
+
+
+@dataclass(frozen=True)
+class _Saddle:
+    """Where an answer lies: the tilt, ε, ln δ, and the standard deviation of the tilted sum."""
+
+    theta: float
+    epsilon: float
+    log_delta: float
+    deviation: float
+
+    def __post_init__(self) -> None:
+        # NaN anywhere: nothing is known, and nothing is composed around it.
+        numbers = (self.theta, self.epsilon, self.log_delta, self.deviation)
+        if any(map(math.isnan, numbers)):
+            for name, worst in (("epsilon", math.inf), ("log_delta", 0.0), ("deviation", math.inf)):
+                object.__setattr__(self, name, worst)
+
+
+@fails_closed(1.0)
+def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
+    """δ(ε) of pairs, each so many times, all fixed beforehand: an upper (or lower) bound.
+
+    Args:
+        pairs: ((pair, count), …).
+        epsilon: at least 0.
+        upper: a bound from above.
+    """
+
+    answer = 0.0
+    found = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
+    for saddle, way in sorted(found, key=lambda one: -one[0].log_delta):
+        # The first look is a bound as well: a way that cannot be the larger one is not composed.
+        rough = math.exp(saddle.log_delta)
+        if rough > answer:
+            summed = _Sum.of(way, saddle, upper)
+            one = (
+                (1.0 if upper else 0.0) if summed is None else or_worst(summed.delta(epsilon), 1.0)
+            )
+            answer = max(answer, min(one, rough) if upper else one)
+    return min(answer, 1.0)
+
+
+@fails_closed(math.inf)
+def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
+    """The smallest ε ≥ 0 with δ(ε) ≤ delta; arguments as above.
+
+    Infinite where no ε is enough.
+    """
+
+    if delta <= 0:
+        return math.inf
+    answer = 0.0
+    found = [(_at_delta(way, delta), way) for way in _both_ways(pairs)]
+    for saddle, way in sorted(found, key=lambda one: -one[0].epsilon):
+        if saddle.epsilon > answer:
+            answer = max(answer, _one_way(way, saddle, delta, upper=upper))
+    return answer
+
+
+def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> float:
+    """ε(δ) for one order of the neighbours."""
+    if math.isinf(saddle.epsilon):
+        return math.inf if upper else 0.0
+    answer = saddle.epsilon if upper else 0.0
+    for _ in range(_LOOKS):
+        summed = _Sum.of(way, saddle, upper)
+        if summed is None:
+            break
+        next_ = summed.epsilon(delta)
+        if next_ is not None:
+            answer = min(answer, next_) if upper else next_
+        if next_ is not None and next_ > 0.7 * saddle.epsilon:
+            break
+        # The first look was far off: a finer step, a window around a smaller ε.
+        nearer = 0.9 * saddle.epsilon if next_ is None else next_
+        saddle = _at_epsilon(way, nearer)
+    return answer
+
+
+@fails_closed(1.0)
+def rough_delta(pairs: Counted, epsilon: float) -> float:
+    """A quick bound on δ(ε), from Rényi divergences."""
+    return max(math.exp(_at_epsilon(way, epsilon).log_delta) for way in _both_ways(pairs))
+
+
+@fails_closed(math.inf)
+def rough_epsilon(pairs: Counted, delta: float) -> float:
+    """A quick bound on ε(δ), from Rényi divergences."""
+    return max(_at_delta(way, delta).epsilon for way in _both_ways(pairs))
+
+
+def _both_ways(pairs: Counted) -> list[Counted]:
+    swapped = tuple((pair.swapped, count) for pair, count in pairs)
+    return [pairs] if swapped == pairs else [pairs, swapped]
+
+
+def _log_moment(laws: Sequence[tuple[Law, int]], theta: float) -> float:
+    return sum(count * law.log_moment(theta) for law, count in laws)
+
+
+def _deviation(laws: Sequence[tuple[Law, int]], theta: float) -> float:
+    return math.sqrt(sum(count * law.spread(theta)[1] for law, count in laws))
+
+
+def _conversion(theta: float) -> float:
+    """What α = 1+θ gains over e^{K − θε}: ln of (1−1/α)^{α−1}/α."""
+    return theta * (math.log(theta) - math.log1p(theta)) - math.log1p(theta)
+
+
+def _smallest(value: Callable[[float], float]) -> float:
+    """About where a function of θ > 0 is smallest: on a grid, then closer."""
+    grid = np.geomspace(1e-4, 1e10, 57)
+    best = int(np.argmin([or_worst(value(float(theta))) for theta in grid]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
+    golden = (math.sqrt(5) - 1) / 2
+    low, high = math.log(low), math.log(high)
+    for _ in range(12):
+        one, two = high - golden * (high - low), low + golden * (high - low)
+        if value(math.exp(one)) < value(math.exp(two)):
+            high = two
+        else:
+            low = one
+    return math.exp((low + high) / 2)
+
+
+def _looks(pairs: Counted, log_delta: float) -> list[tuple[Law, int]]:
+    """The laws of the parts, without losses that are too rare to matter to such a δ."""
+    tail = _tail(pairs, log_delta)
+    return [(pair.look().cut(tail), count) for pair, count in pairs]
+
+
+def _infinite(laws: Sequence[tuple[Law, int]]) -> float:
+    """The mass at infinite loss, rounded up."""
+    return sum(count * law.infinite for law, count in laws) * (1 + 1e-12)
+
+
+def _tail(pairs: Counted, log_delta: float) -> float:
+    """The mass of each part that may count as infinite loss."""
+    total = sum(count for _, count in pairs)
+    return math.exp(max(log_delta + _TAIL, -700.0)) / total
+
+
+def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
+    """The saddle point for δ(ε), and a bound on that δ."""
+    known = -math.inf
+    while True:
+        laws = _looks(pairs, known)
+
+        def log_delta(theta: float, laws: Sequence[tuple[Law, int]] = laws) -> float:
+            return _log_moment(laws, theta) - theta * epsilon + _conversion(theta)
+
+        theta = _smallest(log_delta)
+        before = known
+        known = min(
+            math.log(math.exp(min(max(log_delta(theta), -700.0), 700.0)) + _infinite(laws)), 0.0
+        )
+        # The rarest losses have the largest moments: once a bound shows that they do not matter, the
+        # next bound, without them, is smaller.
+        if before > -math.inf and known > before - 1:
+            return _Saddle(theta, epsilon, known, _deviation(laws, theta))
+
+
+def _at_delta(pairs: Counted, delta: float) -> _Saddle:
+    """The saddle point for ε(δ)."""
+    log_delta = math.log(delta)
+    laws = _looks(pairs, log_delta)
+    rest = delta - _infinite(laws)
+    if rest <= 0:
+        return _Saddle(1.0, math.inf, log_delta, 0.0)
+
+    def epsilon(theta: float) -> float:
+        return (_log_moment(laws, theta) + _conversion(theta) - math.log(rest)) / theta
+
+    theta = _smallest(epsilon)
+    return _Saddle(theta, max(epsilon(theta), 0.0), log_delta, _deviation(laws, theta))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """The tilted law of the sum of all losses, on a window of the grid.
+
+    δ(ε) = e^{log_scale} · Σ tilted(ℓ)·e^{−θℓ}·(1 − e^{ε−ℓ}) over ℓ > ε.
+    """
+
+    step: float
+    low: int
+    tilted: FloatArray
+    saddle: _Saddle
+    log_scale: float
+    error: float
+    outside: float
+    slip: float
+    upper: bool
+
+    @staticmethod
+    def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum | None:
+        """None where the first look is all that there will be."""
+        if saddle.log_delta < _SMALLEST or math.isinf(saddle.deviation):
+            return None
+        total = sum(count for _, count in pairs)
+        step = _step(pairs, saddle, total)
+        tail = _tail(pairs, saddle.log_delta)
+        parts = [
+            (pair.losses(step, tail, _FLOOR / total, upper=upper), count) for pair, count in pairs
+        ]
+        laws = [(part.law, count) for part, count in parts]
+        theta = saddle.theta
+        moment = _log_moment(laws, theta)
+        low, least = _window(parts, laws, saddle, moment)
+        if least > 4 * _LONGEST:
+            return None
+        size = next_fast_len(least, real=True)
+        logs = []
+        for (part, count), (law, _) in zip(parts, laws, strict=True):
+            exponents = np.minimum(theta * law.values - law.log_moment(theta), 700.0)
+            weights = part.mass * np.exp(exponents)
+            first = part.low % size
+            folded = np.zeros(-(-(first + weights.size) // size) * size)
+            folded[first : first + weights.size] = weights
+            spectrum = rfft(folded.reshape(-1, size).sum(axis=0))
+            logs.append((count, np.log(np.where(spectrum == 0, 1e-300, spectrum))))
+        whole = sum(count * log for count, log in logs)
+        tilted = np.roll(irfft(np.exp(whole), size), -(low % size))
+        # Each factor's spectrum is off by the error of a transform; the last transform adds its own.
+        off = np.exp(np.real(whole))
+        for count, log in logs:
+            off += count * np.exp(np.minimum(np.real(whole - log), 0.0))
+        error = _TRANSFORM * math.log2(size + 1) * float(off.sum()) * 2 / size
+        infinite = -math.expm1(sum(count * math.log1p(-min(p.infinite, 0.5)) for p, count in parts))
+        if any(part.infinite >= 0.5 for part, _ in parts):
+            infinite = 1.0
+        # From below, what wraps around counts more at a smaller ε; see `epsilon`.
+        spare = 0.0 if upper else _SPARE
+        beyond = math.exp(min(saddle.log_delta + _CUT + spare, 0.0))
+        outside = infinite + beyond if upper else -beyond
+        # Of exponents up to some hundreds, in every factor.
+        rounding = 1e-10 + 1e-13 * total
+        moment += rounding if upper else -rounding
+        slip = sum(count * part.slip for part, count in parts)
+        slip = slip if upper else -slip
+        return _Sum(step, low, tilted, saddle, moment, error, outside, slip, upper)
+
+    @property
+    def _values(self) -> FloatArray:
+        return self.step * np.arange(self.low, self.low + self.tilted.size, dtype=np.float64)
+
+    @property
+    def _beyond(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of each grid point ℓ: Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, the same with θ+1, and the error.
+
+        δ(ε) = e^{log_scale − θℓ}·(first − e^{ε−ℓ}·second) for ε from ℓ to the next point.
+        """
+        mass = np.maximum(self.tilted, 0.0)
+        theta = self.saddle.theta
+        first = discounted(mass, theta * self.step)
+        second = discounted(mass, (theta + 1) * self.step)
+        # The same error at every later point makes a geometric sum.
+        rate, later = theta * self.step, np.arange(mass.size - 1, -1, -1, dtype=np.float64)
+        error = self.error * math.exp(-rate) * (np.expm1(-rate * later) / math.expm1(-rate))
+        return first, second, error + _ROUNDING * first
+
+    def delta(self, epsilon: float) -> float:
+        """δ at the ε that the window was made for."""
+        asked, values = epsilon - self.slip, self._values
+        j = max(int(np.searchsorted(values, asked, side="right")) - 1, 0)
+        first, second, error = (float(sums[j]) for sums in self._beyond)
+        change = error if self.upper else -error
+        inside = first - math.exp(asked - values[j]) * second + change
+        factor = math.exp(min(self.log_scale - self.saddle.theta * values[j], 700.0))
+        return float(max(inside, 0.0) * factor + self.outside)
+
+    def epsilon(self, delta: float) -> float | None:
+        """The smallest ε ≥ 0 with δ(ε) ≤ delta; None if it lies below the window."""
+        target = delta - self.outside
+        if target <= 0:
+            return math.inf if self.upper else 0.0
+        values = self._values
+        first, second, error = self._beyond
+        first = first + (error if self.upper else -error)
+        # The wanted sum at each point.
+        with np.errstate(over="ignore"):
+            wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
+        # Where nothing is known, too much is assumed.
+        above = np.flatnonzero(~(first - second <= wanted))
+        if not self.upper:
+            # Below this, what wraps around might count.
+            trusted = self.saddle.epsilon - _SPARE / self.saddle.theta
+            if above.size == 0 or values[above[-1]] < trusted:
+                return None
+        if above.size == 0:
+            # The first point lies below all losses, if the window begins there.
+            return 0.0 if float(values[0]) + self.slip <= 0 else None
+        j = int(above[-1])
+        if j == values.size - 1:  # pragma: no cover - the window reaches beyond the answer
+            return math.inf if self.upper else 0.0
+        answer = float(values[j + 1])
+        if second[j] > 0 and first[j] > wanted[j]:
+            inside = float(values[j]) + math.log(first[j] - wanted[j]) - math.log(second[j])
+            answer = min(max(inside, float(values[j])), answer)
+        return max(answer + self.slip, 0.0)
+
+
+def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
+    """A step with the wanted accuracy, or one that keeps the arrays within bounds."""
+    # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and its θ-th part to ε.
+    scale = max(saddle.epsilon, 0.1 * saddle.deviation, 1e-12)
+    step = math.sqrt(12 * _ACCURACY * scale / (total * (1 + saddle.theta)))
+    step = min(step, max(saddle.deviation, 1e-12) / 40)
+    longest = 30 * saddle.deviation
+    for law, _ in _looks(pairs, saddle.log_delta):
+        low = law.values[np.cumsum(law.mass) > _FLOOR / total]
+        longest = max(longest, float(law.values[-1] - low[0]) if low.size else 0.0)
+    return max(step, longest / _LONGEST)
+
+
+def _window(
+    parts: Sequence[tuple[Losses, int]],
+    laws: Sequence[tuple[Law, int]],
+    saddle: _Saddle,
+    moment: float,
+) -> tuple[int, int]:
+    """The first loss of a window, in steps, and the least length of a transform around it.
+
+    Everything is by Chernoff's bound. Above the window lie losses whose mass is nothing to δ. The
+    transform wraps around: what comes back from far below or above, to losses beyond ε, counts nothing.
+    """
+    step, theta = parts[0][0].step, saddle.theta
+    deviation = max(saddle.deviation, step)
+    cut = saddle.log_delta + _CUT
+    speeds = [2.0**power / deviation for power in range(-4, 6)]
+    moments = {s: _log_moment(laws, theta + s) for s in (*speeds, *(-s for s in speeds))}
+    # Their mass is at most e^{K(θ+s) − (θ+s)·high}.
+    high = min((moments[s] - cut) / (theta + s) for s in speeds)
+    # A tilted mass counts at most e^{K(θ) − θε} times beyond ε.
+    wrapped = cut - moment + theta * saddle.epsilon
+    low = max((wrapped + moment - moments[-s]) / s for s in speeds)
+    far = min((moments[s] - moment - wrapped) / s for s in speeds)
+    lowest = sum(count * part.low for part, count in parts)
+    highest = sum(count * part.high for part, count in parts)
+    first = max(min(math.floor(low / step), math.floor(saddle.epsilon / step) - 1), lowest - 1)
+    last = min(math.ceil(high / step), highest)
+    last = max(last, first + 1, math.ceil(saddle.epsilon / step) + 1)
+    back = min(math.ceil(far / step), highest) - math.floor(saddle.epsilon / step)
+    return first, max(last - first + 1, back + 1)

@@ -1,0 +1,790 @@
+"""Dominating pairs: two laws at least as far apart as the outputs on any two neighbours.
+
+A pair is asked for the law of its privacy loss, ln(dP/dQ) under P, on a grid:
+
+- from above every interval's mass is spread onto the interval's two ends so that its mass under P and
+  under Q are both kept. That is the chord of the convex curve γ → H_γ(P‖Q);
+- from below the mass between the middles of neighbouring intervals is merged (post-processing) and
+  moved onto the grid by the tangents of that curve.
+
+Both err by the square of the step. Proofs: docs/theory.md, "Losses on a grid".
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, log_ndtr, ndtr
+
+from dpgrain.accounting.losses.curves import Invertible, Rounds
+from dpgrain.accounting.losses.rounding import fails_closed
+from dpgrain.accounting.losses.sequences import increasing
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+# Beyond this many standard deviations the normal law has less mass than any δ.
+_FAR = 38.4
+# A bound on the relative rounding of the special functions.
+_ROUNDING = 16 * 2.0**-53
+#: The largest shift, or loss of one response, that is put on a grid.
+LARGEST_SHIFT = 2.0**13
+# The largest loss whose odds are computed.
+_ODDS = 690.0
+# The distance of places, in standard deviations, for moments, and the most of them.
+_SPACING, _MOST = 0.04, 1 << 18
+# Points from which the place of a loss is first guessed, and with which a law is first looked at.
+_TABLE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A law of the privacy loss, from above.
+
+    Args:
+        values: (n,) increasing losses.
+        mass: (n,) masses; rounded up, so that they may add up to a little more than 1.
+        infinite: the mass at infinite loss.
+    """
+
+    values: FloatArray
+    mass: FloatArray
+    infinite: float = 0.0
+
+    def cut(self, tail: float) -> Law:
+        """The same with at most so much mass, that of the largest losses, at infinity."""
+        above = np.cumsum(self.mass[::-1])[::-1]
+        kept = max(int(np.searchsorted(-above, -tail)), 1)
+        rest = float(above[kept]) if kept < above.size else 0.0
+        return Law(self.values[:kept], self.mass[:kept], self.infinite + rest)
+
+    def thinned(self, points: int) -> Law:
+        """About so many of the losses, the others spread onto their neighbours."""
+        if self.values.size <= points:
+            return self
+        kept = np.unique(np.append(self.values[:: -(-self.values.size // points)], self.values[-1]))
+        left = np.clip(np.searchsorted(kept, self.values, side="right") - 1, 0, kept.size - 2)
+        # As for intervals: the masses under P and under Q are both kept.
+        right = np.expm1(kept[left] - self.values) / np.expm1(kept[left] - kept[left + 1])
+        right = np.clip(right * (1 + _ROUNDING), 0.0, 1.0)
+        mass = np.zeros(kept.size)
+        mass += np.bincount(left, (1 - right) * self.mass, kept.size)
+        mass += np.bincount(left + 1, right * self.mass, kept.size)
+        return Law(kept, mass, self.infinite)
+
+    @fails_closed(math.inf)
+    def log_moment(self, theta: float) -> float:
+        """ln E[e^{θ·loss}] over the finite losses."""
+        exponents = theta * self.values
+        peak = max(float(exponents[0]), float(exponents[-1]))
+        return peak + math.log(float(np.dot(self.mass, np.exp(exponents - peak))) or 5e-324)
+
+    def spread(self, theta: float) -> tuple[float, float]:
+        """Mean and variance of the loss under the law tilted by e^{θ·loss}."""
+        exponents = theta * self.values
+        weights = self.mass * np.exp(exponents - max(exponents[0], exponents[-1]))
+        weights /= weights.sum() or 1.0
+        mean = float(np.dot(weights, self.values))
+        return mean, float(np.dot(weights, (self.values - mean) ** 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """A law of the privacy loss on the multiples of a step.
+
+    Args:
+        step: the distance of the grid.
+        low: the loss of the first mass is ``low * step``.
+        mass: (n,) masses.
+        infinite: the mass at infinite loss.
+        slip: by how much a loss may be larger than stated (rounding of places).
+    """
+
+    step: float
+    low: int
+    mass: FloatArray
+    infinite: float = 0.0
+    slip: float = 0.0
+
+    @property
+    def high(self) -> int:
+        """The last loss, in steps."""
+        return self.low + self.mass.size - 1
+
+    @property
+    def law(self) -> Law:
+        """The same with the losses spelled out."""
+        values = self.step * np.arange(self.low, self.low + self.mass.size, dtype=np.float64)
+        return Law(values, self.mass, self.infinite)
+
+
+class Pair(ABC):
+    """Two laws (P, Q) that dominate every pair of neighbours' outputs."""
+
+    # Whether P has mass where Q has none.
+    leaks: ClassVar[bool] = False
+
+    @property
+    def swapped(self) -> Pair:
+        """The pair (Q, P); itself where the two are mirror images."""
+        return self
+
+    @abstractmethod
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        """The law of the loss on a grid, a bound from above or from below.
+
+        Args:
+            step: the distance of the grid.
+            tail: mass, of the largest losses, that may be moved to infinite loss.
+            floor: mass, of the smallest losses, that may be put together.
+            upper: a bound from above.
+        """
+
+    @abstractmethod
+    def look(self) -> Law:
+        """The law of the loss from above, in a few thousand points where they matter."""
+
+    def log_moment(self, theta: float) -> float:
+        """ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
+        return self.look().log_moment(theta)
+
+    def tuned(self, rough: Callable[[Pair], float]) -> Pair:  # noqa: ARG002
+        """The best of the family that it stands for, by a rough bound; itself if there is none."""
+        return self
+
+    def curve(self, count: int, mu: float) -> Invertible | None:  # noqa: ARG002
+        """The exact curve of so many of it besides a Gaussian part, where it has a closed form."""
+        return None
+
+
+# ((pair, how often), …)
+Counted: TypeAlias = tuple[tuple[Pair, int], ...]
+
+
+@dataclass(frozen=True)
+class Mixtures(Pair):
+    """Two mixtures of normal laws with standard deviation 1, P to the right of Q.
+
+    Args:
+        p: ((weight, mean), …) of P.
+        q: the same of Q; no mean of Q is larger than one of P, so that the loss increases.
+
+    >>> gaussian = Mixtures(((1.0, 0.5),), ((1.0, 0.0),))
+    >>> round(gaussian.losses(0.01, 1e-12, 1e-12).law.spread(0.0)[0], 3)
+    0.125
+    """
+
+    p: tuple[tuple[float, float], ...]
+    q: tuple[tuple[float, float], ...]
+
+    @property
+    def swapped(self) -> Pair:
+        p = tuple((weight, -mean) for weight, mean in self.q)
+        q = tuple((weight, -mean) for weight, mean in self.p)
+        return self if set(p) == set(self.p) and set(q) == set(self.q) else Mixtures(p, q)
+
+    def look(self) -> Law:
+        return _look(self)
+
+    def _ends(self, tail: float, floor: float) -> tuple[float, float]:
+        """Places outside of which P has at most ``floor`` on the left and ``tail`` on the right."""
+        parts = [(weight * len(self.p), mean) for weight, mean in self.p if weight > 0]
+        low = min(mean - _quantile(floor / weight) for weight, mean in parts)
+        high = max(mean + _quantile(tail / weight) for weight, mean in parts)
+        return low, max(high, low + 1e-3)
+
+    def _beyond(self, place: float) -> float:
+        """The mass of P to the right of a place, rounded up."""
+        return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + _ROUNDING)
+
+    def log_moment(self, theta: float) -> float:
+        # Tilted by e^{θ·loss} the law lies further to the right than it is looked at.
+        apart = max(m for _, m in self.p) - min(m for _, m in self.q)
+        low, high = self._ends(0.0, 0.0)
+        high += theta * apart
+        points = math.ceil((high - low) / _SPACING)
+        if points > _MOST:
+            return math.inf
+        places = np.linspace(low, high, points)
+        ends = np.maximum.accumulate(self.loss(places)[0])
+        places[0] = -np.inf
+        p, q = _log_masses(self.p, places), _log_masses(self.q, places)
+        left, right = ends[:-1], ends[1:]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # As for the grid: the share that goes to the right keeps the masses under P and under Q.
+            share = -np.expm1(left + q - p) / -np.expm1(left - right) * (1 + 1e-9)
+            share = np.clip(np.where(np.isnan(share), 1.0, share), 0.0, 1.0)
+            inside = p + np.logaddexp(
+                np.log1p(-share) + theta * left, np.log(share) + theta * right
+            )
+        # Beyond the last place x the loss grows at most like apart·x.
+        rest = [
+            math.log(w)
+            + theta * (float(ends[-1]) - apart * (high - m - theta * apart / 2))
+            + float(log_ndtr(m + theta * apart - high))
+            for w, m in self.p
+            if w > 0
+        ]
+        return float(np.logaddexp.reduce([*inside, *rest])) + 1e-12
+
+    def loss(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(n,) the loss at places x, and its derivative."""
+        (top, rises), (bottom, falls) = _log_ratio(self.p, x), _log_ratio(self.q, x)
+        return top - bottom, rises - falls
+
+    @property
+    def _mirrored(self) -> tuple[float, float] | None:
+        """(rate, shift) of a pair (1−q)N(0) + qN(±shift), of which the loss can be inverted."""
+        if len(self.p) == len(self.q) == 2 and self.p[0] == self.q[0] and self.p[0][1] == 0:
+            (_, up), (rate, down) = self.p[1], self.q[1]
+            return (rate, up) if up == -down and self.p[1][0] == rate else None
+        return None
+
+    def places(self, losses: FloatArray, low: float, high: float) -> tuple[FloatArray, float]:
+        """(n,) where the loss has given values, increasing, and by how much it misses them."""
+        if losses.size == 0:
+            return losses, 0.0
+        if self._mirrored is not None:
+            x = np.clip(_mirrored_places(losses, *self._mirrored), low, high)
+            miss = np.abs(self.loss(x)[0] - losses)
+            if float(np.max(miss)) < 1e-12:
+                return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
+        table = np.linspace(low, high, _TABLE)
+        found = self.loss(table)[0]
+        cell = np.clip(np.searchsorted(found, losses) - 1, 0, _TABLE - 2)
+        left, right = table[cell], table[cell + 1]
+        x = np.clip(np.interp(losses, found, table), left, right)
+        for _ in range(6):
+            value, slope = self.loss(x)
+            miss = value - losses
+            if float(np.max(np.abs(miss))) <= 4e-15 * (1 + float(np.max(np.abs(losses)))):
+                break
+            left, right = np.where(miss < 0, x, left), np.where(miss < 0, right, x)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                moved = x - miss / slope
+            inside = (moved >= left) & (moved <= right)
+            x = np.where(inside, moved, (left + right) / 2)
+        miss = np.abs(self.loss(x)[0] - losses)
+        return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        if {mean for _, mean in self.p + self.q} == {0.0}:
+            return Losses(step, 0, np.ones(1))
+        low, high = self._ends(tail, floor)
+        first, last = self.loss(np.array([low, high]))[0]
+        bottom = math.floor(first / step)
+        top = max(math.ceil(last / step), bottom + 1)
+        if upper:
+            inner, slip = self.places(step * np.arange(bottom + 1, top), low, high)
+            places = np.concatenate([[low], inner, [high]])
+            (p, p_error), (q, q_error) = _masses(self.p, places), _masses(self.q, places)
+            ends = step * np.arange(bottom, top + 1)
+            mass = _spread(ends, p, p_error, q, q_error)
+            # The smallest losses are raised to a point above them, apart from those within the grid.
+            mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + _ROUNDING)
+            return Losses(step, bottom, mass, self._beyond(high), slip)
+        # Larger losses, whose odds are beyond double precision, count as those.
+        top = min(top, math.floor(_ODDS / step))
+        bottom = max(bottom, -math.floor(_ODDS / step))
+        if bottom >= top:
+            return Losses(step, min(bottom, top), np.ones(1))
+        # Any place is a test, so that these need not be exact.
+        middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
+        places = np.concatenate([[-np.inf], middles, [np.inf]])
+        p, q = _masses(self.p, places)[0], _masses(self.q, places)[0]
+        return _merged(step, bottom, p, q)
+
+
+@dataclass(frozen=True)
+class Mixed(Pair):
+    """One of several pairs, drawn with public weights and revealed.
+
+    Args:
+        pairs: the pairs, each its own mirror image.
+        weights: their probabilities.
+    """
+
+    pairs: tuple[Pair, ...]
+    weights: tuple[float, ...]
+
+    def look(self) -> Law:
+        laws = [pair.look() for pair in self.pairs]
+        values = np.concatenate([law.values for law in laws])
+        order = np.argsort(values)
+        mass = np.concatenate([w * x.mass for w, x in zip(self.weights, laws, strict=True)])
+        infinite = sum(w * x.infinite for w, x in zip(self.weights, laws, strict=True))
+        return Law(values[order], mass[order], infinite).thinned(_TABLE)
+
+    def log_moment(self, theta: float) -> float:
+        moments = [pair.log_moment(theta) for pair in self.pairs]
+        return float(np.logaddexp.reduce(np.log(self.weights) + moments))
+
+    @property
+    def swapped(self) -> Pair:
+        swapped = tuple(pair.swapped for pair in self.pairs)
+        return self if swapped == self.pairs else Mixed(swapped, self.weights)
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        parts = [pair.losses(step, tail, floor, upper=upper) for pair in self.pairs]
+        low, high = min(part.low for part in parts), max(part.high for part in parts)
+        mass = np.zeros(high - low + 1)
+        for weight, part in zip(self.weights, parts, strict=True):
+            mass[part.low - low : part.high - low + 1] += weight * part.mass
+        infinite = sum(w * part.infinite for w, part in zip(self.weights, parts, strict=True))
+        return Losses(step, low, mass, infinite, max(part.slip for part in parts))
+
+
+@lru_cache(maxsize=256)
+def _look(pair: Mixtures) -> Law:
+    """The law with losses at equally spaced places."""
+    low, high = pair._ends(0.0, 0.0)
+    places = np.linspace(low, high, _TABLE)
+    ends = pair.loss(places)[0]
+    ends = np.maximum.accumulate(ends)
+    places[0] = -np.inf
+    (p, p_error), (q, q_error) = _masses(pair.p, places), _masses(pair.q, places)
+    return Law(ends, _spread(ends, p, p_error, q, q_error), pair._beyond(high))
+
+
+@dataclass(frozen=True)
+class Null(Pair):
+    """Nothing is learned."""
+
+    def look(self) -> Law:
+        """No loss."""
+        return Law(np.zeros(1), np.ones(1))
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
+        """No loss."""
+        return Losses(step, 0, np.ones(1))
+
+
+@dataclass(frozen=True)
+class Response(Pair):
+    """Randomised response with odds e^ε, which dominates every ε-DP mechanism.
+
+    Args:
+        epsilon: finite, above 0.
+    """
+
+    epsilon: float
+
+    def look(self) -> Law:
+        """Two losses."""
+        odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
+        return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        """The two losses, moved onto the grid."""
+        if not upper:
+            place = math.floor(self.epsilon / step)
+            mass = np.zeros(2 * place + 1)
+            mass[0] = math.exp(-place * step) / (1 + math.exp(-place * step))
+            mass[-1] += 1 - mass[0]
+            return Losses(step, -place, mass)
+        return _regrid(self.look(), step, tail, floor)
+
+
+@dataclass(frozen=True)
+class Revealed(Pair):
+    """Whether a person takes part is drawn with a public rate and revealed; who does is moved.
+
+    Args:
+        rate: the probability to take part.
+        shift: how far the sum moves then, in noise standard deviations.
+    """
+
+    rate: float
+    shift: float
+
+    @property
+    def _mixed(self) -> Mixed:
+        moved = Mixtures(((1.0, self.shift),), ((1.0, 0.0),))
+        return Mixed((Null(), moved), (1 - self.rate, self.rate))
+
+    def look(self) -> Law:
+        """The mixture's."""
+        return self._mixed.look()
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        """The mixture's."""
+        return self._mixed.losses(step, tail, floor, upper=upper)
+
+    def log_moment(self, theta: float) -> float:
+        return self._mixed.log_moment(theta)
+
+    def curve(self, count: int, mu: float) -> Invertible:
+        """Gaussian curves, weighted by the number of rounds that a person takes part in."""
+        return Rounds(self.rate, count, self.shift, mu)
+
+
+@dataclass(frozen=True)
+class FromCurve(Pair):
+    """Whatever has this privacy curve, in both orders of the neighbours.
+
+    Args:
+        known: the curve.
+    """
+
+    known: Invertible
+    leaks: ClassVar[bool] = True
+
+    def look(self) -> Law:
+        """The chord of the curve at a few hundred points."""
+        return _curve_look(self)
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        """The chord of the curve, moved onto the grid; from below nothing, which is no more."""
+        if not upper:
+            return Losses(step, 0, np.ones(1))
+        return _regrid(self.look(), step, tail, floor)
+
+    def curve(self, count: int, mu: float) -> Invertible | None:
+        """The curve itself, if nothing is added."""
+        return self.known if count == 1 and mu == 0 else None
+
+
+@lru_cache(maxsize=64)
+def _curve_look(pair: FromCurve) -> Law:
+    """The chord on a grid that becomes coarser away from 0, as far as δ matters."""
+    curve, high = pair.known, 1e-3
+    while curve.delta(high) > 1e-25 and high < _ODDS / 2:
+        high *= 2
+    positive = np.concatenate([[0.0], np.geomspace(high * 1e-5, high, 600)])
+    mass, infinite = _curve_masses(curve, positive)
+    return Law(np.concatenate([-positive[:0:-1], positive]), mass, infinite)
+
+
+def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, float]:
+    """(2n−1,) masses at losses −x, …, 0, …, x and at infinity, of the chord of H_γ through n losses.
+
+    Below ε = 0 H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
+    """
+    known = np.array([curve.delta(float(x)) for x in positive]) * (1 + 1e-10)
+    delta: FloatArray = np.minimum.accumulate(np.minimum(known, 1.0))
+    ratio = np.exp(np.concatenate([-positive[:0:-1], positive]))
+    # The part of H_γ above (1 − γ)₊.
+    extra = np.concatenate([ratio[: positive.size - 1] * delta[:0:-1], delta])
+    slope = np.diff(extra) / np.diff(ratio)
+    # To the left of the grid the chord goes to (0, 1), where nothing is above; to the right it is flat.
+    slope = np.concatenate([[extra[0] / ratio[0]], slope, [0.0]])
+    slope[: positive.size] -= 1.0
+    weights = np.concatenate([[ratio[0]], np.diff(ratio), [1e300]])
+    slope = increasing(slope, weights)
+    mass = ratio * np.diff(slope)
+    return np.maximum(mass, 0.0), float(delta[-1])
+
+
+@dataclass(frozen=True)
+class Gram(Pair):
+    """A person with several vectors is drawn with a public rate; some of the vectors change.
+
+    A member (middle, up, down) of the family stands, for any t > 0, for the pair
+    (1−q)N(0) + qN((R, u)) against (1−q)N(0) + qN((R, d)), R = middle·√(1+1/t), u = up·√(1+t),
+    d = down·√(1+t). The first coordinate says how likely it is that the person takes part. All
+    lengths are in noise standard deviations. Proof: docs/theory.md, "Users are drawn".
+
+    Args:
+        rate: the probability to take part.
+        members: (middle, up, down), middle > 0 and up ≥ 0 ≥ down: each dominates at every t.
+        t: None for R = middle, u = up, d = down.
+    """
+
+    rate: float
+    members: tuple[tuple[float, float, float], ...]
+    t: float | None = 1.0
+
+    @property
+    def swapped(self) -> Pair:
+        turned = tuple((middle, -down, -up) for middle, up, down in self.members)
+        return replace(self, members=turned)
+
+    def tuned(self, rough: Callable[[Pair], float]) -> Pair:
+        """The best member at the best t."""
+        best = [self._tuned(replace(self, members=(member,)), rough) for member in self.members]
+        return min(best)[2] if len(best) > 1 else best[0][2]
+
+    @staticmethod
+    def _tuned(pair: Gram, rough: Callable[[Pair], float]) -> tuple[float, float, Gram]:
+        if pair.t is None:
+            return 0.0, 0.0, pair
+        tried = {t: rough(replace(pair, t=t)) for t in (2.0**power for power in range(-4, 13, 2))}
+        best = min(tried, key=tried.__getitem__)
+        for factor in (2.0, math.sqrt(2), 2**0.25):
+            for t in (best / factor, best * factor):
+                tried[t] = rough(replace(pair, t=t))
+            best = min(tried, key=tried.__getitem__)
+        return tried[best], best, replace(pair, t=best)
+
+    def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
+        """The mixture over what the first coordinate reveals."""
+        middle, up, down = self.members[0]
+        if self.t is not None:
+            middle *= math.sqrt(1 + 1 / self.t)
+            up, down = up * math.sqrt(1 + self.t), down * math.sqrt(1 + self.t)
+        ends = (-_quantile(floor), middle + _quantile(tail))
+        rates, weights = revealed_rates(self.rate, middle, ends, spacing, upper=upper)
+        pairs = tuple(drawn(float(rate), up, down) for rate in rates)
+        return Mixed(pairs, tuple(float(weight) for weight in weights))
+
+    def look(self) -> Law:
+        """A coarse mixture's."""
+        return _gram_look(self)
+
+    def log_moment(self, theta: float) -> float:
+        return self._parts(1.0, 1e-25, 1e-15, upper=True).log_moment(theta)
+
+    def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
+        """A fine mixture's."""
+        parts = self._parts(0.1, tail, floor, upper=upper)
+        return parts.losses(step, tail, floor, upper=upper)
+
+
+@lru_cache(maxsize=64)
+def _gram_look(pair: Gram) -> Law:
+    return pair._parts(1.0, 1e-25, 1e-15, upper=True).look()
+
+
+def drawn(rate: float, up: float, down: float) -> Pair:
+    """(1−q)N(0) + qN(up) against (1−q)N(0) + qN(down), up ≥ 0 ≥ down in noise standard deviations."""
+    return Mixtures(_drawn(rate, up), _drawn(rate, down)) if rate > 0 else Null()
+
+
+def _drawn(rate: float, mean: float) -> tuple[tuple[float, float], ...]:
+    if mean == 0:
+        return ((1.0, 0.0),)
+    return ((1.0, mean),) if rate >= 1 else ((1 - rate, 0.0), (rate, mean))
+
+
+def revealed_rates(
+    rate: float, shift: float, ends: tuple[float, float], spacing: float, *, upper: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Participation rates that x ~ (1−q)N(0) + qN(shift) reveals, and their probabilities.
+
+    Args:
+        rate: q.
+        shift: in noise standard deviations.
+        ends: x between which rates are told apart.
+        spacing: of the log odds.
+        upper: a bound from above.
+
+    H_γ of the pair that is left is convex in its rate, so that spreading rates onto a grid with the
+    same mean bounds it from above, and merging them from below.
+    """
+    odds = math.log(rate) - math.log1p(-rate)
+    low, high = np.clip([odds + shift * (x - shift / 2) for x in ends], -45.0, 25.0)
+    cells = max(math.ceil((high - low) / spacing), 2)
+    logits = np.linspace(low, high, cells + 1)
+    places = (logits - odds) / shift + shift / 2
+    places[0], places[-1] = -np.inf, np.inf
+    out, _ = _masses(((1.0, 0.0),), places)
+    taking, _ = _masses(((1.0, shift),), places)
+    weights, taking = ((1 - rate) * out + rate * taking) * (1 + 1e-15), rate * taking
+    if not upper:
+        held = weights > 0
+        return np.minimum(taking[held] / weights[held], 1.0), weights[held]
+    rates = 1 / (1 + np.exp(-logits))
+    rates[0], rates[-1] = 0.0, 1.0
+    right = (taking - rates[:-1] * weights) / np.diff(rates)
+    right = np.clip(right * (1 + 1e-12), 0.0, weights)
+    spread = np.zeros(rates.size)
+    spread[:-1] += weights - right
+    spread[1:] += right
+    held = spread > 0
+    return rates[held], spread[held]
+
+
+def _mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArray:
+    """(n,) where ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2} has given values."""
+    # The loss is odd in x; for γ ≥ 1 u = e^{sx} solves u² − c·u − γ = 0, c ≥ 0.
+    size = np.abs(losses)
+    with np.errstate(divide="ignore"):
+        # ln(e^x − 1), without overflow.
+        log_c = size + np.log(-np.expm1(-size))
+    log_c += math.log1p(-rate) - math.log(rate) + shift * shift / 2
+    # u = (c + √(c² + 4γ))/2, in logarithms.
+    half = log_c - math.log(2)
+    root = np.logaddexp(2 * half, size) / 2
+    return np.sign(losses) * np.logaddexp(half, root) / shift
+
+
+def binomial_weights(trials: int, rate: float) -> tuple[float, ...]:
+    """P(Bin(trials, rate) = j) for j = 0..trials."""
+    j = np.arange(trials + 1)
+    if rate == 1:
+        return tuple(float(x == trials) for x in j)
+    logs = gammaln(trials + 1) - gammaln(j + 1) - gammaln(trials - j + 1)
+    logs += j * math.log(rate) + (trials - j) * math.log1p(-rate)
+    weights = np.exp(logs)
+    return tuple(float(w) for w in weights / weights.sum())
+
+
+def _quantile(tail: float) -> float:
+    """About z with Φ(−z) = tail, and not less."""
+    if tail >= 0.5:
+        return 0.0
+    return _FAR if tail < 1e-300 else min(math.sqrt(-2 * math.log(2 * tail)), _FAR)
+
+
+def _log_ratio(
+    mixture: tuple[tuple[float, float], ...], x: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(n,) ln of a mixture's density over the standard normal's, and its derivative."""
+    if mixture == ((1.0, 0.0),):
+        return np.zeros_like(x), np.zeros_like(x)
+    parts = [(w, m, m * x - m * m / 2) for w, m in mixture if w > 0]
+    peak = parts[0][2]
+    for _, _, exponent in parts[1:]:
+        peak = np.maximum(peak, exponent)
+    total, slope, small = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    for w, m, exponent in parts:
+        density = w * np.exp(exponent - peak)
+        total += density
+        slope += m * density
+        # Near ratio 1 this keeps what the logarithm of a sum loses.
+        small += w * np.expm1(np.minimum(exponent, 1.0))
+    near = (peak < 1.0) & (small > -0.5)
+    logs = peak + np.log(total)
+    logs[near] = np.log1p(small[near])
+    return logs, slope / total
+
+
+def _log_masses(mixture: tuple[tuple[float, float], ...], places: FloatArray) -> FloatArray:
+    """(n,) ln of the mass between neighbouring places, also where that underflows."""
+    logs: FloatArray = np.full(places.size - 1, -np.inf)
+    for weight, mean in mixture:
+        if weight == 0:
+            continue
+        left, right = places[:-1] - mean, places[1:] - mean
+        # Of two tails on the same side the nearer is the larger.
+        turned = left > 0
+        near = np.where(turned, -left, right)
+        far = np.where(turned, -right, left)
+        larger, smaller = log_ndtr(near), log_ndtr(far)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.logaddexp(
+                logs, math.log(weight) + larger + np.log(-np.expm1(smaller - larger))
+            )
+    return logs
+
+
+def _masses(
+    mixture: tuple[tuple[float, float], ...], places: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(n,) the mass between neighbouring places, and a bound on its rounding."""
+    mass, error = np.zeros(places.size - 1), np.zeros(places.size - 1)
+    for weight, mean in mixture:
+        if weight == 0:
+            continue
+        z = places - mean
+        tails = ndtr(-np.abs(z))
+        left, right = z[:-1], z[1:]
+        # The difference of the smaller tails: of nearly equal numbers near 1 nothing would be left.
+        apart = np.where(right <= 0, tails[1:] - tails[:-1], tails[:-1] - tails[1:])
+        apart = np.where((left < 0) & (right > 0), 1 - tails[:-1] - tails[1:], apart)
+        mass += weight * apart
+        error += weight * (np.maximum(tails[:-1], tails[1:]) + ((left < 0) & (right > 0)))
+    return np.maximum(mass, 0.0), _ROUNDING * error
+
+
+def _spread(
+    ends: FloatArray, p: FloatArray, p_error: FloatArray, q: FloatArray, q_error: FloatArray
+) -> FloatArray:
+    """(n,) the masses of n−1 intervals of the loss, spread onto the ends of each.
+
+    To the right goes (p − e^{left}·q)/(1 − e^{−width}): this keeps the masses under P and under Q.
+    """
+    p = p + p_error
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        kept = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
+        right = (p - kept) / -np.expm1(ends[:-1] - ends[1:]) * (1 + _ROUNDING)
+    # Where nothing is known of Q, all goes to the right.
+    right = np.clip(np.where(np.isnan(right), p, right), 0.0, p)
+    mass = np.zeros(ends.size)
+    mass[:-1] += p - right
+    mass[1:] += right
+    return mass
+
+
+def _regrid(law: Law, step: float, tail: float, floor: float) -> Losses:
+    """A law moved onto a grid: every mass is spread onto both neighbours."""
+    law = law.cut(tail)
+    # The smallest losses, of next to no mass, are raised to the first that counts.
+    first = min(int(np.searchsorted(np.cumsum(law.mass), floor)), law.mass.size - 1)
+    kept = law.mass[first:].copy()
+    kept[0] += float(law.mass[:first].sum())
+    law = Law(law.values[first:], kept, law.infinite)
+    place = np.floor(law.values / step)
+    low = int(place[0])
+    index = (place - low).astype(np.int64)
+    mass = np.zeros(int(index[-1]) + 2)
+    right = np.clip(np.expm1(place * step - law.values) / math.expm1(-step), 0.0, 1.0)
+    np.add.at(mass, index, (1 - right) * law.mass)
+    np.add.at(mass, index + 1, right * law.mass)
+    # Rounding of a place, which a loss may lie beyond.
+    return Losses(step, low, mass, law.infinite, 1e-15 * float(np.abs(law.values).max()))
+
+
+def _merged(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses:
+    """Masses p, q around low, low+1, …, moved onto the grid from below.
+
+    Between two points γ → H_γ lies above the line P(T) − γQ(T) of any test T: here that of all losses
+    above the middle, or of all or none where that line is better. The grid gets the largest convex
+    curve below those lines.
+    """
+    index = np.arange(low, low + p.size)
+    ratio = np.exp(step * index)
+    (left_p, right_p), (left_q, right_q) = _sides(p), _sides(q)
+    # The line of a middle must not be below those of all (1 − γ) and none (0) on its interval.
+    right, left = ratio[1:], ratio[:-1]
+    trivial = (right_p < right * right_q) | (left_p > left * left_q)
+    everything = trivial & (index[:-1] < 0)
+    nothing = trivial & (index[:-1] >= 0)
+    for taken, other, kept in ((left_p, right_p, p), (left_q, right_q, q)):
+        total = float(kept.sum())
+        taken[everything], other[everything] = 0.0, total
+        taken[nothing], other[nothing] = total, 0.0
+    changed = np.concatenate([[False], trivial]) | np.concatenate([trivial, [False]])
+    p, q = (
+        np.where(changed, _between(index, taken, other, kept), kept)
+        for taken, other, kept in ((left_p, right_p, p), (left_q, right_q, q))
+    )
+    gap = p - ratio * q
+    excess, lack = np.maximum(gap, 0.0), np.maximum(-gap, 0.0)
+    up, down = 1 / -math.expm1(-step), 1 / math.expm1(step)
+    mass = p + down * excess + up * lack
+    mass[1:] -= up * lack[:-1]
+    mass[:-1] -= down * excess[1:]
+    if float(mass.min()) < 0:
+        # Not convex: the largest convex curve below, by pooling its slopes.
+        width = np.diff(ratio)
+        slope = -right_q - (excess[1:] - lack[:-1]) / width
+        pooled = increasing(slope, width)
+        total = float(q.sum())
+        mass = np.where(
+            np.concatenate([[True], pooled != slope]) | np.concatenate([pooled != slope, [True]]),
+            ratio * np.diff(pooled, prepend=-total, append=0.0),
+            mass,
+        )
+    return Losses(step, low, np.maximum(mass, 0.0))
+
+
+def _sides(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(n−1,) the mass to the left and to the right of each gap between n points."""
+    return np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
+
+
+def _between(
+    index: NDArray[np.int64], left: FloatArray, right: FloatArray, mass: FloatArray
+) -> FloatArray:
+    """(n,) the masses between gaps, by the side on which they are small."""
+    total = float(mass.sum())
+    by_left = np.diff(left, prepend=0.0, append=total)
+    by_right = -np.diff(right, prepend=total, append=0.0)
+    return np.where(index < 0, by_left, by_right)

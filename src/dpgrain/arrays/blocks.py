@@ -1,0 +1,117 @@
+"""From rows with users and elements to blocks: whose data each row is, and what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.codes import Key, codes
+from dpgrain.units import Element, Record, Unit, User
+
+IntArray: TypeAlias = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows count, and which block each of them is in.
+
+    Args:
+        kept: the indices of the rows that count.
+        blocks: (rows kept,): the block of each, 0 to G−1.
+        owners: (G,): the user whose data each block is, 0 to n−1.
+        users: how many distinct users there are in the rows passed.
+    """
+
+    kept: IntArray
+    blocks: IntArray
+    owners: IntArray
+    users: int
+
+
+def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = False) -> Rows:
+    """Put rows into blocks, one for each unit's data.
+
+    Args:
+        rows: how many there are.
+        users: (rows,) labels (when two are one: :mod:`dpgrain.inputs.labels`); None for one
+            user per row. A row whose user is null is left out.
+        elements: (rows,) labels; a null is a cell like any other. Needed for ``Element()`` and
+            ``User(max_elements=…)``, and refused where nothing uses them.
+        unit: what is protected. Of a ``User(max_elements=M)`` the first M elements in a public order
+            (the hash of their names) are kept.
+        places: whether users are places in a stated roster.
+
+    Raises:
+        ParameterError: if lengths differ, elements are missing or not used, or the unit is not one.
+
+    >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
+    [0, 0, 1]
+    """
+    owner = _codes(users, rows, "users", places)[0] if users is not None else np.arange(rows)
+    kept = np.flatnonzero(owner >= 0)
+    n_users = int(owner.max(initial=-1)) + 1
+    match unit:
+        case Record() if elements is None:
+            return Rows(kept, np.arange(len(kept)), owner[kept], n_users)
+        case User(max_elements=None) if elements is None:
+            present, blocks = np.unique(owner[kept], return_inverse=True)
+            return Rows(kept, blocks, present, n_users)
+        case Record() | User(max_elements=None):
+            raise ParameterError(
+                f"elements are not used with unit={unit!r}; leave them out, or protect them with "
+                "unit=Element() or unit=User(max_elements=…)."
+            )
+        case Element() | User():
+            pass
+        case _:
+            raise ParameterError(f"unit must be Record(), Element() or User(), not {unit!r}.")
+    if elements is None:
+        raise ParameterError(
+            f"elements must be passed with unit={unit!r}: the cell of each row, by a public partition."
+        )
+    if unit.by is not None:
+        raise ParameterError(
+            f"unit must be {type(unit).__name__} without by: the elements of rows come with "
+            "fit(…, elements=…)."
+        )
+    # A row without an element is in a cell of its own, as rows with any other name are.
+    cells, names = _codes(elements, rows, "elements")
+    cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
+    if isinstance(unit, User) and unit.max_elements is not None:
+        first = _first(owner, cells, names, unit.max_elements)
+        kept = kept[first[kept]]
+    pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
+    present, blocks = np.unique(pairs, return_inverse=True)
+    return Rows(kept, blocks, present // max(len(names), 1), n_users)
+
+
+def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IntArray, list[Key]]:
+    """Labels as codes from 0, −1 for a null, and their keys."""
+    found, keys = codes(values, places=places)
+    if found.shape != (rows,):
+        raise ParameterError(
+            f"{name} must have one label for each row, in one dimension, no more and no fewer."
+        )
+    return found, keys
+
+
+def _first(owner: IntArray, cells: IntArray, names: list[Key], most: int) -> NDArray[np.bool_]:
+    """Whether each row's element is among its user's first ones in the public order."""
+    marks = [
+        hashlib.md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+        for _, name in names
+    ]
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[sorted(range(len(names)), key=lambda i: (marks[i], names[i]))] = np.arange(len(names))
+    pairs = owner.astype(np.int64) * max(len(names), 1) + (rank[cells] if len(names) else 0)
+    present, pair = np.unique(pairs, return_inverse=True)
+    held_by = present // max(len(names), 1)
+    # Pairs are sorted by user, then by rank: the place of each among those of its user.
+    place = np.arange(len(present)) - np.searchsorted(held_by, held_by)
+    kept: NDArray[np.bool_] = (place < most)[pair]
+    return kept

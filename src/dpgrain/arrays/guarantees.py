@@ -1,0 +1,109 @@
+"""How blocks are drawn, what a fit takes as public, and what it promises."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain._wording import FLOATING_SUMS
+from dpgrain.accounting import Event
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.codes import name_of, token_of
+from dpgrain.means import ClippedMean
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import Relation, Unit
+
+Sampling: TypeAlias = Literal["pairs", "users", "full"]
+
+# Full batches up to so many users, and never fewer than this share of the blocks in a round.
+_FULL, _LEAST_RATE = 50_000, 0.2
+
+
+def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None) -> float:
+    """The public probability of a block, or a user, to be in a round.
+
+    Args:
+        sampling: how blocks are drawn.
+        sampling_rate: as stated; None to choose it.
+        n_users: the public size of the roster; None if it is not stated: then all are drawn.
+
+    Raises:
+        ParameterError: if the rate is out of range, or stated where all are drawn.
+
+    >>> [rate_of("pairs", None, n_users) for n_users in (None, 1000, 100_000)]
+    [1.0, 1.0, 0.5]
+    """
+    if sampling == "full":
+        if sampling_rate not in (None, 1, 1.0):
+            raise ParameterError(
+                f"sampling_rate must be left out with sampling='full', not {sampling_rate!r}."
+            )
+        return 1.0
+    if sampling_rate is None and n_users is None:
+        # A rate that follows from a noisy number would make the event depend on it.
+        return 1.0
+    if sampling_rate is None and n_users is not None:
+        return min(1.0, max(_LEAST_RATE, _FULL / n_users))
+    rate = _validate.probability(sampling_rate=sampling_rate)
+    if rate == 0:
+        raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
+    return rate
+
+
+def public_facts(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
+    """What a run of noisy gradients takes as public, in words.
+
+    Args:
+        mean: its public numbers.
+        clip: the clipping bound as stated; None where it was chosen inside the budget.
+    """
+    drawn = {
+        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
+        "users": f"each user drawn with probability {mean.sampling_rate:g}",
+    }[mean.sampling]
+    facts = [
+        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
+        "the features, their number and the scale they are given on",
+    ]
+    if clip is not None:
+        facts.append(f"a clipping bound of {clip:g}")
+    if mean.max_elements is not None:
+        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
+    if not mean.exact:
+        facts.append(FLOATING_SUMS)
+    return tuple(facts)
+
+
+def promised(
+    unit: Unit,
+    relation: Relation,
+    delta: float,
+    event: Event,
+    public: tuple[str, ...],
+    *,
+    private: bool,
+    users: Any,
+    elements: Any,
+) -> Guarantee:
+    """The promise of a fit, which composes with others on the same users and elements only.
+
+    Args:
+        unit: what is protected.
+        relation: the neighbouring relation.
+        delta: the promised δ.
+        event: what is published.
+        public: what was taken as public, in words.
+        private: whether the noise cannot be predicted.
+        users: as passed; None for one user per row.
+        elements: as passed; None where there are none.
+    """
+    partition = whose = ""
+    if elements is not None:
+        name = name_of(elements)
+        partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
+    if users is not None:
+        whose = name_of(users) or f"the ids passed (#{token_of(users)})"
+    elif unit.level != "record":
+        # Whoever forgets to pass users must read what is then promised.
+        public = (*public, "each row is all that one user has, as no users were passed")
+    return Guarantee(unit.level, partition, relation, delta, event, public, private, whose)

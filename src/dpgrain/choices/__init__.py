@@ -1,0 +1,1 @@
+"""One of finitely many candidates, chosen under differential privacy."""

@@ -1,0 +1,150 @@
+"""A private candidate, run a random number of times, of which the best result is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dpgrain._wording import shown
+from dpgrain.accounting import Event, SelectBest
+from dpgrain.accounting.events.best_of import Stopping
+from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.inputs.calls import silent
+from dpgrain.noise import Source, SystemSource
+from dpgrain.noise.stopping import negative_binomial, poisson
+from dpgrain.publishing import in_budget
+from dpgrain.publishing.guarantee import Guarantee
+
+Result = TypeVar("Result")
+
+# At this δ a promise is printed that has none without.
+_DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class Best(Generic[Result]):
+    """The best result of several runs.
+
+    Args:
+        result: what the best run has returned; the default where nothing was run.
+        score: its score; None where nothing was run.
+        event: what may be said of it to the accountant.
+        private: False where a seeded source was used, whose noise can be predicted.
+
+    >>> from dpgrain.accounting import PureDP
+    >>> print(str(Best("a model", 0.5, SelectBest(PureDP(0.1, level="user"), 5.0)))[:66])
+    the best of several runs, score 0.5: 'a model'.
+    User-level differe
+    """
+
+    result: Result
+    score: float | None
+    event: SelectBest
+    private: bool = True
+
+    def __str__(self) -> str:
+        event = self.event
+        delta = 0.0 if math.isfinite(event.epsilon(0.0)) else _DELTA
+        drawn = (f"{event.mean:g} runs on average, whose number and time are not published",)
+        promise = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
+        score = "" if self.score is None else f", score {self.score:.4g}"
+        found = "the best of several runs" if self.score is not None else "nothing was run"
+        return f"{found}{score}: {shown(self.result)}.\n{promise}"
+
+
+def best_of(
+    run: Callable[[Source], tuple[float, Result]],
+    *,
+    event: Event | tuple[Event, ...],
+    mean: float,
+    stopping: Stopping = "negative_binomial",
+    eta: float = 1.0,
+    default: Result | None = None,
+    source: Source | None = None,
+) -> Best[Result]:
+    """Run a private candidate a random number of times, and keep the result of the largest score.
+
+    Args:
+        run: one run: from a source of randomness to its score and its result, both private. It draws
+            settings from a public law, and must not depend on other runs. Of equal scores the first
+            counts; one that is not a number is the smallest, and so is that of a run that raises,
+            whose result is the default.
+        event: the event, or events, of one run: of what computes the result *and* the score.
+        mean: the mean number of runs.
+        stopping: the law of their number, ``"negative_binomial"`` or ``"poisson"``.
+        eta: η of the negative binomial law; 1 stops after each run with probability 1/mean.
+        default: the result where the Poisson law says that nothing is run, and of a run that raises; it
+            must not depend on data.
+        source: randomness of the number of runs and of the runs; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or a budget is open, before anything is run.
+
+    Only what is returned may be published. The number of runs, the time they took, whatever they
+    printed, and the other results may not: a timing is a release.
+
+    Formal guarantee: :class:`dpgrain.accounting.SelectBest`, for the law that the number is drawn from,
+    exactly. A budget would be charged once a run, for too little, and count the runs: outside of it,
+    whoever calls this promises the event. Source: Papernot & Steinke 2022, Algorithm 1; Levy et al.
+    2021, Algorithm 5, is η = 1.
+
+    >>> from dpgrain.accounting import Laplace
+    >>> from dpgrain.noise import discrete_laplace
+    >>> def noisy(source):
+    ...     return float(discrete_laplace(10.0, 1, source=source)[0]), "what was made"
+    >>> best = best_of(noisy, event=Laplace(10.0), mean=5.0)
+    >>> best.result, round(best.event.epsilon(), 3)
+    ('what was made', 0.233)
+    """
+    if in_budget():
+        raise ParameterError(
+            "best_of must not run inside a budget, which would count its runs: call it outside, and "
+            "open the budget for less by what best.event.epsilon(delta) says."
+        )
+    about = SelectBest(event, mean, stopping, eta)
+
+    def guarded(source: Source) -> tuple[float, Result]:
+        try:
+            with silent():
+                score, result = run(source)
+                return float(score), result
+        except BaseException as error:
+            # What a run raises, or warns of, may tell of one person's data.
+            only_interrupts(error)
+            return -math.inf, default  # type: ignore[return-value]
+
+    return keep_best(guarded, about, source or SystemSource(), default)
+
+
+def keep_best(
+    run: Callable[[Source], tuple[float, Result]],
+    about: SelectBest,
+    source: Source,
+    default: Result | None = None,
+) -> Best[Result]:
+    """:func:`best_of` for an event that is made already, and was charged.
+
+    Args:
+        run: one run, which charges nothing.
+        about: the event of all runs.
+        source: randomness of the number of runs and of the runs.
+        default: the result where nothing is run.
+    """
+    found: tuple[float, Result] | None = None
+    for _ in range(_number(about, source)):
+        score, result = run(source)
+        score = -math.inf if math.isnan(score) else float(score)
+        if found is None or score > found[0]:
+            found = score, result
+    if found is None:
+        return Best(default, None, about, source.private)  # type: ignore[arg-type]
+    return Best(found[1], found[0], about, source.private)
+
+
+def _number(event: SelectBest, source: Source) -> int:
+    """How many runs there are."""
+    if event.stopping == "poisson":
+        return poisson(event.mean, source=source)
+    return negative_binomial(event.eta, event.gamma, source=source)

@@ -1,0 +1,566 @@
+"""``dg.select``: the best of finitely many candidates, chosen under differential privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain._wording import rounded_up, shown
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    ExponentialMechanism,
+    Laplace,
+    PureDP,
+    SelectBest,
+    calibrate,
+)
+from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.guarantees import promised
+from dpgrain.arrays.roster import Roster
+from dpgrain.choices.best_of import Best, best_of, keep_best
+from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.inputs.calls import by_record, part_of, probe, silent
+from dpgrain.inputs.numbers import vector
+from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
+from dpgrain.noise.exponential import below, permute_and_flip
+from dpgrain.publishing import before_publishing, in_budget, takes_share
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+
+__all__ = ["Best", "Choice", "Cover", "ball_cover", "best_of", "select"]
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
+METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
+Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]
+
+# The share of ε that publishes the winner's mean loss.
+_SCORE = 0.2
+# The mean number of runs to a candidate, where candidates are drawn at random.
+_RUNS = 10.0
+# Below this ε Laplace noise on the grid of losses would not fit into its integers.
+_LEAST = 1e-3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A candidate that was chosen privately.
+
+    Args:
+        index: which one, from 0.
+        value: the candidate.
+        guarantee: what is promised.
+        loss: its mean loss over the roster, with noise; None where none was published. A user without
+            records counts with the lower end. Without a stated roster it is the mean over the units
+            that have records.
+        std_error: the standard error of the noise in ``loss``, of one evaluation; the smallest of
+            several (``method="repeat"``) is also biased downwards.
+
+    >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100))
+    >>> found.index, found.value, found.guarantee.level
+    (1, 1.0, 'user')
+    >>> print(str(found)[:68])
+    the choice is 1: candidate 1.
+    User-level differential privacy with ε
+    """
+
+    index: int
+    value: Any
+    guarantee: Guarantee
+    loss: float | None = None
+    std_error: float | None = None
+
+    def __str__(self) -> str:
+        loss = "" if self.loss is None else f", mean loss {self.loss:.4g}"
+        error = "" if self.std_error is None else f" ± {rounded_up(self.std_error, 3)}"
+        return (
+            f"the choice is {shown(self.value)}: candidate {self.index}{loss}{error}.\n"
+            f"{self.guarantee}"
+        )
+
+
+@takes_share
+def select(
+    candidates: Sequence[Any],
+    loss: Callable[..., Any],
+    data: Any,
+    users: Any = None,
+    epsilon: float | None = None,
+    *,
+    delta: float = 0.0,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    lower: float = 0.0,
+    bound: float = 1.0,
+    method: Method = "auto",
+    unit: Unit | None = None,
+    elements: Any = None,
+    relation: Relation = "zero_out",
+    n_users: int | None = None,
+    score: bool = False,
+    runs: float | None = None,
+    evaluation: Evaluation | None = None,
+    random_state: RandomState = None,
+) -> Choice:
+    """Choose the candidate with about the smallest mean loss over users.
+
+    Args:
+        candidates: what is chosen from, fixed without the data: thresholds, a :func:`ball_cover`.
+        loss: ``loss(candidate, records)``, or ``loss(candidate, X, y)`` where ``data`` is a tuple: (m,)
+            one number for each record, which depends on that record and the candidate alone. It is
+            tried on records of zeros first; a record on which it raises then counts most.
+        data: m records: an array, a table or a list, or a tuple of these.
+        users: (m,) whose each record is; None for one user per record. One without user is left out.
+        epsilon: the promised ε; by default 1.
+        delta: the promised δ; the choice itself is pure, and 0 is the default.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
+        lower: the loss that counts as none; smaller ones count as it.
+        bound: how far above ``lower`` a loss counts most; larger ones, and NaN, count so.
+        method: ``"permute_and_flip"``, the least error for an ε; ``"exponential"``, the exponential
+            mechanism, whose price in a budget is half as high; ``"auto"``, the second of these two
+            inside a budget, and else the first; ``"repeat"``, noisy evaluations of candidates drawn at
+            random, of which the best is kept.
+        unit: what is protected: ``User()`` (the default, None), ``Element()`` or ``Record()``. A unit's
+            loss is the mean over its records, and candidates are compared by the sum over units.
+        elements: (m,) the cell of each record, by a public partition, for ``Element()``.
+        relation: the neighbouring relation.
+        n_users: the public size of the roster, if it is known. The choice does not depend on it; a mean
+            loss is divided by it, or else by a number of units that is part of the release.
+        score: also publish the winner's mean loss, with a fifth of ε; ``"repeat"`` publishes it anyhow
+            where ``n_users`` is stated or ``evaluation`` given, and then scores do not cost more. Under
+            ``replace`` and without ``n_users`` its noise is doubled.
+        runs: the mean number of evaluations of ``"repeat"``; by default 10 per candidate.
+        evaluation: of ``"repeat"``: ``evaluation(losses, epsilon, source)``, an ε-DP estimate of their
+            mean from one loss in [0, 1] for each unit that has records, (loss − lower)/bound; by
+            default the mean over the roster with Laplace noise. Where it raises it counts as the worst.
+        random_state: a seed, for tests and research: it makes the choice not private.
+
+    Raises:
+        ParameterError: if a parameter is out of range or lengths differ.
+
+    Each candidate is evaluated once. Nothing but the index and the candidate is published, and the
+    noisy loss where it is asked for.
+
+    Formal guarantee: ε-DP for the unit and relation, whatever the data: a unit moves the sum of losses
+    of every candidate by at most ``bound``, and under ``zero_out`` all one way. Totals are whole
+    numbers, and choices and noise have their exact laws. Source: Levy et al. 2021, section 6, with one
+    choice instead of their Algorithm 5 (which is ``"repeat"``: 3ε₁ for ε₁-DP evaluations; 48 for 8 in
+    their Theorem 7). Proof: docs/theory.md, "Choosing among hypotheses".
+
+    >>> records = np.array([0.2, 0.3, 0.4] * 400)
+    >>> users = np.repeat(np.arange(400), 3)
+    >>> choice = select([0.0, 0.3, 0.9], lambda c, x: abs(x - c), records, users, epsilon=1.0)
+    >>> choice.value, choice.guarantee.epsilon()
+    (0.3, 1.0)
+    """
+    unit = User() if unit is None else unit
+    level = unit_level(unit, "user")
+    if isinstance(unit, User) and unit.max_elements is not None:
+        raise ParameterError(
+            "unit must be User() without max_elements: a user's mean loss is bounded as it is."
+        )
+    _validate.one_of(RELATIONS, relation=relation)
+    _validate.one_of(METHODS, method=method)
+    epsilon = _validate.positive(epsilon=1.0 if epsilon is None else epsilon)
+    delta = _validate.delta(allow_zero=True, delta=delta)
+    lower, bound = _range(lower, bound)
+    count = _count_of(candidates)
+    plan: _Once | _Repeated
+    if method == "repeat":
+        mean = _RUNS * count if runs is None else _validate.positive(runs=runs)
+        parts = _parts_of(level, n_users, score)
+        plan = _repeated(epsilon, delta, relation, parts, count, mean, evaluation)
+    elif runs is not None or evaluation is not None:
+        raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
+    else:
+        gumbel = method == "exponential" or (method == "auto" and in_budget())
+        plan = _once(
+            epsilon, relation, _parts_of(level, n_users, score), count, gumbel=gumbel, score=score
+        )
+    if (score or method == "repeat") and epsilon < _LEAST:
+        raise ParameterError(
+            f"epsilon must be at least {_LEAST:g} where a loss is published, not {epsilon!r}."
+        )
+    records = data if isinstance(data, tuple) else (data,)
+    m = _records(records)
+    for index in range(count):
+        probe(
+            lambda *parts, candidate=candidates[index]: vector(loss(candidate, *parts)),
+            records,
+            (),
+            "loss",
+            "one number for each record",
+        )
+    rows = arrange(m, users, elements, unit)
+    n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
+    source = source_of(random_state)
+    promise = promised(
+        unit,
+        relation,
+        delta,
+        plan.event,
+        (
+            *(() if n is None else Roster(n).facts),
+            f"{count:,} candidates",
+            f"a loss of each record by itself, clipped to [{lower:g}, {lower + bound:g}]",
+            *plan.facts,
+        ),
+        private=source.private,
+        users=users,
+        elements=elements,
+    )
+    before_publishing(promise, n_users=n)
+    blocks = BlockLosses(rows, lower, bound)
+
+    def losses(index: int) -> NDArray[np.int64]:
+        def some(first: int, last: int) -> NDArray[Any]:
+            whole = (first, last) == (0, m)
+            parts = records if whole else (part_of(part, first, last) for part in records)
+            return vector(loss(candidates[index], *parts))
+
+        # A record on which the loss fails counts most, as one whose loss is no number.
+        return blocks.of(by_record(some, m))
+
+    chosen = plan.choose(losses, n, source)
+    mean_loss = None if chosen.mean is None else lower + bound * chosen.mean
+    error = None if chosen.spread is None else bound * chosen.spread
+    return Choice(chosen.index, candidates[chosen.index], promise, mean_loss, error)
+
+
+def _range(lower: Any, bound: float) -> tuple[float, float]:
+    """The range of a loss, checked."""
+    if isinstance(lower, bool) or not isinstance(lower, Real) or not abs(float(lower)) <= 1e100:
+        raise ParameterError(f"lower must be a number between -1e100 and 1e100, not {lower!r}.")
+    if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
+        raise ParameterError(f"bound must lie between 1e-100 and 1e100, not {bound!r}.")
+    return float(lower), float(bound)
+
+
+def _records(records: tuple[Any, ...]) -> int:
+    """How many records there are."""
+    sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in records}
+    if len(sizes) != 1:
+        raise ParameterError("data must hold as many of everything, one for each record.")
+    return int(sizes.pop())
+
+
+# How to choose ---------------------------------------------------------------------------------
+
+Losses: TypeAlias = Callable[[int], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class _Once:
+    """Each candidate is evaluated once, and one is chosen by its noisy total; public numbers only.
+
+    Args:
+        event: all that is published.
+        count: how many candidates there are.
+        scale: of the noise of the choice, in bounds.
+        gumbel: whether that is Gumbel noise, or exponential.
+        score: the event of the published loss, if it is.
+    """
+
+    event: Event
+    count: int
+    scale: float
+    gumbel: bool
+    score: Laplace | None
+    facts: tuple[str, ...] = ()
+
+    def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
+        """The index, and the noisy mean in bounds where it is published."""
+        found = [_Total.of(losses(i)) for i in range(self.count)]
+        totals = np.array([each.lost for each in found], dtype=np.int64)
+        scale = float(raised(raised(self.scale * STEPS)))
+        if self.gumbel:
+            index = int(gumbel_order(-totals, scale, 1, source=source)[0])
+        else:
+            index = permute_and_flip(-totals, scale, source=source)
+        if self.score is None:
+            return _Chosen(index)
+        width = self.score.noise_multiplier
+        return found[index].noisy(width, n is None, source).chosen(index, width, n)
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Candidates drawn at random are evaluated with noise, and the smallest result is kept.
+
+    Args:
+        event: all that is published.
+        count: how many candidates there are.
+        epsilon: of one evaluation.
+        evaluation: the caller's, if it is not the mean with Laplace noise.
+        width: the scale of that noise, in bounds.
+        counted: whether units are counted along with their losses.
+    """
+
+    event: SelectBest
+    count: int
+    epsilon: float
+    evaluation: Evaluation | None
+    width: float = 0.0
+    counted: bool = False
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is public, in words."""
+        drawn = (
+            f"{self.event.mean:g} evaluations on average, whose number and time are not published"
+        )
+        if self.evaluation is None:
+            return (drawn,)
+        return (drawn, f"evaluations that are {self.epsilon:.4g}-DP, as stated by the caller")
+
+    def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
+        """The index, and the noisy mean in bounds."""
+        known: dict[int, NDArray[np.int64]] = {}
+
+        def run(source: Source) -> tuple[float, _Chosen]:
+            index = below(self.count, source)
+            if index not in known:
+                # Of another evaluation only the noise is new.
+                known[index] = losses(index)
+            if self.evaluation is not None:
+                mean = self._evaluated(known[index] / STEPS, source)
+                return -mean, _Chosen(index, mean)
+            found = _Total.of(known[index]).noisy(self.width, self.counted, source)
+            # By the sum: to divide by the number of units would compare noisy numbers of them.
+            return -found.lost, found.chosen(index, self.width, n)
+
+        # At least one candidate is run.
+        return keep_best(run, self.event, source).result
+
+    def _evaluated(self, losses: NDArray[np.float64], source: Source) -> float:
+        """The caller's estimate of a candidate's mean loss."""
+        assert self.evaluation is not None  # noqa: S101 - asked where there is one
+        try:
+            with silent():
+                return float(self.evaluation(losses, self.epsilon, source))
+        except BaseException as error:
+            # What it raises would tell of the records: it counts as no number does.
+            only_interrupts(error)
+            return math.nan
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """An index, and a noisy mean loss in bounds with its error where one is published."""
+
+    index: int
+    mean: float | None = None
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class _Total:
+    """The sum of units' losses in steps, and what is left of their number; noisy ones in bounds.
+
+    Args:
+        lost: the sum of losses.
+        rest: the sum of what each loss is below 1; None where it is not published.
+    """
+
+    lost: float
+    rest: float | None
+
+    @staticmethod
+    def of(losses: NDArray[np.int64]) -> _Total:
+        """Of each unit's loss."""
+        return _Total(total(losses), total(STEPS - losses))
+
+    def noisy(self, width: float, counted: bool, source: Source) -> _Total:
+        """Both with Laplace noise, the second one where units are counted."""
+        assert self.rest is not None  # noqa: S101 - of sums without noise
+        scale = raised(raised(width * STEPS))
+        noise = [int(z) for z in discrete_laplace(scale, 1 + counted, source=source)]
+        rest = (int(self.rest) + noise[1]) / STEPS if counted else None
+        return _Total((int(self.lost) + noise[0]) / STEPS, rest)
+
+    def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
+        """What is published of noisy sums: the mean over a roster, or over the units that there are."""
+        error = math.sqrt(2.0) * width
+        if n is not None:
+            return _Chosen(index, self.lost / n, error / n)
+        if self.rest is None:
+            return _Chosen(index)
+        units = max(self.lost + self.rest, 1.0)
+        mean = self.lost / units
+        share = min(max(mean, 0.0), 1.0)
+        return _Chosen(index, mean, error * math.hypot(1 - share, share) / units)
+
+
+def _once(
+    epsilon: float,
+    relation: Relation,
+    parts: Contribution,
+    count: int,
+    *,
+    gumbel: bool,
+    score: bool,
+) -> _Once:
+    """The noise of one choice, and of one score."""
+    level = parts.block
+    width = parts.sensitivity(1, relation) / (_SCORE * epsilon)
+    published = Laplace(width, parts) if score else None
+    # Rounding must not carry the sum above ε.
+    left = epsilon if published is None else epsilon * (1 - _SCORE) * (1 - 1e-12)
+    # Under `zero_out` the totals of all candidates move one way, by at most one bound.
+    rate = left if relation == "zero_out" else left / 2
+    event: Event = PureDP(rate, level=level)
+    if gumbel:
+        # The division is rounded, and so is what is asked of it: towards more noise.
+        event = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
+    whole = event if published is None else event + published
+    return _Once(whole, count, (1 / rate) * (1 + 2.0**-50), gumbel, published)
+
+
+def _repeated(
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    parts: Contribution,
+    count: int,
+    runs: float,
+    evaluation: Evaluation | None,
+) -> _Repeated:
+    """The noise of one evaluation, of which the best of several is kept."""
+    moved = parts.sensitivity(1, relation)
+
+    def of(rate: float) -> SelectBest:
+        if evaluation is not None:
+            return SelectBest(PureDP(rate, level=parts.block, relation=relation), runs)
+        return SelectBest(Laplace(moved / rate, parts), runs)
+
+    found = calibrate(of, epsilon, delta, search="largest", relation=relation)
+    counted = parts.coordinates != "one"
+    width = moved / found.parameter
+    return _Repeated(found.event, count, found.parameter, evaluation, width, counted)
+
+
+def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
+    """What each unit adds where losses are published: its loss between 0 and 1, or what is left, too.
+
+    Of two such numbers the l1 norm is 1: the number of units costs nothing beside the sum of losses
+    where a unit is removed. A unit that is exchanged moves them by 2 together.
+    """
+    counted = score and n_users is None
+    return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
+
+
+def _count_of(candidates: Any) -> int:
+    """How many candidates there are."""
+    if isinstance(candidates, Mapping) or not hasattr(candidates, "__getitem__"):
+        raise ParameterError(
+            f"candidates must be a sequence, whose order is public, not {type(candidates).__name__}."
+        )
+    if len(candidates) == 0:
+        raise ParameterError("candidates must be at least one, not none.")
+    return len(candidates)
+
+
+# Covers ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Cover(Sequence[FloatArray]):
+    """Finitely many points of a ball, such that every point of it has one of them nearby.
+
+    Args:
+        points: (n, dimension).
+        radius: the covering radius: how far from a point of the ball the nearest one is at most, in the
+            norm of the ball.
+    """
+
+    points: FloatArray
+    radius: float
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @overload
+    def __getitem__(self, index: int) -> FloatArray: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FloatArray]: ...
+
+    def __getitem__(self, index: int | slice) -> FloatArray | Sequence[FloatArray]:
+        if isinstance(index, slice):
+            return Cover(self.points[index], math.inf)
+        point: FloatArray = self.points[index]
+        return point
+
+
+def ball_cover(
+    dimension: int,
+    radius: float,
+    spacing: float,
+    norm: Literal["l2", "linf"] = "l2",
+    *,
+    most: int = 1_000_000,
+) -> Cover:
+    """Points of a cubic lattice that cover a ball around 0.
+
+    Args:
+        dimension: d.
+        radius: the radius R of the ball.
+        spacing: the distance h of neighbouring points of the lattice.
+        norm: of the ball, ``"l2"`` or ``"linf"``.
+        most: how many points may be made.
+
+    Returns:
+        the points of hℤᵈ whose cell (the cube of side h around it) meets the ball, projected to the
+        ball. A point of the ball lies in the cell of one of them, so at most h/2 from it in l∞ and
+        h√d/2 in l2; and projecting takes no point farther from one that is in the ball. So that is the
+        covering radius.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or there are more points than ``most``.
+
+    Source: Levy et al. 2021, Corollary 4.
+
+    >>> cover = ball_cover(2, 1.0, 0.5)
+    >>> len(cover), round(cover.radius, 3)
+    (21, 0.354)
+    """
+    d = _validate.integer(minimum=1, dimension=dimension)
+    size, step = _validate.positive(radius=radius), _validate.positive(spacing=spacing)
+    _validate.one_of(("l2", "linf"), norm=norm)
+    most = _validate.integer(minimum=1, most=most)
+    # A cell that only touches the ball must not be lost to rounding.
+    reach = size / step * (1 + 1e-9)
+    points = np.zeros((1, 0))
+    left = np.array([reach**2])
+    for _ in range(d):
+        # So many steps to either side: |z| − ½ is the distance from the cell.
+        sides = np.floor(np.sqrt(left) + 0.5)
+        # Every point goes on by 0 at least: what is too many now stays so.
+        if not (count := float((2 * sides + 1).sum())) <= most:
+            raise ParameterError(
+                f"spacing = {spacing!r} needs at least {count:.3g} points in {d} dimensions, more than "
+                f"most = {most:,}: choose a larger spacing."
+            )
+        repeats = (2 * sides + 1).astype(np.int64)
+        origin = np.repeat(np.arange(len(points)), repeats)
+        start = np.repeat(np.cumsum(repeats) - repeats, repeats)
+        z = np.arange(len(origin)) - start - sides[origin]
+        points = np.column_stack([points[origin], z])
+        left = left[origin]
+        if norm == "l2":
+            left = np.maximum(left - np.maximum(np.abs(z) - 0.5, 0.0) ** 2, 0.0)
+    points = points * step
+    if norm == "linf":
+        return Cover(np.clip(points, -size, size), step / 2)
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    inside = points * np.minimum(1.0, size / np.where(norms > 0, norms, 1.0))
+    return Cover(inside, step * math.sqrt(d) / 2)

@@ -1,0 +1,140 @@
+"""A typical number of records of a user, published for the recipes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import ExponentialMechanism
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState, gumbel_order, source_of
+from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import RELATIONS, Relation, User
+
+
+@dataclass(frozen=True)
+class TypicalRecords:
+    """About how many records a user has.
+
+    Args:
+        records: about the median over users with records.
+        guarantee: what is promised; it composes with a fit's on the same users: ``a + b``.
+    """
+
+    records: int
+    guarantee: Guarantee
+
+
+@takes_share
+def typical_records(
+    users: Any,
+    *,
+    epsilon: float | None = None,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    n_users: int | None = None,
+    relation: Relation = "zero_out",
+    random_state: RandomState = None,
+    largest: int = 2**20,
+) -> TypicalRecords:
+    """Publish about the median number of records of a user, for ``Known(records=…)``.
+
+    Each user's number is rounded to the nearest of the whole numbers next to 1, 2^(1/4), 2^(1/2), …;
+    the exponential mechanism chooses one of them. Of n users with records at most the share 1/2 +
+    ln(80/p)/(nε) lie below it, and above it, but for a probability of p (under ``replace`` twice as
+    much beyond the half).
+
+    Args:
+        users: (m,) whose each record is; a record without user is left out.
+        epsilon: the promised ε; there is no δ.
+        share: the share of the open budget, such as 0.5, in place of ε; see
+            :func:`dpgrain.budget`.
+        n_users: the public size of the roster, if it is known; nothing depends on it.
+        relation: the neighbouring relation.
+        random_state: a seed, which makes the release not private.
+        largest: the largest number that it may be.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: ε-DP for users. Of the numbers of users below and above a candidate the larger
+    one is to be small; a removed user lowers it by 0 or 1 for each candidate, an exchanged one changes
+    it by at most 1. Source: McSherry & Talwar 2007; docs/theory.md, "User-level recipes".
+
+    >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5)
+    >>> found.records, found.guarantee.epsilon()
+    (16, 0.5)
+    """
+    from dpgrain.arrays.blocks import arrange
+    from dpgrain.arrays.guarantees import promised
+    from dpgrain.arrays.roster import Roster
+    from dpgrain.inputs.codes import column
+
+    epsilon = _validate.positive(epsilon=epsilon)
+    if not 2.0**-20 <= epsilon <= 2.0**10:
+        raise ParameterError(
+            f"epsilon must lie between 2^-20 and 2^10, not {epsilon!r}: beyond that nothing is left, "
+            "or nothing is private."
+        )
+    _validate.one_of(RELATIONS, relation=relation)
+    if _validate.integer(minimum=1, largest=largest) > 2**40:
+        raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
+    rows = arrange(len(column(users)), users, None, User())
+    enrolled = (
+        () if n_users is None else Roster(_validate.integer(minimum=1, n_users=n_users)).facts
+    )
+    event = _choice(epsilon, relation)
+    source = source_of(random_state)
+    candidates = _grid(largest)
+    promise = promised(
+        User(),
+        relation,
+        0.0,
+        event,
+        (*enrolled, f"a number of records of at most {largest:,}"),
+        private=source.private,
+        users=users,
+        elements=None,
+    )
+    before_publishing(promise)
+    scores = middle_scores(np.bincount(rows.blocks, minlength=len(rows.owners)), candidates)
+    best = int(gumbel_order(scores, event.scale, 1, source=source)[0])
+    return TypicalRecords(int(candidates[best]), promise)
+
+
+def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How near to the middle each candidate is: minus the users on its larger side.
+
+    Args:
+        held: (users,) how many records each has; who has none is not there.
+        candidates: (c,) rising numbers of records.
+
+    >>> middle_scores(np.array([1, 4, 5]), np.array([1, 2, 4])).tolist()
+    [-2, -2, -1]
+    """
+    edges = np.sqrt(candidates[:-1] * candidates[1:].astype(np.float64))
+    counts = np.bincount(np.searchsorted(edges, held[held > 0]), minlength=len(candidates))
+    below = np.cumsum(counts) - counts
+    scores: NDArray[np.int64] = -np.maximum(below, counts.sum() - counts - below).astype(np.int64)
+    return scores
+
+
+def _grid(largest: int) -> NDArray[np.int64]:
+    """Whole numbers a quarter of an octave apart, from 1."""
+    steps = 2.0 ** (np.arange(4 * largest.bit_length() + 1) / 4)
+    numbers = np.unique(np.round(steps).astype(np.int64))
+    return numbers[numbers <= largest]
+
+
+def _choice(epsilon: float, relation: Relation) -> ExponentialMechanism:
+    """The choice with the least noise that keeps the promise."""
+    # A removed user moves all scores the same way; an exchanged one is removed and added.
+    event = ExponentialMechanism((1 if relation == "zero_out" else 2) / epsilon, one_way=True)
+    while event.epsilon(0.0, relation=relation) > epsilon:
+        event = replace(event, scale=math.nextafter(event.scale, math.inf))
+    return event

@@ -1,0 +1,248 @@
+"""What blocks of records add to a round, for any loss: mean gradients, or steps of a model of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain._clipping import clipped
+from dpgrain.errors import ParameterError, only_interrupts
+from dpgrain.inputs.calls import by_record, silent
+from dpgrain.means.protocol import Drawn, FloatArray
+
+# A record longer than so many clipping bounds is shortened to it, as in linear.py.
+LONGEST = 1e6
+# Entries of gradients that are held at a time: 16 MB.
+_ENTRIES = 1 << 21
+
+
+class _Loss(Protocol):
+    """What is needed of a loss: see :class:`dpgrain.optimize.Loss`."""
+
+    def gradient(self, theta: Any, X: Any, y: Any) -> NDArray[Any]:
+        """(m, p) for m records."""
+
+
+@dataclass(frozen=True)
+class RecordBlocks:
+    """Records put together block by block; made by :meth:`arrange`.
+
+    Args:
+        X: (m, d) the features, rows of one block together.
+        y: (m,) the targets.
+        starts: (blocks + 1,): block b has the rows from ``starts[b]`` to ``starts[b + 1]``.
+    """
+
+    X: NDArray[Any]
+    y: NDArray[Any]
+    starts: NDArray[np.int64]
+
+    @staticmethod
+    def arrange(
+        X: ArrayLike,
+        y: ArrayLike,
+        codes: ArrayLike,
+        *,
+        blocks: int | None = None,
+    ) -> RecordBlocks:
+        """Sort records by block.
+
+        Args:
+            X: (m, d) the features.
+            y: (m,) the targets.
+            codes: (m,) the block of each record, from 0.
+            blocks: how many there are; by default the largest code and one.
+
+        Raises:
+            ParameterError: if the lengths differ.
+        """
+        features, targets, of = np.asarray(X), np.asarray(y), np.asarray(codes)
+        if not len(features) == len(targets) == len(of):
+            raise ParameterError("X, y and codes must have as many rows as each other.")
+        count = int(of.max(initial=-1)) + 1 if blocks is None else blocks
+        order = np.argsort(of, kind="stable")
+        starts = np.searchsorted(of[order], np.arange(count + 1))
+        return RecordBlocks(features[order], targets[order], starts)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.starts) - 1
+
+    def taken(self, which: Drawn) -> RecordBlocks:
+        """Some of the blocks, in order.
+
+        Args:
+            which: the indices of the blocks that stay.
+
+        >>> blocks = RecordBlocks.arrange([[1.0], [2.0], [3.0]], [0.0, 0.0, 0.0], [0, 1, 1])
+        >>> blocks.taken(np.array([1])).X.ravel().tolist()
+        [2.0, 3.0]
+        """
+        sizes = np.diff(self.starts)[which]
+        rows = _rows(self.starts[which], sizes)
+        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        return RecordBlocks(self.X[rows], self.y[rows], ends)
+
+    def gradients(
+        self, loss: _Loss, theta: FloatArray, *, longest: float = math.inf
+    ) -> BlockVectors:
+        """The mean gradient of each block at theta, as contributions.
+
+        Args:
+            loss: any loss with ``gradient(theta, X, y)``, (m, p) for m records.
+            theta: (p,).
+            longest: records' gradients that are longer are shortened to it; :data:`LONGEST` clipping
+                bounds keep rounding a small share of the bound, whatever records hold.
+
+        >>> from dpgrain.optimize import Squared
+        >>> blocks = RecordBlocks.arrange([[1.0], [1.0], [2.0]], [1.0, 3.0, 0.0], [0, 0, 1])
+        >>> blocks.gradients(Squared(), np.zeros(1)).vectors().tolist()
+        [[-2.0], [0.0]]
+        """
+
+        def per_record(X: Any, y: Any) -> FloatArray:
+            # A loss may be the caller's; a block on one of whose records it fails is zero.
+            found = by_record(
+                lambda first, last: loss.gradient(theta, X[first:last], y[first:last]),
+                len(X),
+                (len(theta),),
+            )
+            return clipped(found, longest) if longest < math.inf else found
+
+        def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
+            """The mean gradients of blocks of these sizes, whose rows follow each other."""
+            out = np.zeros((len(sizes), len(theta)))
+            large = sizes > max(1, _ENTRIES // max(len(theta), 1))
+            if large.any():
+                # Each by itself, so that the order of its rows does not depend on who is beside it.
+                ends = np.cumsum(sizes)
+                for i in np.flatnonzero(sizes):
+                    own = slice(int(ends[i] - sizes[i]), int(ends[i]))
+                    out[i] = _in_slices(per_record, X[own], y[own], len(theta))
+                return out
+            full = np.flatnonzero(sizes)
+            if len(full):
+                first = np.concatenate([[0], np.cumsum(sizes[full])[:-1]])
+                out[full] = np.add.reduceat(per_record(X, y), first, axis=0) / sizes[full, None]
+            return out
+
+        return BlockVectors(self, len(theta), mean)
+
+    def steps(
+        self, step: Callable[[FloatArray, Any, Any], FloatArray], theta: FloatArray, size: float
+    ) -> BlockVectors:
+        """What one step on each block's mean loss goes against, (θ − θ⁺)/size, as contributions.
+
+        Args:
+            step: from (theta, X, y) of one block to θ⁺: a projected gradient step, or a step of any
+                convex model of the loss (see :mod:`dpgrain.optimize.models`).
+            theta: (p,).
+            size: the length α of the step.
+
+        An empty block is exactly 0, before any step. Source: element-level paper, Algorithm 1 (−Δ) and
+        Appendix D.
+
+        >>> blocks = RecordBlocks.arrange([[1.0], [1.0]], [1.0, 3.0], [0, 2])
+        >>> blocks.steps(lambda theta, X, y: theta - 0.5 * y, np.zeros(1), 0.5).vectors().tolist()
+        [[1.0], [0.0], [3.0]]
+        """
+
+        def moved(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
+            out = np.zeros((len(sizes), len(theta)))
+            ends = np.cumsum(sizes)
+            for i in np.flatnonzero(sizes):
+                own = slice(ends[i] - sizes[i], ends[i])
+                # The step may ask a loss of the caller's, and what it raises would tell of the block.
+                try:
+                    with silent():
+                        out[i] = (theta - step(theta, X[own], y[own])) / size
+                except BaseException as error:
+                    only_interrupts(error)
+            return out
+
+        return BlockVectors(self, len(theta), moved)
+
+
+@dataclass(frozen=True)
+class BlockVectors:
+    """A vector for each block, formed when it is needed, a bounded number at a time.
+
+    Args:
+        records: the blocks.
+        dimension: the length of a vector.
+        form: from the features and targets of some blocks, and the blocks' sizes, to their vectors.
+    """
+
+    records: RecordBlocks
+    dimension: int
+    form: Callable[[Any, Any, NDArray[np.int64]], FloatArray]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.records.starts) - 1
+
+    def vectors(self, drawn: Drawn | None = None) -> FloatArray:
+        """The blocks' vectors; a row that is not finite is zero."""
+        parts = list(self._parts(drawn))
+        return np.concatenate(parts) if parts else np.zeros((0, self.dimension))
+
+    def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
+        """The sum of the clipped vectors."""
+        total = np.zeros(self.dimension)
+        for part in self._parts(drawn):
+            total += clipped(part, clip).sum(axis=0)
+        return total
+
+    def _parts(self, drawn: Drawn | None) -> Iterator[FloatArray]:
+        """The vectors, in order, a tile of blocks at a time."""
+        which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
+        starts = self.records.starts
+        sizes = np.diff(starts)[which]
+        most = max(1, _ENTRIES // max(self.dimension, 1))
+        # Tiles with a bounded number of rows and blocks; a block that is larger is alone: how it is
+        # formed must not be how others are.
+        tile = (np.cumsum(sizes) + np.arange(len(which))) // most
+        large = sizes > most
+        cut = (np.diff(tile) > 0) | large[1:] | large[:-1]
+        for some in np.split(np.arange(len(which)), np.flatnonzero(cut) + 1):
+            if len(some) == 0:
+                continue
+            rows = _rows(starts[which[some]], sizes[some])
+            with np.errstate(all="ignore"):
+                # Whatever overflows is somebody's value: no warning may tell of it.
+                formed = self.form(self.records.X[rows], self.records.y[rows], sizes[some])
+            vectors = np.asarray(formed, dtype=np.float64)
+            vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
+            yield vectors
+
+
+def _in_slices(
+    per_record: Callable[[Any, Any], FloatArray],
+    X: Any,
+    y: Any,
+    width: int,
+) -> FloatArray:
+    """The mean gradient of one block, (1, p), which may have more rows than are held at a time."""
+    most = max(1, _ENTRIES // max(width, 1))
+    total = np.zeros((1, width))
+    for first in range(0, len(X), most):
+        own = slice(first, first + most)
+        total += np.add.reduceat(per_record(X[own], y[own]), [0], axis=0)
+    return total / max(len(X), 1)
+
+
+def _rows(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The indices of the rows of blocks, one block after the other.
+
+    >>> _rows(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

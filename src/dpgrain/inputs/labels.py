@@ -1,0 +1,452 @@
+"""What names a user, an element, a class or an item: when two labels are one, said once.
+
+* **Text** is equal to the same text and to nothing else: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"``
+  are four labels. Bytes are the text that they encode.
+* **Numbers** are equal by value, as in Python, whatever their type, and ``True`` is 1. **Times** are
+  equal by moment. A number or a time is equal to no text.
+* **What is stated** in public (classes, values of a domain, keys of a mapping, places in a roster)
+  meets text as well: a number that is stated matches the text that is its own canonical decimal text
+  (1 the text ``"1"``, 2.5 the text ``"2.5"``; a truth the text ``"True"``), and no other. Who asks
+  knows which side is stated, and each cell is matched by itself. Files of text and the command line
+  state text, which meets a column of numbers in the same way.
+* NaN, nulls, what cannot be hashed, and numbers of more than :data:`BITS` bits are no labels.
+
+The data of a unit are what bears one label. So a label that is one to one part of the library and two
+to another would break a promise: all of them ask here.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import datetime
+import math
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Integral, Rational
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.errors import ParameterError
+
+Key: TypeAlias = tuple[str, str]
+
+#: How long numerators and denominators of labels may be, so that a label of a few letters, such as
+#: ``Decimal("1e99999999")``, is not expanded. All floating-point numbers are shorter.
+BITS = 1 << 15
+# A decimal number of more digits than this is longer.
+_DIGITS = math.ceil(BITS * math.log10(2))
+# How many digits a text has at most that a stated number matches; floats have no more before the point.
+_WRITTEN = 400
+# How deep tuples may lie within each other.
+_DEEP = 4
+_WHOLE = re.compile(rf"0|-?[1-9][0-9]{{0,{_WRITTEN - 1}}}")
+_fraction = Fraction
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+# Seconds in the units of NumPy that have a fixed length.
+_SECONDS = {
+    "W": Fraction(604800),
+    "D": Fraction(86400),
+    "h": Fraction(3600),
+    "m": Fraction(60),
+    "s": Fraction(1),
+    **{
+        unit: Fraction(1, 1000**power)
+        for power, unit in enumerate(("ms", "us", "ns", "ps", "fs", "as"), 1)
+    },
+}
+
+
+def key(label: Any) -> Key | None:
+    """What a label is: two labels are one if their keys are equal, as this module says.
+
+    None for what is no label. It takes time in the length of the label, whatever that says.
+
+    >>> key(True) == key(1.0) == key(np.int8(1)), key("1"), key("01"), key(None)
+    (True, ('text', '1'), ('text', '01'), None)
+    """
+    if type(label) is int and -(2**63) < label < 2**63:
+        # As below, at once: most labels are such.
+        return "number", f"{label:x}/1"
+    text = _text(label)
+    if text is not None:
+        return "text", text
+    if isinstance(label, datetime.datetime | datetime.date | np.datetime64):
+        return _time(label)
+    if isinstance(label, datetime.timedelta | np.timedelta64):
+        return _duration(label)
+    if isinstance(label, complex | np.complexfloating):
+        parts = [_number(label.real), _number(label.imag)]
+        if None in parts:
+            return None
+        return (
+            parts[0]
+            if label.imag == 0
+            else ("complex", " ".join(part[1] for part in parts if part))
+        )
+    if isinstance(label, float | Integral | Rational | Decimal | np.number | np.bool_):
+        return _number(label)
+    if label is None or _is_missing(label):
+        return None
+    if isinstance(label, tuple | frozenset):
+        return _several(label)
+    try:
+        # What cannot be told apart by value, such as a list, is no label.
+        hash(label)
+        # Such a name is none of those above.
+        return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
+    except Exception:
+        return None
+
+
+def label_of(name: Key) -> Any:
+    """The label that a key is of, made from the key alone, as it may be published.
+
+    Equal labels are written in several types, one of them in one person's row; this is none of their
+    rows'. Numbers are whole, or floats, or exact decimals or fractions; moments and spans are those of
+    ``datetime``, or of NumPy where these do not reach. What is none of these is what it prints.
+
+    >>> label_of(key(1 + 0j)), label_of(key(Decimal("2.50"))), label_of(key((True, "a")))
+    (1, 2.5, (1, 'a'))
+    >>> label_of(key(datetime.date(2024, 5, 1))), label_of(key(np.datetime64("10000-01-01")))
+    (datetime.datetime(2024, 5, 1, 0, 0), np.datetime64('10000-01-01T00:00:00'))
+    """
+    kind, value = name
+    match kind.partition(" ")[0]:
+        case "number":
+            return _spoken_number(_parsed(value))
+        case "complex":
+            real, imag = map(_parsed, value.split(" "))
+            found = complex(float(real), float(imag))
+            return found if key(found) == name else value
+        case "tuple" | "frozenset" if kind in ("tuple", "frozenset"):
+            parts = [ast.literal_eval(part) for part in ast.literal_eval(value)]
+            made = [None if part is None else label_of(part) for part in parts]
+            return tuple(made) if kind == "tuple" else frozenset(made)
+        case "time" | "duration" if "/" in value:
+            return _spoken_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
+        case "duration" if kind.endswith((" M", " generic")):
+            return np.timedelta64(int(value, 16), kind.split(" ")[1])  # type: ignore[call-overload]
+    return value
+
+
+def rank(name: Key) -> tuple[str, Any]:
+    """Where a key stands among others: by kind, and within a kind by value.
+
+    >>> [label_of(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
+    [9, 9.5, 10, 'a', 'b']
+    """
+    kind, value = name
+    measured = kind == "number" or ("/" in value and kind.partition(" ")[0] in ("time", "duration"))
+    return kind, _parsed(value) if measured else value
+
+
+def _parsed(value: str) -> Fraction | float:
+    """The number in a key."""
+    above, line, below = value.partition("/")
+    return Fraction(int(above, 16), int(below, 16)) if line else float(value)
+
+
+def _spoken_number(number: Fraction | float) -> Any:
+    if isinstance(number, float):
+        return number
+    if number.denominator == 1:
+        return number.numerator
+    with contextlib.suppress(OverflowError):
+        near = float(number)
+        if Fraction(near) == number:
+            return near
+    digits = _decimal(number)
+    return number if digits is None else Decimal(digits)
+
+
+def _spoken_time(kind: str, seconds: Fraction) -> Any:
+    """A moment or a span of so many seconds, in the first unit that holds it."""
+    parts = seconds * 10**6
+    if parts.denominator == 1:
+        with contextlib.suppress(OverflowError):
+            span = datetime.timedelta(microseconds=int(parts))
+            if kind == "duration":
+                return span
+            return _EPOCH + span if kind == "time UTC" else (_EPOCH + span).replace(tzinfo=None)
+    make: Any = np.timedelta64 if kind == "duration" else np.datetime64
+    for unit in ("s", "ms", "us", "ns", "ps", "fs", "as", "D", "W"):
+        count = seconds / _SECONDS[unit]
+        if kind != "time UTC" and count.denominator == 1 and abs(count) < 2**63:
+            return make(int(count), unit)
+    return f"{kind} {_seconds(seconds)}"
+
+
+def written(label: Any) -> str | None:
+    """The only text that a stated label matches; None if there is none.
+
+    >>> written(1), written(2.50), written(1e-5), written(True), written("007"), written(float("inf"))
+    ('1', '2.5', '0.00001', 'True', '007', None)
+    """
+    text = _text(label)
+    if text is not None:
+        return text
+    if isinstance(label, bool | np.bool_):
+        return str(bool(label))
+    number = exact(label)
+    return None if number is None else _decimal(number)
+
+
+def whole(label: Any) -> int | None:
+    """The whole number that a label is, or that its text is the canonical one of; None if it is none.
+
+    >>> whole(7.0), whole("7"), whole("007"), whole(7.5), whole("+7")
+    (7, 7, None, None, None)
+    """
+    text = _text(label)
+    if text is not None:
+        return int(text) if _WHOLE.fullmatch(text) else None
+    number = exact(label)
+    return number.numerator if number is not None and number.denominator == 1 else None
+
+
+def exact(label: Any) -> Fraction | None:
+    """The value of a label that is a finite number, None for any other."""
+    found = _exact(label) if _is_number(label) else None
+    return found if isinstance(found, Fraction) else None
+
+
+def matching(
+    name: str, stated: Sequence[Any] | NDArray[Any], cells: Sequence[Key]
+) -> NDArray[np.intp]:
+    """Which of some stated labels each label of a column is, −1 for none.
+
+    Args:
+        name: what the stated labels are called, in messages.
+        stated: public labels, such as classes.
+        cells: (V,) the keys of labels of a column, each matched by itself: by its key, or, if it is
+            text, by the text that a stated number has.
+
+    Raises:
+        ParameterError: if a stated label is none, two are equal, or two numbers have one text.
+
+    >>> matching("classes", [1, 2.5, "a"], [key("1"), key(1), key("2.5"), key("01"), key("a")]).tolist()
+    [0, 0, 1, -1, 2]
+    """
+    place: dict[Key, int] = {}
+    texts: dict[Key, int] = {}
+    for i, label in enumerate(stated):
+        found, text = key(label), written(label)
+        if found is None:
+            raise ParameterError(f"{name} must be labels, none of them null, not {label!r}.")
+        if place.setdefault(found, i) != i:
+            raise ParameterError(
+                f"{name} must differ in value, but {stated[place[found]]!r} equals {label!r}."
+            )
+        if text is not None and found[0] != "text" and texts.setdefault(("text", text), i) != i:
+            raise ParameterError(
+                f"{name} must differ in text, but several are written {text!r}; state them as text."
+            )
+    known = {**texts, **place}
+    return np.array([known.get(cell, -1) for cell in cells], dtype=np.intp)
+
+
+def cell_text(label: Any) -> str | None:
+    """What a cell that may hold anything is in a column of text; None where it is no label.
+
+    Text is itself, numbers are their canonical decimal text, moments their date and time. What is none
+    of these is what it prints.
+
+    >>> cell_text(7.0), cell_text("7.0"), cell_text(True), cell_text(None), cell_text([7])
+    ('7', '7.0', 'True', None, '[7]')
+    """
+    text = written(label)
+    if text is not None:
+        return text
+    name = key(label)
+    if name is not None and name[0] in ("number", "time", "time UTC"):
+        return _shown(*name)
+    if name is None and not isinstance(label, list | dict | set | np.ndarray):
+        return None
+    try:
+        return str(label)
+    except Exception:
+        return None
+
+
+def _shown(kind: str, value: str) -> str:
+    """A moment as it is written, or a number that has no decimal text."""
+    above, _, below = value.partition("/")
+    if kind.startswith("time"):
+        parts, rest = divmod(int(above, 16) * 10**6, int(below, 16))
+        try:
+            moment = _EPOCH + datetime.timedelta(microseconds=parts)
+        except OverflowError:
+            rest = 1
+        if not rest:
+            naive = moment.replace(tzinfo=None)
+            if kind == "time UTC":
+                return str(moment)
+            return str(naive if moment.time() != datetime.time() else naive.date())
+    return f"{kind} {value}"
+
+
+def _text(label: Any) -> str | None:
+    """The text that a label is; bytes are the text that they encode."""
+    if isinstance(label, bytes):
+        return bytes.decode(label, "utf-8", "surrogateescape")
+    # As it is, whatever a class of its own says that it prints as.
+    return str.__str__(label) if isinstance(label, str) else None
+
+
+def _is_missing(label: Any) -> bool:
+    """Whether a label is a null of pandas, which need not be loaded for it."""
+    kind = type(label)
+    return kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas")
+
+
+def _is_number(label: Any) -> bool:
+    if isinstance(label, np.timedelta64 | complex | np.complexfloating):
+        return False
+    return isinstance(label, float | Integral | Rational | Decimal | np.number | np.bool_)
+
+
+def _several(label: tuple[Any, ...] | frozenset[Any]) -> Key | None:
+    """The key of a tuple or a set, by those of its parts."""
+    level: list[Any] = [label]
+    for _ in range(_DEEP):
+        level = [part for each in level if isinstance(each, tuple | frozenset) for part in each]
+    if level:
+        # Names do not lie so deep, and what is deeper would take longer than it is long.
+        return None
+    parts = [repr(key(part)) for part in label]
+    if isinstance(label, frozenset):
+        return "frozenset", repr(sorted(parts))
+    return "tuple", repr(parts)
+
+
+def _number(value: Any) -> Key | None:
+    number = _exact(value)
+    if isinstance(number, Fraction):
+        return "number", f"{number.numerator:x}/{number.denominator:x}"
+    return None if number is None else ("number", f"{number:f}")
+
+
+def _exact(value: Any) -> Fraction | float | None:
+    """A number as a fraction, or an infinity; None for NaN and what is longer than :data:`BITS`."""
+    try:
+        if isinstance(value, Decimal):
+            return _of_decimal(value)
+        if isinstance(value, np.generic):
+            # Extended precision has no number of Python's to become.
+            value = value if isinstance(value, np.longdouble) else value.item()
+        if isinstance(value, float | np.floating):
+            if not np.isfinite(value):
+                return None if np.isnan(value) else float(value)
+            return _fraction(*value.as_integer_ratio())
+        above, below = int(value.numerator), int(value.denominator)
+    except Exception:
+        # A class of somebody's own.
+        return None
+    if max(above.bit_length(), below.bit_length()) > BITS:
+        return None
+    return _fraction(above, below)
+
+
+def _of_decimal(value: Decimal) -> Fraction | float | None:
+    """A decimal as a fraction, without making a number longer than a multiple of its text."""
+    if not value.is_finite():
+        return None if value.is_nan() else float(value)
+    sign, digits, exponent = value.as_tuple()
+    last = next((i for i in range(len(digits), 0, -1) if digits[i - 1]), 0)
+    if last == 0:
+        return Fraction(0)
+    assert isinstance(exponent, int)  # noqa: S101 - of a finite number
+    exponent += len(digits) - last
+    # The digits are no multiple of ten now: a denominator keeps at least its twos or its fives.
+    if last > _DIGITS or exponent > _DIGITS or exponent < -BITS:
+        return None
+    coefficient = int(Decimal((sign, digits[:last], 0)))
+    number = _fraction(coefficient * 10 ** max(exponent, 0), 10 ** max(-exponent, 0))
+    long = max(number.numerator.bit_length(), number.denominator.bit_length()) > BITS
+    return None if long else number
+
+
+def _decimal(number: Fraction) -> str | None:
+    """A number in digits with a point, the fewest that are a float's; None if they are many."""
+    if number.denominator == 1:
+        short = number.numerator.bit_length() <= _WRITTEN * 3
+        return str(number.numerator) if short else None
+    try:
+        near = float(number)
+    except OverflowError:
+        return None
+    if near != 0 and Fraction(near) == number:
+        return str(np.format_float_positional(near, trim="-"))
+    if pow(10, _WRITTEN, number.denominator) or abs(near) > 1e100:
+        return None
+    digits = str(abs(number.numerator) * 10**_WRITTEN // number.denominator).zfill(_WRITTEN + 1)
+    places = digits[-_WRITTEN:].rstrip("0")
+    return f"{'-' * (number < 0)}{digits[:-_WRITTEN]}.{places}"
+
+
+def _time(value: Any) -> Key | None:
+    """A moment: seconds since 1970, of a clock somewhere unless it says where."""
+    if _is_missing(value):
+        return None
+    if hasattr(value, "asm8"):
+        # A moment of pandas, which knows nanoseconds.
+        return _since("time" if value.tzinfo is None else "time UTC", value.asm8)
+    if isinstance(value, np.datetime64):
+        return _since("time", value)
+    try:
+        if not isinstance(value, datetime.datetime):
+            days = value.toordinal() - _EPOCH.toordinal()
+            return "time", _seconds(Fraction(days * 86400))
+        offset = value.utcoffset()
+        local = value.replace(tzinfo=datetime.UTC) - _EPOCH
+        if offset is None:
+            return "time", _seconds(_exactly(local))
+        return "time UTC", _seconds(_exactly(local) - _exactly(offset))
+    except Exception:
+        # A time zone of somebody's own.
+        return None
+
+
+def _duration(value: Any) -> Key | None:
+    value = getattr(value, "asm8", value)
+    if isinstance(value, np.timedelta64):
+        return _since("duration", value)
+    return "duration", _seconds(_exactly(value))
+
+
+def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
+    """The key of a moment or duration of NumPy, in whatever unit it counts."""
+    if np.isnat(value):
+        return None
+    unit, step = np.datetime_data(value.dtype)
+    count = int(value.view(np.int64)) * step
+    if unit in _SECONDS:
+        return kind, _seconds(count * _SECONDS[unit])
+    if kind == "duration" or unit == "generic":
+        # Months and years have no length, and a bare number no unit.
+        count, unit = (count * 12, "M") if unit == "Y" else (count, unit)
+        return f"{kind} {unit}", f"{count:x}"
+    year, month = divmod(count, 12) if unit == "M" else (count, 0)
+    return kind, _seconds(Fraction(_days(1970 + year, month) * 86400))
+
+
+def _days(year: int, month: int) -> int:
+    """Days from 1970 to the first of a month, from 0, of any year of the Gregorian calendar."""
+    # The calendar repeats itself every 400 years, of 146,097 days.
+    turns, year = divmod(year - 2000, 400)
+    return (
+        turns * 146097 + datetime.date(2000 + year, month + 1, 1).toordinal() - _EPOCH.toordinal()
+    )
+
+
+def _exactly(value: datetime.timedelta) -> Fraction:
+    return Fraction(value.days * 86400 + value.seconds) + Fraction(value.microseconds, 10**6)
+
+
+def _seconds(value: Fraction) -> str:
+    return f"{value.numerator:x}/{value.denominator:x}"

@@ -1,0 +1,252 @@
+"""Cells of tables as numbers, each read by itself: one odd cell must not change how others are read."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpgrain._later import later
+from dpgrain.errors import ParameterError
+from dpgrain.inputs import columns
+from dpgrain.inputs.columns import is_time, kind_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+else:
+    pd = later("pandas")
+    pa = later("pyarrow")
+
+#: How truths are written.
+TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
+# Types of cells that NumPy reads as numbers of one type without looking at others.
+_PLAIN = frozenset(
+    (bool, int, float, np.bool_, np.float64, np.float32, np.int64, np.int32, np.int16, np.int8)
+)
+
+
+def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Numbers, each by itself; NaN for what is none.
+
+    >>> numbers(np.array([1, "2", None, "abc"], dtype=object)).tolist()
+    [1.0, 2.0, nan, nan]
+    """
+    if values.dtype.kind in "fiub":
+        with np.errstate(all="ignore"):
+            return values.astype(np.float64)
+    if values.dtype.kind == "c":
+        # One complex number makes the others complex, without changing them.
+        with np.errstate(all="ignore"):
+            return np.where(values.imag == 0, values.real, np.nan).astype(np.float64)
+    out = np.full(values.shape, np.nan)
+    if values.dtype.kind not in "OUS":
+        # Times, which NumPy would count in steps of their own.
+        return out
+    flat = out.reshape(-1)
+    with warnings.catch_warnings():
+        # A warning would tell of the cell: what is read with one is no number.
+        warnings.simplefilter("error")
+        for place, value in enumerate(values.astype(object).reshape(-1)):
+            try:
+                # NumPy writes truths as text beside text.
+                flat[place] = float(TRUTHS.get(value, value) if isinstance(value, str) else value)
+            except Exception:
+                continue
+    return out
+
+
+def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
+    """A table whose cells are numbers, each read by itself; NaN, which counts as 0, for what is none.
+
+    Args:
+        X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
+        width: the public number of cells in a row of a list; by default that of most rows, which then
+            is public.
+        name: what it is called.
+
+    Returns:
+        an array, a pandas data frame or a sparse matrix of numbers.
+
+    Raises:
+        ParameterError: if the form of X, which its values do not enter, is that of no table: times,
+            also as one column, or a list without a row whose length is not stated.
+
+    One odd cell makes objects of a whole table, or text or complex numbers of an array, and must
+    neither be an error nor change how others are read. A row of a list that is not one of ``width``
+    cells has no cell that is a number.
+
+    >>> readable([[True, 2], [1j, "4"], None, [5]], 2).tolist()
+    [[1.0, 2.0], [nan, 4.0], [nan, nan], [nan, nan]]
+    """
+    if isinstance(X, pa.Table) or _is_polars(X):
+        X = _framed(X, name)
+    if isinstance(X, pd.DataFrame):
+        kinds = list(X.dtypes)
+        _no_times(name, X.columns, kinds)
+        if all(_is_wide(kind) for kind in kinds):
+            return X
+
+        def read(i: int) -> Any:
+            if _is_wide(kinds[i]):
+                return X.iloc[:, i]
+            # In one precision: an odd cell elsewhere would widen all of them.
+            return pd.Series(numbers(vector(X.iloc[:, i])), index=X.index)
+
+        return pd.DataFrame({i: read(i) for i in range(X.shape[1])}).set_axis(X.columns, axis=1)
+    if sparse.issparse(X):
+        if X.dtype in (np.float64, np.float32) or X.dtype.kind in "iub":
+            return X
+        X = X.tocsr()
+        return sparse.csr_array((numbers(X.data), X.indices, X.indptr), shape=X.shape)
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _holds_rows(X, width)):
+        width = _usual(X) if width is None else width
+        if width is None:
+            raise ParameterError(
+                f"{name} must say how many numbers a row has, which an empty list does not: pass an "
+                "array of shape (m, d) or a data frame, or state the number."
+            )
+        return _rows(X, width)
+    array = _array(X)
+    if not isinstance(X, np.ndarray):
+        _no_times(name, [0], [getattr(X, "dtype", None) or getattr(X, "type", None)])
+    if array.dtype.kind in "mMV":
+        raise ParameterError(f"{name} must be numbers, not {kind_of(array.dtype)}.")
+    return numbers(array) if array.dtype.kind in "OUSc" or array.dtype.itemsize > 8 else array
+
+
+def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
+    """The same as an array.
+
+    Args:
+        X: as above.
+        width: as above.
+        name: as above.
+
+    Raises:
+        ParameterError: as above.
+
+    >>> cells(pd.DataFrame({"a": ["2", None]})).tolist()
+    [[2.0], [nan]]
+    """
+    found = readable(X, width, name=name)
+    if isinstance(found, pd.DataFrame) and len({*found.dtypes}) > 1:
+        # NumPy would make objects of truths beside numbers.
+        return found.to_numpy(dtype=np.float64)
+    return found.toarray() if sparse.issparse(found) else np.asarray(found)
+
+
+def vector(values: Any) -> NDArray[Any]:
+    """A column as an array of numbers, each read by itself; NaN for what is none.
+
+    Args:
+        values: an array, a series or a list; what a list holds is a cell each, also a list.
+
+    >>> vector([1, "2", [3.0], None]).tolist()
+    [1.0, 2.0, nan, nan]
+    """
+    if isinstance(values, list | tuple):
+        return numbers(_objects(values))
+    array = _array(values)
+    return array if array.dtype.kind in "fiub" and array.dtype.itemsize <= 8 else numbers(array)
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """Anything as an array; types that NumPy lacks as objects."""
+    found = columns.values(values)
+    if found is not None:
+        return found
+    if isinstance(values, pd.Series | pd.Index) and not isinstance(values.dtype, np.dtype):
+        return values.to_numpy(dtype=object)
+    return np.asarray(values)
+
+
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    """As they were written: NumPy would write truths as text beside text, all as wide as the widest."""
+    out = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        out[place] = value
+    return out
+
+
+def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float64]:
+    """(m, width) the rows of a list."""
+    try:
+        if (
+            all(type(row) in (list, tuple) and len(row) == width for row in values)
+            and set(map(type, itertools.chain.from_iterable(values))) <= _PLAIN
+        ):
+            return np.array(values, dtype=np.float64).reshape(len(values), width)
+    except OverflowError:
+        # A whole number that is too large is none.
+        pass
+    found = np.full((len(values), width), None, dtype=object)
+    for place, row in enumerate(values):
+        try:
+            if width == 1 and not isinstance(row, list | tuple | np.ndarray | pd.Series):
+                found[place, 0] = row
+            elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
+                found[place] = _objects(list(row))
+        except Exception:
+            # What cannot be asked for its cells is no row.
+            continue
+    return numbers(found)
+
+
+def _usual(values: Sequence[Any] | NDArray[Any]) -> int | None:
+    """How many cells most rows have, the larger number of two; None if there is no row."""
+    lengths: Counter[int] = Counter()
+    for row in values:
+        if isinstance(row, list | tuple | np.ndarray | pd.Series):
+            with suppress(Exception):
+                lengths[len(row)] += 1
+        elif isinstance(row, int | float | np.number | np.bool_):
+            lengths[1] += 1
+    return max(lengths, key=lambda length: (lengths[length], length)) if lengths else None
+
+
+def _holds_rows(X: NDArray[Any], width: int | None) -> bool:
+    """Whether an array is a list of rows: a column of objects of which each has several numbers."""
+    return X.dtype == object and X.ndim == 1 and width is not None and width > 1
+
+
+def _framed(X: Any, name: str) -> pd.DataFrame:
+    """An Arrow table or a Polars frame as a pandas frame of numbers."""
+    if isinstance(X, pa.Table):
+        names, held, kinds = X.column_names, X.columns, X.schema.types
+    else:
+        # By column: Arrow lacks types that Polars has.
+        X = X.collect() if hasattr(X, "collect") else X
+        names, held, kinds = X.columns, X.get_columns(), X.dtypes
+    _no_times(name, names, kinds)
+    return pd.DataFrame({i: numbers(vector(column)) for i, column in enumerate(held)}).set_axis(
+        names, axis=1
+    )
+
+
+def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
+    """Refuse a table of times by its schema: what they would count depends on how they are stored."""
+    for column, kind in zip(names, kinds, strict=False):
+        if is_time(kind):
+            raise ParameterError(
+                f"{name} must be numbers, not {kind_of(kind)} as in its column {column!r}: leave it "
+                "out, or make it a number, such as days since a day that you name."
+            )
+
+
+def _is_polars(X: Any) -> bool:
+    """Whether it is a frame of Polars, which need not be loaded for it."""
+    frame = hasattr(X, "get_columns") or hasattr(X, "collect")
+    return frame and type(X).__module__.partition(".")[0] == "polars"
+
+
+def _is_wide(kind: Any) -> bool:
+    """Whether a column has numbers in the precision that all have."""
+    return isinstance(kind, np.dtype) and (kind == np.float64 or kind.kind in "iub")

@@ -1,0 +1,258 @@
+"""The estimators: one loss each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.codes import codes, matching, ordered
+from dpgrain.inputs.columns import kind_of
+from dpgrain.inputs.numbers import numbers
+from dpgrain.learn.classes import Targets, unselected
+from dpgrain.learn.model import LinearModel
+from dpgrain.optimize import (
+    Hinge,
+    Huber,
+    Logistic,
+    MarginLoss,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+)
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+# So many labels are named in a guarantee.
+_NAMED = 10
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """What classifiers share: labels, which are public or selected privately."""
+
+    classes: Sequence[Any] | None = None
+
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        if self.classes is None and y.dtype != np.bool_:
+            return unselected(y)
+        found, keys = codes(y)
+        if self.classes is None:
+            # The type of the targets says what there can be.
+            labels, how = np.array([False, True]), "as truths are"
+        else:
+            labels, how = ordered("classes", self.classes), "as stated"
+        self.classes_ = ordered("classes", labels)
+        if len(self.classes_) < 2:
+            raise ParameterError(
+                f"classes must be at least two, not {len(self.classes_)} class: name all labels with "
+                "classes=[…]."
+            )
+        place = matching("classes", self.classes_, keys)
+        of = np.append(np.where(place < 0, np.nan, place), np.nan)
+        named = ", ".join(str(label) for label in self.classes_[:_NAMED])
+        more = ", …" if len(self.classes_) > _NAMED else ""
+        return Targets(of[found], (f"the labels {named}{more}, {how}",))
+
+    def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
+        self.coef_, self.intercept_ = coef, intercept
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """The margins of rows: (m,) for two classes, otherwise (m, classes).
+
+        Args:
+            X: (m, d) features.
+        """
+        margins = self._margins(X)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likeliest label of each row, (m,).
+
+        Args:
+            X: (m, d) features.
+        """
+        margins = self._margins(X)
+        best = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[best.astype(np.intp)]
+        return labels
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class LogisticRegression(_Classifier):
+    """Logistic regression under differential privacy; multinomial where there are more than two labels.
+
+    Args:
+        classes: the labels. By default (None) False and True for targets of truths; otherwise those
+            that enough people have are selected privately, with 3% of the budget and a tenth of δ
+            (about 130 users each at ε = 1, δ = 1e-6), and rows with others are left out. Those are
+            published as their value alone says, whatever type rows have: 1 for ``True`` and 1.0.
+
+    Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(4000, 2)); y = X[:, 0] > 0
+    >>> model = LogisticRegression(epsilon=1.0, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9), round(model.guarantee_.epsilon(), 2)
+    (True, 1.0)
+    """
+
+    def _loss(self) -> MarginLoss:
+        classes = getattr(self, "classes_", (0, 1))
+        return Logistic() if len(classes) == 2 else Softmax(len(classes))
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """The probability of each label, (m, classes).
+
+        Args:
+            X: (m, d) features.
+        """
+        margins = self._margins(X)
+        if margins.shape[1] == 1:
+            return np.column_stack([expit(-margins[:, 0]), expit(margins[:, 0])])
+        found: FloatArray = softmax(margins, axis=1)
+        return found
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class LinearSVC(_Classifier):
+    """A linear support vector machine (hinge loss) for two labels, under differential privacy.
+
+    Args:
+        classes: the two labels; by default as for :class:`LogisticRegression`.
+
+    Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(4000, 2)); y = X[:, 0] > 0
+    >>> bool(LinearSVC(epsilon=1.0, random_state=0).fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    def _loss(self) -> MarginLoss:
+        if len(getattr(self, "classes_", (0, 1))) != 2:
+            raise ParameterError(
+                f"classes must be two for LinearSVC, not {len(self.classes_)}. Only binary "
+                "classification is supported: use LogisticRegression for more labels."
+            )
+        return Hinge()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """What regressors share: numbers for targets."""
+
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        if y.dtype.kind not in "biufO":
+            raise ParameterError(f"y must be numbers, not {kind_of(y.dtype)}.")
+        return Targets(numbers(y))
+
+    def predict(self, X: Any) -> FloatArray:
+        """The predicted target of each row, (m,).
+
+        Args:
+            X: (m, d) features.
+        """
+        return self._margins(X)
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class LinearRegression(_Regressor):
+    """Least squares under differential privacy.
+
+    Gradients of least squares grow with the error of a record; clipping makes far ones count less.
+
+    Arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(4000, 2)); y = X @ [1.0, -1.0]
+    >>> LinearRegression(epsilon=1.0, random_state=0).fit(X, y).coef_.round(1).tolist()
+    [1.0, -1.0]
+    """
+
+    def _loss(self) -> MarginLoss:
+        return Squared()
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class HuberRegressor(_Regressor):
+    """Least squares with straight lines beyond a threshold, under differential privacy.
+
+    Args:
+        threshold: the error beyond which the loss is a line, above 0, in units of the target.
+
+    Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+
+    >>> HuberRegressor(threshold=2.0).threshold
+    2.0
+    """
+
+    threshold: float = 1.35
+
+    def _loss(self) -> MarginLoss:
+        return Huber(self.threshold)
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class QuantileRegressor(_Regressor):
+    """A quantile of the target as a linear function, under differential privacy.
+
+    Args:
+        quantile: which one, strictly between 0 and 1.
+
+    Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+
+    >>> QuantileRegressor(quantile=0.9).quantile
+    0.9
+    """
+
+    quantile: float = 0.5
+
+    def _loss(self) -> MarginLoss:
+        return Quantile(_validate.fraction(quantile=self.quantile))
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class PoissonRegressor(_Regressor):
+    """Counts whose expectation is the exponential of a linear function, under differential privacy.
+
+    Negative targets count as 0.
+
+    Arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
+
+    >>> PoissonRegressor(epsilon=2.0).epsilon
+    2.0
+    """
+
+    def _loss(self) -> MarginLoss:
+        return Poisson()
+
+    def _targets(self, y: NDArray[Any]) -> Targets:
+        return Targets(np.maximum(super()._targets(y).values, 0))
+
+    def predict(self, X: Any) -> FloatArray:
+        """The expected count of each row, (m,).
+
+        Args:
+            X: (m, d) features.
+        """
+        return np.exp(np.minimum(self._margins(X), 30.0))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags

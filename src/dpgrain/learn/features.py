@@ -1,0 +1,277 @@
+"""Columns of a table as features, by public rules that are kept with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpgrain.errors import ParameterError
+from dpgrain.tables.sources import quoted, reading
+from dpgrain.tables.table import UserTable
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of numbers as one feature.
+
+    Args:
+        column: its name.
+        bounds: a public range: numbers are clipped to it and scaled to [0, 1]. None: as they are.
+
+    What is not finite counts 0, on the scale of the feature.
+    """
+
+    column: str
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """What the feature is called."""
+        return [self.column]
+
+    def sql(self, table: UserTable) -> str:
+        """The column as the query reads it."""
+        return _number(table, self.column, "feature")
+
+    def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
+        """The feature."""
+        found = _floats(column)
+        if self.bounds is None:
+            return [found]
+        low, high = self.bounds
+        there = np.isfinite(found)
+        return [np.where(there, (np.clip(found, low, high) - low) / (high - low), 0.0)]
+
+    def __str__(self) -> str:
+        if self.bounds is None:
+            return f"the column {self.column!r} as it is"
+        low, high = self.bounds
+        return f"the range of {self.column!r}, {low:g} to {high:g}, scaled to [0, 1]"
+
+
+@dataclass(frozen=True)
+class Category:
+    """A column of names as one feature of 0 and 1 for each level.
+
+    Args:
+        column: its name.
+        levels: the public levels; any other value is 0 in all of them.
+    """
+
+    column: str
+    levels: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What the features are called."""
+        return [f"{self.column}={level}" for level in self.levels]
+
+    def sql(self, table: UserTable) -> str:
+        """The column as the query reads it."""
+        return f"CAST({table.key(self.column, 'category')} AS VARCHAR)"
+
+    def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
+        """The features."""
+        codes = pd.Index(self.levels).get_indexer(pd.Index(column.to_pandas()))
+        return [(codes == code).astype(np.float64) for code in range(len(self.levels))]
+
+    def __str__(self) -> str:
+        return f"the levels of {self.column!r}: {', '.join(self.levels)}"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How columns become features.
+
+    Args:
+        columns: the columns, in the order of the features.
+
+    Raises:
+        ParameterError: if there is none, a feature would come twice, a range is empty, or a category
+            has no level.
+
+    >>> Encoding((Number("age", (0.0, 100.0)), Category("sex", ("f", "m")))).names
+    ['age', 'sex=f', 'sex=m']
+    """
+
+    columns: tuple[Number | Category, ...]
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise ParameterError("features must be given: the columns that the model may use.")
+        for column in self.columns:
+            if isinstance(column, Number) and column.bounds is not None:
+                low, high = column.bounds
+                if not (np.isfinite([low, high]).all() and low < high):
+                    raise ParameterError(
+                        f"the range of {column.column!r} must be two finite numbers, the lower one "
+                        f"first, not {low:g} and {high:g}."
+                    )
+            elif isinstance(column, Category) and not all((column.levels, *column.levels)):
+                raise ParameterError(
+                    f"the levels of {column.column!r} must be one or more names, none of them empty."
+                )
+        names = self.names
+        twice = [name for place, name in enumerate(names) if name in names[:place]]
+        if twice:
+            raise ParameterError(f"the feature {twice[0]!r} is given twice; leave one of them out.")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the features."""
+        return [name for column in self.columns for name in column.names]
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns that must hold numbers."""
+        return [column.column for column in self.columns if isinstance(column, Number)]
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What of it is public, in words."""
+        return tuple(str(column) for column in self.columns if not _as_it_is(column))
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The encoding as plain JSON values."""
+        return [
+            {"column": column.column, "levels": list(column.levels)}
+            if isinstance(column, Category)
+            else {"column": column.column, "range": column.bounds and list(column.bounds)}
+            for column in self.columns
+        ]
+
+    @staticmethod
+    def from_dict(values: Sequence[dict[str, Any]]) -> Encoding:
+        """The encoding that :meth:`to_dict` described."""
+        columns: list[Number | Category] = []
+        for value in values:
+            if "levels" in value:
+                columns.append(Category(str(value["column"]), tuple(map(str, value["levels"]))))
+            else:
+                bounds = value["range"]
+                ends = None if bounds is None else (float(bounds[0]), float(bounds[1]))
+                columns.append(Number(str(value["column"]), ends))
+        return Encoding(tuple(columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Rows of a table, in memory.
+
+    Args:
+        features: a column for each feature.
+        target: numbers, or labels; None where no target was asked for.
+        users: a number for each user, NaN where a row has none; None where none was asked for.
+        elements: labels; None where none were asked for.
+        kept: (rows, …) the columns that were asked for as they are.
+    """
+
+    features: pd.DataFrame
+    target: NDArray[Any] | None
+    users: FloatArray | None
+    elements: NDArray[Any] | None
+    kept: pa.Table
+
+
+def load_rows(
+    table: UserTable,
+    encoding: Encoding,
+    *,
+    target: str | None = None,
+    labels: bool = False,
+    element: str | None = None,
+    keep: Sequence[str] = (),
+    named: bool = False,
+) -> Loaded:
+    """Read the columns that a model needs.
+
+    Args:
+        table: the table; its user column, if it has one, is read as well.
+        encoding: how columns become features.
+        target: the column of targets.
+        labels: targets are labels (whole numbers or text), None where there is none. They are numbers
+            otherwise.
+        element: the column of cells.
+        keep: columns to read as they are.
+        named: users as they are named, whose numbers are their places in a roster; otherwise as numbers
+            in the order in which they come, which is quicker.
+
+    Raises:
+        SchemaError: if a column is missing, or has a type that cannot be used.
+        DataError: if the source cannot be read.
+    """
+    table.require_numbers(encoding.numbers, "feature", also=["BOOLEAN"])
+    wanted = [column.sql(table) for column in encoding.columns]
+    if target is not None:
+        wanted.append(table.key(target, "target") if labels else _number(table, target, "target"))
+    if table.user is not None:
+        wanted.append(table.key(table.user, "user"))
+    if element is not None:
+        wanted.append(table.key(element, "element"))
+    for column in keep:
+        table.require(column, "keep")
+        wanted.append(quoted(column))
+    names = [f"c{place}" for place in range(len(wanted))]
+    listed = ", ".join(f"{sql} AS {name}" for sql, name in zip(wanted, names, strict=True))
+    with (
+        reading(table.source.name),
+        duckdb.connect(":memory:", config={"threads": table.threads}) as connection,
+    ):
+        connection.execute("SET enable_progress_bar = false")
+        source = table.source.attach(connection)
+        rows = connection.sql(f"SELECT {listed} FROM {source}").to_arrow_table()
+    columns = iter(rows.columns)
+    features = [value for column in encoding.columns for value in column.values(next(columns))]
+    found = next(columns) if target is not None else None
+    users = next(columns) if table.user is not None else None
+    cells = next(columns) if element is not None else None
+    return Loaded(
+        pd.DataFrame(dict(zip(encoding.names, features, strict=True))),
+        None if found is None else _objects(found) if labels else _floats(found),
+        None if users is None else _users(users, named),
+        None if cells is None else _objects(cells),
+        pa.table(dict(zip(keep, columns, strict=True))),
+    )
+
+
+def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
+    if named:
+        return _objects(column)
+    return _floats(column.combine_chunks().dictionary_encode().indices)
+
+
+def _objects(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Labels; a null among whole numbers does not make floats of them."""
+    values: NDArray[Any] = column.to_pandas(integer_object_nulls=True).to_numpy()
+    return values
+
+
+def _as_it_is(column: Number | Category) -> bool:
+    return isinstance(column, Number) and column.bounds is None
+
+
+def _number(table: UserTable, column: str, role: str) -> str:
+    """The SQL of a column of numbers, or of yes and no."""
+    table.require_numbers([column], role, also=["BOOLEAN"])
+    if table.schema[column] == "BOOLEAN":
+        return f"CAST({quoted(column)} AS DOUBLE)"
+    return table.number(column, role)
+
+
+def _floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:
+    """Numbers as they are, NaN for a null."""
+    floats: FloatArray = (
+        column.cast(pa.float64())
+        .fill_null(float("nan"))
+        .to_numpy(**({} if isinstance(column, pa.ChunkedArray) else {"zero_copy_only": False}))
+    )
+    return floats

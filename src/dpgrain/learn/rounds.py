@@ -1,0 +1,247 @@
+"""Rounds of noisy gradients, from blocks of rows to a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import means, recipes
+from dpgrain._progress import Progress
+from dpgrain.arrays.blocks import Rows
+from dpgrain.errors import ParameterError
+from dpgrain.gradients.records import LONGEST, RecordBlocks
+from dpgrain.inputs.codes import codes, column
+from dpgrain.means import Contributions
+from dpgrain.noise import Source
+from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
+
+FloatArray: TypeAlias = NDArray[np.float64]
+At: TypeAlias = Callable[[FloatArray], Contributions]
+
+
+@dataclass(frozen=True)
+class History:
+    """What a fit published, round by round.
+
+    Args:
+        points: (rounds, p) where each gradient was asked for.
+        gradients: (rounds, p) the noisy gradients, with the ridge.
+        noise_sd: the standard deviation of the noise of each coordinate of them.
+        clip: the clipping bound of a block.
+    """
+
+    points: FloatArray
+    gradients: FloatArray
+    noise_sd: float
+    clip: float
+
+    @property
+    def norms(self) -> FloatArray:
+        """(rounds,) the norms of the noisy gradients."""
+        norms: FloatArray = np.linalg.norm(self.gradients, axis=1)
+        return norms
+
+    @property
+    def noise_norm(self) -> float:
+        """About the norm of a gradient that is noise alone."""
+        return float(self.noise_sd * np.sqrt(self.gradients.shape[1]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The history as plain JSON values, without the points."""
+        return {
+            "rounds": len(self.gradients),
+            "gradient_norms": self.norms.tolist(),
+            "noise_norm": self.noise_norm,
+            "clip": self.clip,
+        }
+
+
+def train(
+    at: At,
+    mean: recipes.Mean,
+    solver: Solver[Any],
+    start: FloatArray,
+    source: Source,
+    *,
+    public: Callable[[FloatArray], FloatArray] | None = None,
+    owners: NDArray[Any] | None = None,
+    progress: bool | None = None,
+) -> tuple[FloatArray, History]:
+    """Let a solver take the rounds that a private mean was calibrated for.
+
+    Args:
+        at: from θ to the blocks' mean gradients there.
+        mean: the private mean.
+        solver: what steps against the noisy gradients.
+        start: (p,) where it begins, a public point.
+        source: where draws and noise come from.
+        public: the gradient of what is added to the loss and rests on no data: a ridge, or a pull to
+            the last solution; it is added after the noise.
+        owners: (blocks,) whose data each block is.
+        progress: whether to show a bar; None decides.
+
+    Returns:
+        the solver's solution, and the history: of the rounds before the mean ended the run, if it did.
+    """
+    rounds = mean.start(source, owners)
+    points, gradients = np.empty((2, mean.rounds, len(start)))
+    done = 0
+    with Progress(mean.rounds, progress) as bar:
+
+        def oracle(theta: FloatArray) -> FloatArray:
+            nonlocal done
+            bar.stage(f"Round {done + 1:,} of {mean.rounds:,}")
+            gradient = rounds.estimate(at(theta))
+            if public is not None:
+                gradient = gradient + public(theta)
+            points[done], gradients[done] = theta, gradient
+            done += 1
+            return gradient
+
+        theta = run(solver, oracle, start, mean.rounds)
+    return theta, History(points[:done], gradients[:done], mean.noise_sd, _reach(mean))
+
+
+def follow(
+    program: recipes.Program,
+    records: RecordBlocks,
+    roster: NDArray[Any],
+    loss: Loss,
+    start: FloatArray,
+    source: Source,
+    *,
+    ridge: FloatArray | float = 0.0,
+    quick: At | None = None,
+    progress: bool | None = None,
+) -> tuple[FloatArray, History]:
+    """Run a program of :mod:`dpgrain.recipes`, phase by phase.
+
+    Args:
+        program: the program.
+        records: a block for each user.
+        roster: (blocks,) the roster index of each, where the program asks for it.
+        loss: of a record.
+        start: (p,) where it begins, a public point.
+        source: where noise comes from.
+        ridge: (p,) the public strength of the ridge on each coordinate, or one for all.
+        quick: the same contributions of all users, made more quickly, for clipped means.
+        progress: whether to show a bar; None decides.
+
+    Returns:
+        the solution, and the history of all phases, with the noise of the last.
+    """
+    solution, ends = start, []
+    for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
+        # Who has no record that counts is not there, whatever else was passed.
+        there = np.diff(records.starts) > 0
+        if len(program.stages) > 1:
+            there &= (roster >= phase.users.start) & (roster < phase.users.stop)
+        own = records.taken(np.flatnonzero(there))
+        smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * _reach(stage.mean)
+
+        def at(
+            theta: FloatArray, own: RecordBlocks = own, smooth: Loss = smooth, most: float = longest
+        ) -> Contributions:
+            return own.gradients(smooth, theta, longest=most)
+
+        def public(
+            theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
+        ) -> FloatArray:
+            return ridge * theta + pull * (theta - centre)
+
+        whole = len(program.stages) == 1 and stage.smoothing is None
+        known = quick if whole and isinstance(stage.mean, means.ClippedMean) else None
+        solution, history = train(
+            known or at,
+            stage.mean,
+            stage.solver,
+            solution,
+            source,
+            public=public,
+            owners=roster[there] - phase.users.start if stage.fresh else None,
+            progress=progress,
+        )
+        ends.append(history)
+    points, gradients = (
+        np.concatenate([getattr(history, name) for history in ends])
+        for name in ("points", "gradients")
+    )
+    return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
+
+
+def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
+    """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
+
+    Args:
+        program: what will run; whether it can is checked, before anything is charged.
+        users: (m,) as passed; for several phases, or rounds with fresh users, whole numbers from 0 to
+            n−1, so that nobody's place depends on who else has records. Whoever has another label is in
+            no phase and in no round.
+        rows: the blocks.
+        loss: of a record.
+
+    Raises:
+        ParameterError: if places matter and users are left out; if more users are there than the roster
+            has and the mean compares users; or the loss cannot be smoothed as the program says.
+    """
+    for stage in program.stages:
+        if isinstance(stage.smoothing, float) and not isinstance(loss, Proximable):
+            raise ParameterError(
+                f"loss must have a method proximal(theta, X, y, step) for the Moreau envelope, not "
+                f"be {loss!r}."
+            )
+    if not program.by_place:
+        mean = program.stages[0].mean
+        if isinstance(mean, means.SoftCore) and rows.users > mean.n_users:
+            raise ParameterError(
+                f"n_users = {mean.n_users} must be the size of a roster that holds every id that is "
+                "passed, as users are compared: state its size."
+            )
+        return np.zeros(len(rows.owners), dtype=np.int64)
+    labels = None if users is None else column(users)
+    if labels is None:
+        raise ParameterError(
+            "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
+            "phases or fresh users, not left out: phases must not depend on who has records."
+        )
+    keys = codes(users, places=True)[1]
+    # Each label is read by itself: whoever has one that is no place is asked in no round.
+    return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
+
+
+def _place(kind: str, value: str) -> int:
+    """The place in a roster that the key of a label is; −1 if it is none."""
+    if kind != "number" or not value.endswith("/1"):
+        return -1
+    number = int(value[:-2], 16)
+    return number if 0 <= number < 2**62 else -1
+
+
+def _reach(mean: recipes.Mean) -> float:
+    """About how long vectors are that a mean tells apart."""
+    match mean:
+        case means.ClippedMean() | means.PanPrivate() | means.Shuffled():
+            return mean.clip
+        case means.Winsorized():
+            return mean.bound
+        case means.Recentred():
+            return mean.radius_of(0)
+        case _:
+            return mean.radius
+
+
+def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:
+    """A loss as a recipe smooths it."""
+    if smoothing is None:
+        return loss
+    if isinstance(smoothing, RandomizedBall):
+        # Points that nobody knows: they are independent, and as likely without a user as with them,
+        # though the generator then draws them for others.
+        seed = [int(word) for word in source.words(4)]
+        return Around(loss, smoothing, np.random.default_rng(seed))
+    assert isinstance(loss, Proximable)  # noqa: S101 - checked before anything was charged
+    return Moreau(loss, smoothing)

@@ -1,0 +1,229 @@
+"""The clipped mean: blocks clipped, added up over a Poisson sample, plus Gaussian noise, divided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import Event, SampledGaussian, calibrate
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import exactly_noised, noised
+from dpgrain.means.protocol import (
+    Contributions,
+    CountedRounds,
+    Drawn,
+    FloatArray,
+)
+from dpgrain.noise import Source
+from dpgrain.units import Element, Level, Relation, Unit, User
+
+
+@dataclass(frozen=True)
+class ClippedMean:
+    """The mean over users of what their blocks add up to, each block clipped, with Gaussian noise.
+
+    Args:
+        clip: the clipping bound ρ, l2 norm of one block's vector.
+        noise_multiplier: noise sd of the sum ÷ clip.
+        n_users: the public size of the roster.
+        rounds: how many means are published.
+        sampling_rate: the public probability q that a block, or a user, is in a round.
+        sampling: ``"pairs"``: each block (a cell of the roster × partition grid) is drawn on its own;
+            ``"users"``: users are drawn, with all their blocks.
+        blocks_per_user: the public k̄ that sums are divided by, besides q·n.
+        level: whose data a block is.
+        max_elements: the number of elements that the caller keeps of each user, if that is enforced.
+        exact: blocks are truncated to a grid and added as integers; otherwise sums are made in floating
+            point, whose rounding the guarantee leaves out. Noise has an exact law in both cases.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`event`, which is made of the numbers that the sampler uses. The divisor is
+    q·n·k̄, whatever is drawn and however many blocks there are. Source: element-level paper, Algorithm
+    1 and (15), with pairs drawn instead of users, whose amplification is false; docs/theory.md.
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = ClippedMean(1.0, 2.0, n_users=1000, rounds=5)
+    >>> mean.start(SystemSource()).estimate(Vectors([[3.0, 4.0]])).shape
+    (2,)
+    >>> round(mean.event.epsilon(1e-6), 2)
+    5.55
+    """
+
+    clip: float
+    noise_multiplier: float
+    n_users: int
+    rounds: int
+    sampling_rate: float = 1.0
+    sampling: Literal["pairs", "users"] = "pairs"
+    blocks_per_user: float = 1.0
+    level: Level = "element"
+    max_elements: int | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _validate.scale(clip=self.clip)
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.positive(blocks_per_user=self.blocks_per_user)
+        _validate.noise(noise_multiplier=self.noise_multiplier)
+        # The event checks the rest.
+        _ = self.event
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        clip: float = 1.0,
+        unit: Unit | None = None,
+        relation: Relation = "zero_out",
+        sampling_rate: float = 1.0,
+        sampling: Literal["pairs", "users"] = "pairs",
+        blocks_per_user: float = 1.0,
+        exact: bool = False,
+        beside: Event | None = None,
+    ) -> ClippedMean:
+        """The clipped mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            clip: the clipping bound.
+            unit: what is protected: ``Element()`` (the default) and ``Record()``, each a block;
+                ``User()``, a block; ``User(max_elements=M)``, whose elements are blocks of which M are
+                kept.
+            relation: the neighbouring relation.
+            sampling_rate: as above.
+            sampling: as above.
+            blocks_per_user: as above.
+            exact: as above.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or no noise keeps the promise.
+
+        >>> ClippedMean.calibrate(
+        ...     epsilon=1.0, delta=1e-6, n_users=1000, rounds=100, unit=User()
+        ... ).event.epsilon(1e-6) <= 1.0
+        True
+        """
+        unit = Element() if unit is None else unit
+        kept = unit.max_elements if isinstance(unit, User) else None
+        level: Level = "element" if kept is not None else unit.level
+
+        def event(noise: float) -> Event:
+            own = SampledGaussian(
+                noise, sampling_rate, rounds, sampling, "shared", level, max_elements=kept
+            )
+            return own.beside(beside)
+
+        found = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
+        return ClippedMean(
+            clip,
+            found.parameter,
+            n_users,
+            rounds,
+            sampling_rate,
+            sampling,
+            blocks_per_user,
+            level,
+            kept,
+            exact,
+        )
+
+    def scaled(self, *, clip: float, blocks_per_user: float) -> ClippedMean:
+        """The same mean for another clipping bound and divisor; its cost does not depend on them."""
+        return replace(self, clip=clip, blocks_per_user=blocks_per_user)
+
+    @property
+    def event(self) -> SampledGaussian:
+        """What all rounds together are to the accountant."""
+        return SampledGaussian(
+            self.noise_multiplier,
+            self.sampling_rate,
+            self.rounds,
+            self.sampling,
+            "shared",
+            self.level,
+            max_elements=self.max_elements,
+        )
+
+    @property
+    def divisor(self) -> float:
+        """What the noisy sum is divided by: q·n·k̄."""
+        return self.sampling_rate * self.n_users * self.blocks_per_user
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.noise_multiplier * self.clip / self.divisor
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
+        """Begin a run.
+
+        Args:
+            source: where draws and noise come from.
+            owners: (blocks,): whose data each block is, 0 to n−1; needed where users are drawn.
+
+        Raises:
+            ParameterError: if users are drawn and nothing says whose the blocks are.
+        """
+        if self.sampling == "users" and self.sampling_rate < 1 and owners is None:
+            raise ParameterError("owners must say whose data each block is where users are drawn.")
+        return ClippedRounds(self, source, owners)
+
+
+class ClippedRounds(CountedRounds):
+    """One run of a :class:`ClippedMean`.
+
+    Args:
+        mean: its public numbers.
+        source: where draws and noise come from.
+        owners: (blocks,): whose data each block is.
+    """
+
+    def __init__(
+        self, mean: ClippedMean, source: Source, owners: NDArray[Any] | None = None
+    ) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source, self.owners = mean, source, owners
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        drawn = self._draw(contributions.blocks)
+        noisy = (self._exact if self.mean.exact else self._rounded)(contributions, drawn)
+        return noisy / self.mean.divisor
+
+    def _draw(self, blocks: int) -> Drawn | None:
+        """The blocks of a round: each, or each user, with probability q, rounded down."""
+        rate = self.mean.sampling_rate
+        if rate == 1:
+            return None
+        owners = self.owners if self.mean.sampling == "users" else None
+        there = blocks if owners is None else int(owners.max(initial=-1)) + 1
+        below = np.uint64(math.floor(rate * 2.0**64))
+        chosen = self.source.words(there) < below
+        return np.flatnonzero(chosen if owners is None else chosen[owners])
+
+    def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
+        """The sum in floating point, plus noise."""
+        total = contributions.clipped_sum(self.mean.clip, drawn)
+        return noised(total, self.mean.clip, self.mean.noise_multiplier, self.source)
+
+    def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
+        """The sum of blocks that are truncated to a grid, in integers, plus integer noise."""
+        mean = self.mean
+        return exactly_noised(
+            contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
+        )

@@ -1,0 +1,200 @@
+"""The generic mechanisms: a mean over users of any function, with noise at its element sensitivity."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpgrain import _validate
+from dpgrain.accounting import (
+    Contribution,
+    Gaussian,
+    Laplace,
+    calibrate_gaussian,
+    calibrate_laplace,
+)
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.numbers import cells, numbers, vector
+from dpgrain.noise import (
+    RandomState,
+    discrete_laplace,
+    raised,
+    rounded_gaussian,
+    source_of,
+)
+from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import RELATIONS, Relation
+
+Norm: TypeAlias = Literal["l2", "l1"]
+
+# The grid: the stated sensitivity is this many steps.
+_STEPS = 2.0**28
+# Per-user values saturate here, in grid steps; sums wrap modulo 2^64, which is post-processing.
+_LARGEST = 2.0**62
+
+
+def element_sensitivity(
+    function: Callable[[tuple[Any, ...]], ArrayLike],
+    blocks: Sequence[Sequence[Hashable]],
+    *,
+    norm: Norm = "l2",
+) -> float:
+    """The element sensitivity of a function of finitely many blocks, by exhaustion.
+
+    Args:
+        function: from a user's data, one block per cell, to a number or vector.
+        blocks: for each cell, all the values that a user's block may take (the empty one too).
+        norm: the norm of the difference; ``"l1"`` for Laplace noise.
+
+    Returns:
+        sup ‖f(x) − f(x')‖ over x, x' that differ in one block. Source: element-level paper, eq. (5).
+        For sums of clipped blocks it is :meth:`dpgrain.accounting.Contribution.sensitivity`.
+
+    Raises:
+        ParameterError: if a cell has no possible value.
+
+    >>> element_sensitivity(sum, [[0, 1, 5], [0, 2]])
+    5.0
+    """
+    if not blocks or any(len(values) == 0 for values in blocks):
+        raise ParameterError("blocks must name at least one cell and one value for each.")
+    order = 1 if norm == "l1" else 2
+    largest = 0.0
+    for user in itertools.product(*blocks):
+        here = _finite(function(user))
+        for cell, values in enumerate(blocks):
+            for value in values:
+                other = (*user[:cell], value, *user[cell + 1 :])
+                difference = here - _finite(function(other))
+                largest = max(largest, float(np.linalg.norm(difference, order)))
+    return largest
+
+
+def _numbers(values: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Users' values as numbers, each by itself: what is none, which an error would quote, counts 0."""
+    if isinstance(values, list | tuple):
+        # Of one number each, unless most are rows: one that is a list is no number.
+        nested = sum(isinstance(each, list | tuple | np.ndarray) for each in values)
+        if 2 * nested <= len(values):
+            return numbers(vector(values))
+    return numbers(cells(values, name="values"))
+
+
+def _finite(value: ArrayLike) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """A value as the mean counts it: what is not finite counts 0."""
+    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+@dataclass(frozen=True)
+class MeanRelease:
+    """A private mean over users.
+
+    Args:
+        value: the noisy mean, of the shape of one user's value.
+        std_error: standard error of the noise, per coordinate.
+        guarantee: what is promised.
+    """
+
+    value: np.ndarray[Any, np.dtype[np.float64]]
+    std_error: float
+    guarantee: Guarantee
+
+
+@takes_share
+def release_mean(
+    values: ArrayLike,
+    *,
+    sensitivity: float,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    share: float | None = None,  # noqa: ARG001 - read by takes_share
+    relation: Relation = "replace",
+    noise: Literal["gaussian", "laplace"] = "gaussian",
+    elements: str = "the caller's partition",
+    random_state: RandomState = None,
+) -> MeanRelease:
+    """Publish the mean over users of a function whose element sensitivity is known.
+
+    Args:
+        values: (n,) or (n, d): f(x) of each user of the public roster; a user without data has a row.
+        sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
+        epsilon: the promised ε.
+        delta: the promised δ; 0 is right only for Laplace noise.
+        share: the share of the open budget, such as 0.5, in place of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: the relation that the sensitivity was computed for.
+        noise: ``"gaussian"`` or ``"laplace"``.
+        elements: the partition in words.
+        random_state: a seed, which marks the release as not private.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Formal guarantee: (ε, δ)-DP for one element, provided that the stated sensitivity is right
+    (non-finite values count 0, and f must keep its sensitivity with that rule). Values are truncated
+    to a grid, whose effect on the sensitivity is added. Source: element-level paper, eq. (6); the
+    Gaussian with its exact curve, since the printed variance is loose.
+
+    >>> mean = release_mean([1.0, 3.0], sensitivity=2.0, epsilon=1.0, noise="laplace")
+    >>> mean.std_error > 1, round(mean.guarantee.epsilon(), 6)
+    (True, 1.0)
+    """
+    sensitivity = _validate.positive(sensitivity=sensitivity)
+    if not 1e-100 <= sensitivity <= 1e100:
+        raise ParameterError(
+            f"sensitivity must lie between 1e-100 and 1e100, not {sensitivity!r}; rescale f."
+        )
+    _validate.one_of(("gaussian", "laplace"), noise=noise)
+    _validate.one_of(RELATIONS, relation=relation)
+    _validate.delta(allow_zero=noise == "laplace", delta=delta)
+    source = source_of(random_state)
+    array = _numbers(values)
+    if array.ndim not in (1, 2) or len(array) == 0:
+        raise ParameterError(f"values must be (n,) or (n, d) with n ≥ 1, not {array.shape}.")
+    rows = array.reshape(len(array), -1)
+    step = 2.0 ** math.floor(math.log2(sensitivity / _STEPS))
+    finite = _finite(rows)
+    # Saturate before dividing: an overflow warning would tell of somebody's value.
+    saturated = np.clip(finite, -_LARGEST * step, _LARGEST * step)
+    total = (saturated / step).astype(np.int64).sum(axis=0)
+    d = rows.shape[1]
+    # Truncation moves each coordinate by less than one step.
+    moved = sensitivity / step + (d if noise == "laplace" else math.sqrt(d))
+    # In units of `moved` a change of one element is at most 1, under the stated relation. Elements
+    # of one person may add up; an exchange is two removals where only those are bounded.
+    norm: Norm = "l1" if noise == "laplace" else "l2"
+    coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"
+    contribution = Contribution(layout="shared", coordinates=coordinates, norm=norm)
+    epsilon = _validate.positive(epsilon=epsilon)
+    event: Gaussian | Laplace
+    if noise == "laplace":
+        event = calibrate_laplace(epsilon, contribution=contribution, relation=relation)
+    else:
+        event = calibrate_gaussian(epsilon, delta, contribution=contribution, relation=relation)
+    n = len(array)
+    public = (
+        f"a roster of {n:,} users",
+        f"the element sensitivity {sensitivity:g}, as stated by the caller",
+    )
+    delta = 0.0 if noise == "laplace" else delta
+    promise = Guarantee("element", elements, relation, delta, event, public, source.private)
+    before_publishing(promise)
+    if noise == "laplace":
+        drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
+        spread = math.sqrt(2.0)
+    else:
+        drawn = rounded_gaussian(raised(event.noise_multiplier * moved), d, source=source)
+        spread = 1.0
+    return MeanRelease(
+        ((total + drawn) * step / n).reshape(array.shape[1:]),
+        spread * event.noise_multiplier * moved * step / n,
+        promise,
+    )

@@ -1,0 +1,376 @@
+"""Pan-private means: users come in a stream, and what is kept between two of them may be seen, once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain._clipping import clipped, finite
+from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import on_grid
+from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.roster import Roster
+from dpgrain.noise import Source, SystemSource, raised, rounded_gaussian
+from dpgrain.units import Level, Relation
+
+FORMAT, VERSION = "dpgrain pan-private stream", 1
+
+# The grid has so many steps to the clipping bound, and at most so many to the noise.
+_STEPS, _NOISE_STEPS = 2.0**24, 2.0**38
+# No integer of a state is larger: far above what any roster adds up to.
+_LARGEST = 2**62
+
+
+@dataclass(frozen=True)
+class PanPrivate:
+    """The means of batches of users, with noise before the first user of a batch and after the last.
+
+    Batch t of T holds the users at places ⌊tn/T⌋ to ⌊(t+1)n/T⌋ − 1 of the roster: each user is in one
+    batch, whose public size its mean is divided by. Users without data count as zero.
+
+    Args:
+        clip: the clipping bound, l2 norm of one user's vector.
+        noise_multiplier: sd ÷ clip of each of the two noises of a batch.
+        n_users: n, the public size of the roster.
+        rounds: T, how many means are published, of a batch each.
+
+    Raises:
+        ParameterError: if a value is out of range, or there are more rounds than users.
+
+    Formal guarantee: all means, and what a :class:`PanPrivateStream` keeps at one time between two
+    users, cost :attr:`event`: one Gaussian of the noise multiplier, for any data and however many
+    rounds. A user moves either what was seen, under the first noise, or what was added later, under the
+    second. The time may be chosen by what was published before. Seen twice, a user may be found out.
+    Sums are made of integers. Source: Cheu, Joseph, Mao and Peng 2022, Algorithm 6, with the exact
+    curve instead of 8·log(2/δ)/ε²; docs/theory.md, "Pan privacy".
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=2, clip=1.0)
+    >>> run = mean.start(SystemSource(), np.arange(1000))
+    >>> bool(abs(run.estimate(Vectors(np.full((1000, 2), 0.5))) - 0.5).max() < 0.1)
+    True
+    >>> mean.event.epsilon(1e-6) <= 1.0
+    True
+    """
+
+    clip: float
+    noise_multiplier: float
+    n_users: int
+    rounds: int
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _validate.scale(clip=self.clip)
+        _validate.noise(noise_multiplier=self.noise_multiplier)
+        _validate.integer(minimum=1, n_users=self.n_users)
+        if _validate.integer(minimum=1, rounds=self.rounds) > self.n_users:
+            raise ParameterError(
+                f"rounds must be at most n_users = {self.n_users}, as each takes users of its own, "
+                f"not {self.rounds!r}."
+            )
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        clip: float = 1.0,
+        relation: Relation = "zero_out",
+        beside: Event | None = None,
+    ) -> PanPrivate:
+        """The pan-private mean with the least noise that keeps a promise.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            clip: the clipping bound.
+            relation: the neighbouring relation.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or no noise keeps the promise.
+
+        >>> few, many = (
+        ...     PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=rounds)
+        ...     for rounds in (1, 100)
+        ... )
+        >>> few.noise_multiplier == many.noise_multiplier, round(many.noise_sd / few.noise_sd)
+        (True, 100)
+        """
+
+        def event(noise: float) -> Event:
+            return Gaussian(noise, ONE_EACH).beside(beside)
+
+        found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10)
+        return PanPrivate(clip, found.parameter, n_users, rounds)
+
+    @property
+    def level(self) -> Level:
+        """What is protected: users."""
+        return "user"
+
+    @property
+    def event(self) -> Gaussian:
+        """What all means and one look at the state are to the accountant."""
+        # Once, not once a round: a user is in one batch.
+        return Gaussian(self.noise_multiplier, ONE_EACH)
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean, of the smallest batch."""
+        return math.sqrt(2) * self.noise_multiplier * self.clip / (self.n_users // self.rounds)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it takes as public, in words."""
+        smallest, largest = self.n_users // self.rounds, -(-self.n_users // self.rounds)
+        sizes = f"{smallest:,}" + (f" or {largest:,}" if largest > smallest else "")
+        return (
+            "its internal state seen at most once, at any time between two users",
+            f"{self.rounds:,} rounds with {sizes} users each, in the order of the roster",
+            f"a clipping radius of {self.clip:g}",
+        )
+
+    @property
+    def step(self) -> float:
+        """The step of the grid on which vectors are added, a power of two."""
+        finest = max(1 / _STEPS, self.noise_multiplier / _NOISE_STEPS)
+        return 2.0 ** math.floor(math.log2(self.clip * finest))
+
+    def first(self, batch: int) -> int:
+        """The place of a batch's first user in the roster, from 0; n after the last batch.
+
+        >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).first(batch) for batch in range(4)]
+        [0, 2, 5, 8]
+        """
+        return batch * self.n_users // self.rounds
+
+    def batch_of(self, place: int) -> int:
+        """The batch of the user at a place of the roster.
+
+        >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_of(place) for place in range(8)]
+        [0, 0, 1, 1, 1, 2, 2, 2]
+        """
+        return ((place + 1) * self.rounds - 1) // self.n_users
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> PanPrivateRounds:
+        """Begin a run.
+
+        Args:
+            source: where noise comes from.
+            owners: (blocks,): the place in the roster, 0 to n−1, of the user whose data each block is.
+                It must not depend on who else has data. Whoever has another place is in no batch, and
+                what several blocks of a user hold is added up.
+
+        Raises:
+            ParameterError: if there are no owners, or they are no whole numbers.
+        """
+        return PanPrivateRounds(self, source, Roster.of(owners))
+
+
+class PanPrivateStream:
+    """What runs where users' vectors arrive: it takes them one at a time, and keeps one noisy sum.
+
+    Args:
+        mean: its public numbers.
+        dimension: the length of the vectors.
+        source: where noise comes from; by default the operating system, which alone is private: who
+            sees the state must not see the generator's.
+
+    Raises:
+        ParameterError: if the dimension is not a whole number of at least 1.
+
+    Formal guarantee: that of :class:`PanPrivate`, for one look at what :meth:`to_json` writes, which is
+    all that is kept. Every copy that is left behind is another look, so write over the last one, and
+    never go on from an older one. What a computer still holds of a vector that it has just added is
+    not covered.
+
+    >>> mean = PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=2000, rounds=2)
+    >>> stream, published = PanPrivateStream(mean, dimension=2), []
+    >>> for _ in range(2000):
+    ...     found = stream.receive([0.6, 0.8])
+    ...     if found is not None:
+    ...         published.append(found)
+    >>> len(published), bool(abs(published[0] - [0.6, 0.8]).max() < 0.1)
+    (2, True)
+    """
+
+    def __init__(self, mean: PanPrivate, dimension: int, source: Source | None = None) -> None:
+        self.mean, self._source = mean, source or SystemSource()
+        self._received = 0
+        self._state = self._noise(_validate.integer(minimum=1, dimension=dimension))
+
+    @property
+    def received(self) -> int:
+        """How many users have been taken, with data or without: the place of the next one."""
+        return self._received
+
+    @property
+    def state(self) -> NDArray[np.int64]:
+        """(dimension,) the noisy sum of the batch so far, in steps of the grid."""
+        return self._state.copy()
+
+    def receive(self, vector: ArrayLike | None) -> FloatArray | None:
+        """Take the next user of the roster.
+
+        Args:
+            vector: (dimension,) theirs; None for a user without data. One that is not finite counts
+                as zero.
+
+        Returns:
+            (dimension,) the noisy mean of the batch, if this user is its last; otherwise nothing.
+
+        Raises:
+            ParameterError: if the roster is over, or the vector has another type or shape.
+        """
+        if self._received >= self.mean.n_users:
+            raise ParameterError(
+                f"n_users = {self.mean.n_users} have been received: another one was not accounted "
+                "for. State the size of the roster."
+            )
+        return self._add(self._row(vector), users=1)
+
+    def _add(self, vectors: FloatArray, users: int) -> FloatArray | None:
+        """Take vectors of one batch, and so many users' turns: the same integers as one at a time."""
+        mean = self.mean
+        if vectors.shape[1] != len(self._state):
+            raise ParameterError(
+                f"vectors must have {len(self._state)} coordinates, as those before, not "
+                f"{vectors.shape[1]}."
+            )
+        batch = mean.batch_of(self._received)
+        steps = on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
+        self._state += steps.sum(axis=0)
+        self._received += users
+        if self._received < mean.first(batch + 1):
+            return None
+        noisy = self._state + self._noise(len(self._state))
+        self._state = self._noise(len(self._state))
+        size = mean.first(batch + 1) - mean.first(batch)
+        found: FloatArray = noisy.astype(np.float64) * mean.step / size
+        return found
+
+    def to_json(self) -> str:
+        """All that is kept: public numbers, how many users have come, and the noisy sum."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "version": VERSION,
+                "mean": dataclasses.asdict(self.mean),
+                "received": self._received,
+                "state": self._state.tolist(),
+            }
+        )
+
+    @staticmethod
+    def from_json(text: str, source: Source | None = None) -> PanPrivateStream:
+        """Go on from what :meth:`to_json` wrote, in another process for example.
+
+        Args:
+            text: the JSON.
+            source: where further noise comes from; by default the operating system.
+
+        Raises:
+            ParameterError: if the text is something else, or damaged.
+
+        >>> stream = PanPrivateStream(PanPrivate(1.0, 5.0, n_users=10, rounds=1), dimension=3)
+        >>> _ = stream.receive([1.0, 0.0, 0.0])
+        >>> PanPrivateStream.from_json(stream.to_json()).received
+        1
+        """
+        try:
+            values = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _foreign() from error
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise _foreign()
+        if values.get("version") != VERSION:
+            raise ParameterError(
+                f"The stream has format version {values.get('version')!r}, which this version of "
+                "dpgrain does not know; read it with a newer one."
+            )
+        try:
+            mean, received, state = (values[name] for name in ("mean", "received", "state"))
+            mean = PanPrivate(**mean)
+            whole = [received, *state]
+        except (KeyError, TypeError) as error:
+            raise _damaged() from error
+        if len(whole) < 2 or any(type(k) is not int or abs(k) > _LARGEST for k in whole):
+            raise _damaged()
+        if not 0 <= received <= mean.n_users:
+            raise _damaged()
+        stream = object.__new__(PanPrivateStream)
+        stream.mean, stream._source = mean, source or SystemSource()
+        stream._received, stream._state = received, np.array(state, dtype=np.int64)
+        return stream
+
+    def _row(self, vector: ArrayLike | None) -> FloatArray:
+        """(1 or 0, dimension) a user's vector, if there is one."""
+        d = len(self._state)
+        if vector is None:
+            return np.zeros((0, d))
+        array = np.asarray(vector)
+        if array.shape != (d,) or array.dtype.kind not in "fiub":
+            raise ParameterError(
+                f"vector must be {d} numbers, or None, not {array.shape} of {array.dtype}."
+            )
+        with np.errstate(over="ignore"):
+            # What overflows is somebody's value: no warning may tell of it.
+            return finite(array.astype(np.float64)[None])
+
+    def _noise(self, dimension: int) -> NDArray[np.int64]:
+        """Gaussian noise, in steps of the grid."""
+        mean = self.mean
+        scale = raised(raised(mean.noise_multiplier * (mean.clip / mean.step)))
+        return rounded_gaussian(scale, dimension, source=self._source)
+
+
+class PanPrivateRounds(CountedRounds):
+    """One run of a :class:`PanPrivate` mean on data that are there.
+
+    Args:
+        mean: its public numbers.
+        source: where noise comes from.
+        roster: whose the blocks are.
+    """
+
+    def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source, self._roster = mean, source, roster
+        self._stream: PanPrivateStream | None = None
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        # The round has been counted: the batch ends where the next one begins.
+        first, end = (self.mean.first(batch) for batch in (self._done - 1, self._done))
+        held = self._roster.vectors(contributions, first, end)
+        if self._stream is None:
+            self._stream = PanPrivateStream(self.mean, contributions.dimension, self.source)
+        for vectors in held:
+            self._stream._add(vectors, users=0)
+        # Those without data have had their turn, too.
+        found = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)
+        assert found is not None  # noqa: S101 - the batch is complete
+        return found
+
+
+def _foreign() -> ParameterError:
+    return ParameterError("The text is not a stream of dpgrain; give what to_json wrote.")
+
+
+def _damaged() -> ParameterError:
+    return ParameterError(
+        "The stream is damaged: a part of it is missing or wrong; write it again with to_json."
+    )

@@ -1,0 +1,156 @@
+"""What every private mean agrees on: contributions in, one noisy mean per round out, one event for all.
+
+An aggregator is calibrated once, for all rounds, and is frozen: it holds public numbers only. Data and
+randomness come in as arguments. :meth:`Aggregator.start` begins a run, which refuses more rounds than
+were accounted for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain._clipping import clipped
+from dpgrain.accounting import Event
+from dpgrain.errors import ParameterError
+from dpgrain.noise import Source
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Drawn: TypeAlias = NDArray[np.intp]
+
+
+class Contributions(Protocol):
+    """What each block would add to one round: a vector, not yet clipped.
+
+    A block is the data of one privacy unit. A block whose vector is not finite counts as zero.
+    """
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+
+    @property
+    def dimension(self) -> int:
+        """The length of their vectors."""
+
+    def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
+        """The sum of the blocks' vectors, each scaled down to norm ``clip`` if it is longer.
+
+        Args:
+            clip: the clipping bound, l2.
+            drawn: the sorted indices of the blocks that count; all by default.
+
+        Returns:
+            (dimension,)
+        """
+
+    def vectors(self, drawn: Drawn | None = None) -> FloatArray:
+        """The blocks' vectors, (number of blocks, dimension), for means that compare them."""
+
+
+class Rounds(Protocol):
+    """One run of an aggregator: it counts rounds, and keeps what they share."""
+
+    def estimate(self, contributions: Contributions) -> FloatArray:
+        """The noisy mean of one round, (dimension,).
+
+        Raises:
+            ParameterError: if all rounds that were accounted for are over.
+            RunEnded: if the run has published that it stops.
+        """
+
+
+class CountedRounds(ABC):
+    """A run that refuses more rounds than were accounted for; a mean says how one round goes.
+
+    Args:
+        rounds: how many were accounted for.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds, self._done = rounds, 0
+
+    def estimate(self, contributions: Contributions) -> FloatArray:
+        """The noisy mean of one round, (dimension,).
+
+        Raises:
+            ParameterError: if all rounds that were accounted for are over.
+            RunEnded: if the run has published that it stops.
+        """
+        if self._done >= self._rounds:
+            raise ParameterError(
+                f"rounds = {self._rounds} are over: another one was not accounted for. "
+                "Calibrate for more rounds."
+            )
+        self._done += 1
+        return self._round(contributions)
+
+    @abstractmethod
+    def _round(self, contributions: Contributions) -> FloatArray:
+        """One round, which was accounted for."""
+
+
+class Aggregator(Protocol):
+    """A private mean of one vector per block, over a number of rounds fixed beforehand.
+
+    Formal guarantee: all rounds together cost :attr:`event`, for any data, also where each round's
+    contributions depend on what earlier rounds published.
+    """
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant."""
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
+        """Begin a run.
+
+        Args:
+            source: where randomness comes from.
+            owners: (blocks,): the user whose data each block is; needed where users are drawn.
+        """
+
+
+class Vectors:
+    """Contributions that are there as an array.
+
+    Args:
+        vectors: (blocks, dimension). Rows that are not finite count as zero.
+
+    Raises:
+        ParameterError: if it is not a two-dimensional array of numbers.
+
+    >>> Vectors([[3.0, 4.0], [0.0, 1.0], [float("nan"), 1.0]]).clipped_sum(1.0).round(3).tolist()
+    [0.6, 1.8]
+    """
+
+    def __init__(self, vectors: ArrayLike) -> None:
+        array = np.asarray(vectors)
+        if array.ndim != 2 or array.dtype.kind not in "fiub":
+            raise ParameterError(
+                f"vectors must be numbers of shape (blocks, dimension), not {array.shape} of "
+                f"{array.dtype}."
+            )
+        array = array.astype(np.float64)
+        self._vectors = np.where(np.isfinite(array).all(axis=1)[:, None], array, 0.0)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self._vectors)
+
+    @property
+    def dimension(self) -> int:
+        """The length of their vectors."""
+        return int(self._vectors.shape[1])
+
+    def vectors(self, drawn: Drawn | None = None) -> FloatArray:
+        """The blocks' vectors."""
+        return self._vectors if drawn is None else self._vectors[drawn]
+
+    def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
+        """The sum of the clipped vectors."""
+        total: FloatArray = clipped(self.vectors(drawn), clip).sum(axis=0)
+        return total

@@ -1,0 +1,212 @@
+"""A concentration radius, where none is known: the first of a public list at which users agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import AboveThreshold
+from dpgrain.errors import ParameterError
+from dpgrain.means.protocol import Contributions, Vectors
+from dpgrain.means.softcore.neighbours import IntArray, close
+from dpgrain.means.softcore.softcore import least_gap
+from dpgrain.noise import Source, discrete_laplace, raised
+from dpgrain.units import Level, Relation
+
+# The smallest radius has so many steps of the grid, as a power of two.
+_BITS = 10
+# Radii are 2^{k/2} times the smallest one, so that squared distances are whole; up to 2^51 of them.
+_MOST = 51 - 2 * (_BITS + 1)
+# So much more noise than formulas say, for their rounding.
+_ROUNDING = 2.0**-48
+
+
+@dataclass(frozen=True)
+class Radius:
+    """The first radius r of a list at which most users are within 2r of most others.
+
+    f_j(r) users lie within 2r of user j, itself included; a radius scores the sum of the ``top``
+    largest of min(f_j(r), top). The first one whose score and noise reach the noisy threshold is
+    published, or that there is none.
+
+    Args:
+        smallest: the smallest radius.
+        largest: the largest radius; the list is smallest·2^(k/2) up to here.
+        n_users: the public size of the roster, users without a vector included.
+        top: how many users have to agree, m.
+        threshold: what a score has to reach, of m².
+        threshold_scale: scale of the geometric noise on the threshold.
+        query_scale: scale of the geometric noise on each score.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`event`, for any vectors, which are rounded to a grid of smallest/1024. The
+    sum moves by 2m − 2 at most, and only down if a user's vector is removed. Source: docs/theory.md,
+    "Choosing by a threshold", with the score of Nissim, Stemmer & Vadhan 2016.
+
+    >>> from dpgrain.noise import SystemSource
+    >>> radius = Radius.calibrate(epsilon=1.0, n_users=1000, smallest=0.01, largest=10.0)
+    >>> points = np.random.default_rng(0).uniform(-1, 1, size=(1000, 1))
+    >>> 0.5 < radius.find(points, SystemSource()) < 1.5
+    True
+    >>> radius.event.epsilon(relation="replace") <= 1.0
+    True
+    """
+
+    smallest: float
+    largest: float
+    n_users: int
+    top: int
+    threshold: int
+    threshold_scale: float
+    query_scale: float
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _check_range(self.smallest, self.largest)
+        _validate.integer(minimum=1, n_users=self.n_users)
+        if not 2 <= _validate.integer(minimum=2, top=self.top) <= self.n_users:
+            raise ParameterError(f"top must be from 2 to n_users, not {self.top!r}.")
+        if not 1 <= _validate.integer(minimum=1, threshold=self.threshold) <= self.top**2:
+            raise ParameterError(
+                f"threshold must be at most top² = {self.top**2}, not {self.threshold!r}."
+            )
+        # The event checks the rest.
+        _ = self.event
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        n_users: int,
+        smallest: float,
+        largest: float,
+        relation: Relation = "replace",
+        share: float = 0.9,
+        failure: float = 0.01,
+    ) -> Radius:
+        """The radius with the least noise that keeps a promise, with δ = 0.
+
+        Args:
+            epsilon: the promised ε.
+            n_users: the public size of the roster.
+            smallest: the smallest radius.
+            largest: the largest radius.
+            relation: the neighbouring relation.
+            share: the share of the users that has to agree.
+            failure: the probability, at most, that a radius is passed by although the share of users
+                lies within it of some point; and that a radius is chosen at which, of ``top`` users,
+                the mean number of those close by is below three quarters of them.
+
+        Raises:
+            ParameterError: if a value is out of range, or there are too few users.
+        """
+        epsilon = _validate.positive(epsilon=epsilon)
+        _check_range(smallest, largest)
+        n_users = _validate.integer(minimum=2, n_users=n_users)
+        top = max(2, math.ceil(_validate.fraction(share=share) * n_users))
+        failure = _validate.fraction(failure=failure)
+        turns = 1 if relation == "zero_out" else 2
+        # The wider of the two laws makes the tail of their sum, so that both are as wide.
+        scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _ROUNDING)
+        tried = len(_radii(smallest, largest))
+        below, above = (least_gap(chance, scale, scale) for chance in (failure, failure / tried))
+        if top**2 - below - above < 0.75 * top**2:
+            # Both tails are proportional to m.
+            enough = math.ceil((below + above) / (0.25 * top * share))
+            raise ParameterError(
+                f"n_users = {n_users} is too small to see at which radius users agree at epsilon = "
+                f"{epsilon!r}: {enough} users suffice, or allow a larger epsilon."
+            )
+        return Radius(smallest, largest, n_users, top, top**2 - below, scale, scale)
+
+    @property
+    def radii(self) -> tuple[float, ...]:
+        """The radii that are tried, in order."""
+        return _radii(self.smallest, self.largest)
+
+    @property
+    def event(self) -> AboveThreshold:
+        """What finding a radius is to the accountant."""
+        return AboveThreshold(
+            self.threshold_scale, self.query_scale, float(2 * self.top - 2), one_way=True
+        )
+
+    @property
+    def level(self) -> Level:
+        """Whose data a block is."""
+        return "user"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is public about the choice, in words."""
+        return (
+            f"{len(self.radii)} radii from {self.smallest:g} to {self.radii[-1]:.3g}",
+            f"{self.top:,} of {self.n_users:,} users that have to agree",
+            f"distances on a grid of {self.smallest / 2**_BITS:.3g}",
+        )
+
+    def find(self, vectors: Contributions | NDArray[np.float64], source: Source) -> float | None:
+        """The first radius at which users agree, or None.
+
+        Args:
+            vectors: one vector for each user who has one, (n, d) or contributions of one block a user.
+            source: where noise comes from.
+
+        Raises:
+            ParameterError: if there are more vectors than users.
+        """
+        given = Vectors(vectors) if isinstance(vectors, np.ndarray) else vectors
+        if given.blocks > self.n_users:
+            raise ParameterError(
+                f"n_users = {self.n_users} is less than the number of vectors: state the size of the "
+                "roster, and one vector for each user."
+            )
+        lowered = _noise(self.threshold_scale, source)
+        step, first = self.smallest / 2**_BITS, 4 ** (_BITS + 1)
+        counts = close(given.vectors(), step, [first << k for k in range(len(self.radii))])
+        for radius, near in zip(self.radii, counts, strict=True):
+            if score(near, self.top) + _noise(self.query_scale, source) >= self.threshold - lowered:
+                return radius
+        return None
+
+
+def score(counts: IntArray, top: int) -> int:
+    """The sum of the ``top`` largest counts, none above ``top``; a user without a vector counts one.
+
+    >>> score(np.array([3, 3, 1, 2]), 2), score(np.array([2, 2]), 4)
+    (4, 6)
+    """
+    # As if alone, so that a vector that is removed is one that moves far away.
+    capped = np.minimum(np.concatenate([counts, np.ones(top, dtype=np.int64)]), top)
+    return int(np.sort(capped)[-top:].sum())
+
+
+def _check_range(smallest: float, largest: float) -> None:
+    smallest = _validate.positive(smallest=smallest)
+    largest = _validate.positive(largest=largest)
+    if not 1e-100 <= smallest <= largest <= 1e100:
+        raise ParameterError(
+            "smallest must be at least 1e-100 and at most largest, which is at most 1e100, not "
+            f"{smallest!r} and {largest!r}."
+        )
+    if largest > smallest * 2.0 ** (_MOST / 2):
+        raise ParameterError(
+            f"largest must be at most 2^{_MOST / 2:g} times smallest, not {largest / smallest:.3g}: "
+            "state a narrower range."
+        )
+
+
+def _radii(smallest: float, largest: float) -> tuple[float, ...]:
+    # One more than rounding may lose.
+    last = math.floor(2 * math.log2(largest / smallest) + 1e-9)
+    return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
+
+
+def _noise(scale: float, source: Source) -> int:
+    return int(discrete_laplace(raised(scale), 1, source=source)[0])

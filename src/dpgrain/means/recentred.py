@@ -1,0 +1,331 @@
+"""The recentred mean: each round clips around what the last one has published."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain._clipping import finite
+from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import exactly_noised, tiles
+from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.noise import Source, gumbel_order
+from dpgrain.units import Level, Relation
+
+# Radii are chosen from so many to an octave, over so many octaves below the largest.
+_PER_OCTAVE, _OCTAVES = 32, 16
+# A user counts in parts, so many to one: half of it is in at the first radius that holds it, and half
+# of the rest with every second one more. Where all are as far away, any share can be outside.
+_PARTS, _REACH = 1024, 22
+# The share of the budget (of μ², of zCDP) that choices of radii take at most.
+_CHOICES = 0.03
+
+
+@dataclass(frozen=True)
+class Recentred:
+    """The mean of one vector per user, clipped around the centre that earlier rounds have published.
+
+    A round publishes centre + Σ clip(x − centre, r)/n + noise, n being the size of the roster: users
+    without data count as the centre. The centre then moves there, or a share of the way.
+
+    Args:
+        radius: r, the clipping bound of a distance to the centre, l2; the largest one where radii are
+            chosen; or (T,) one for each round.
+        noise_multiplier: noise sd of a round's sum ÷ radius; of rounds with an equal share.
+        n_users: n, the public size of the roster.
+        rounds: T, how many means are published.
+        shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
+        weight: how far the centre moves towards the published mean, in [0, 1]: 1 all the way, 0 not at
+            all. Rounds whose noise is larger than the radius need a small one.
+        choice_scale: the scale of the noise, in users, with which each round first chooses a radius:
+            about the median distance of users to the centre; 0 for a fixed radius.
+        beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
+        bound: a public bound on the norm of vectors. Where the noise of a radius that holds them all is
+            less than what a chosen one may cut off, the last round takes all.
+        centre: the public centre of the first round, one number for all coordinates or (d,).
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`event`. A removed user takes a vector of norm at most r from the sum, and
+    an exchanged one moves it by at most 2r, for any data, any n and any centre that is public. Sums are
+    made of integers. The numbers of users on either side of a radius change by at most one, and fall
+    for all radii if a user is removed; their larger excess is made least. Source: docs/theory.md,
+    "Means of users"; with one round the clipped mean.
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = Recentred(10.0, 2.0, n_users=1000, rounds=2, choice_scale=10.0)
+    >>> run, users = mean.start(SystemSource()), Vectors(np.full((1000, 3), 5.0))
+    >>> [run.estimate(users).shape for _ in range(2)]
+    [(3,), (3,)]
+    """
+
+    radius: float | tuple[float, ...]
+    noise_multiplier: float
+    n_users: int
+    rounds: int = 1
+    shares: tuple[float, ...] | None = None
+    weight: float = 1.0
+    choice_scale: float = 0.0
+    beyond: float = 0.5
+    bound: float | None = None
+    centre: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        for radius in self._radii:
+            _validate.scale(radius=radius)
+        _validate.noise(noise_multiplier=self.noise_multiplier)
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.probability(weight=self.weight)
+        _validate.non_negative(choice_scale=self.choice_scale)
+        if self.bound is not None:
+            _validate.positive(bound=self.bound)
+        if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
+            raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
+        if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
+            raise ParameterError(f"centre must be finite, not {self.centre!r}.")
+        if len(self._radii) not in (1, self.rounds):
+            raise ParameterError(
+                f"radius must be one number, or one for each of {self.rounds} rounds, not "
+                f"{self.radius!r}."
+            )
+        if self.shares is None:
+            return
+        for share in self.shares:
+            _validate.positive(shares=share)
+        if len(self.shares) != self.rounds or not math.isclose(sum(self.shares), 1):
+            raise ParameterError(
+                f"shares must be {self.rounds}, one for each round, and add up to 1, not "
+                f"{self.shares!r}."
+            )
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        radius: float | tuple[float, ...],
+        relation: Relation = "zero_out",
+        shares: tuple[float, ...] | None = None,
+        weight: float = 1.0,
+        choose: bool = False,
+        beyond: float = 0.5,
+        beside: Event | None = None,
+    ) -> Recentred:
+        """The recentred mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            radius: the clipping bound; the largest one with ``choose``.
+            relation: the neighbouring relation.
+            shares: as above.
+            weight: as above.
+            choose: whether each round chooses its radius, for 3% of the budget in all.
+            beyond: as above.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or no noise keeps the promise.
+
+        >>> Recentred.calibrate(
+        ...     epsilon=1.0, delta=1e-6, n_users=1000, rounds=9, radius=2.0, choose=True
+        ... ).event.epsilon(1e-6) <= 1.0
+        True
+        """
+        rounds = _validate.integer(minimum=1, rounds=rounds)
+
+        choice = 0.0
+        if choose:
+            whole = calibrate(
+                lambda noise: Gaussian(noise, ONE_EACH).beside(beside),
+                epsilon,
+                delta,
+                relation=relation,
+            )
+            choice = _choice_scale(_mu(whole.parameter, relation), rounds, relation)
+
+        def mean(noise: float) -> Recentred:
+            return Recentred(radius, noise, n_users, rounds, shares, weight, choice, beyond=beyond)
+
+        found = calibrate(
+            lambda noise: mean(noise).event.beside(beside),
+            epsilon,
+            delta,
+            relation=relation,
+            low=2.0**-10,
+        )
+        return mean(found.parameter)
+
+    @property
+    def _radii(self) -> tuple[float, ...]:
+        return self.radius if isinstance(self.radius, tuple) else (self.radius,)
+
+    def radius_of(self, done: int) -> float:
+        """The radius, or the largest one, of the round after so many."""
+        return self._radii[done if len(self._radii) > 1 else 0]
+
+    @property
+    def level(self) -> Level:
+        """What is protected: users."""
+        return "user"
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant."""
+        # Of Gaussians only Σμ² counts: unequal shares are so many equal rounds.
+        sums = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
+        if not self.choice_scale:
+            return sums
+        return sums + ExponentialMechanism(self.choice_scale, one_way=True, count=self.rounds)
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of the last mean, at most."""
+        last = self.rounds - 1
+        return self.multiplier(last) * self.radius_of(last) / self.n_users
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it takes as public, in words."""
+        how = "at most" if self.choice_scale else "of"
+        last = self.radius_of(self.rounds - 1)
+        return (
+            f"{self.rounds:,} rounds with all users",
+            f"a clipping radius {how} {last:g} around what the round before has published",
+        )
+
+    def multiplier(self, done: int) -> float:
+        """The noise multiplier of the round after so many."""
+        if self.shares is None:
+            return self.noise_multiplier
+        return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
+
+    def choices(self, done: int = 0) -> FloatArray:
+        """The radii that the round after so many chooses from, rising to the largest."""
+        steps = np.arange(-_PER_OCTAVE * _OCTAVES, 1)
+        found: FloatArray = self.radius_of(done) * 2.0 ** (steps / _PER_OCTAVE)
+        return found
+
+    def start(
+        self,
+        source: Source,
+        owners: NDArray[Any] | None = None,  # noqa: ARG002 - a block is a user's
+    ) -> RecentredRounds:
+        """Begin a run."""
+        return RecentredRounds(self, source)
+
+
+def _mu(noise_multiplier: float, relation: Relation) -> float:
+    return Gaussian(noise_multiplier, ONE_EACH).loss(relation=relation).mu
+
+
+def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:
+    """The scale with which so many choices take their share of a budget of μ²/2-zCDP."""
+    # Each costs ε²/8, with twice the ε where users are exchanged.
+    moved = 1 if relation == "zero_out" else 2
+    return moved / math.sqrt(8 * _CHOICES * mu**2 / 2 / rounds)
+
+
+class RecentredRounds(CountedRounds):
+    """One run of a :class:`Recentred` mean.
+
+    Args:
+        mean: its public numbers.
+        source: where noise comes from.
+    """
+
+    def __init__(self, mean: Recentred, source: Source) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source = mean, source
+        self._centre: FloatArray | None = None
+        #: The radii of the rounds so far: they are published.
+        self.radii: list[float] = []
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        centre = self._centre
+        if centre is None:
+            first = np.asarray(mean.centre, dtype=np.float64)
+            centre = np.broadcast_to(first, (contributions.dimension,))
+        radius = mean.radius_of(len(self.radii))
+        if mean.choice_scale:
+            last = len(self.radii) + 1 == mean.rounds
+            radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
+            radius = self._wide(radius, centre) if last else radius
+        self.radii.append(radius)
+        noisy = exactly_noised(
+            contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
+        )
+        found: FloatArray = centre + noisy / mean.n_users
+        self._centre = centre + mean.weight * (found - centre)
+        return found
+
+    def _wide(self, radius: float, centre: FloatArray) -> float:
+        """The chosen radius, or one that holds all vectors, if that errs less."""
+        mean = self.mean
+        if mean.bound is None:
+            return radius
+        far = mean.bound + float(np.linalg.norm(centre))
+        noise = mean.multiplier(mean.rounds - 1) * math.sqrt(len(centre)) / mean.n_users
+        # Those outside may all lie on one side, farther by about half of the radius.
+        return far if noise * (far - radius) < mean.beyond * radius / 2 else radius
+
+    def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
+        """The radius that leaves about so many users outside."""
+        mean, radii = self.mean, self.mean.choices(len(self.radii))
+        first = np.zeros(len(radii) + 1, dtype=np.int64)
+        for vectors in tiles(contributions):
+            with np.errstate(all="ignore"):
+                # A distance that overflows is beyond all radii, without a word.
+                distances = np.linalg.norm(finite(vectors - centre), axis=1)
+            first += np.bincount(np.searchsorted(radii, distances), minlength=len(first))
+        scores = scores_of(first, mean.n_users, beyond)
+        scale = _PARTS * mean.choice_scale
+        return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
+
+
+def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
+    """The scores of radii, in parts of a user: there are 1024 to one.
+
+    Args:
+        first: (radii + 1,) how many users each radius is the first to hold, and at the end how many
+            none holds.
+        n_users: the size of the roster.
+        beyond: the share of it that is to be outside.
+
+    Returns:
+        (radii,): a user who is removed raises each by 0 to 1024.
+
+    >>> far = np.zeros(61, dtype=np.int64)
+    >>> far[30] = 1000
+    >>> [int(scores_of(far, 1000, beyond).argmax()) for beyond in (0.5, 0.1, 0.01)]
+    [30, 35, 41]
+    """
+    radii = len(first) - 1
+    steps = np.arange(-_REACH, _REACH + 1)
+    # How much of a user is inside at so many radii behind the first that holds it.
+    share = np.where(steps < 0, 2.0 ** (steps / 2 - 1), 1 - 2.0 ** (-steps / 2 - 1))
+    parts = np.floor(_PARTS * share).astype(np.int64)
+    parts[-1] = _PARTS
+    grown = np.convolve(first, np.diff(parts, prepend=0))
+    inside = np.cumsum(grown)[_REACH : _REACH + radii]
+    roster = _PARTS * n_users
+    left = math.floor(beyond * roster)
+    scores: NDArray[np.int64] = -np.maximum(
+        _PARTS * int(first.sum()) - inside - left, inside - (roster - left)
+    )
+    return scores

@@ -1,0 +1,94 @@
+"""Whose each block is: places in a roster, by which rounds ask users of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain._clipping import finite
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import tiles
+from dpgrain.means.protocol import Contributions, Drawn, FloatArray
+
+# Entries of users' vectors that are held at a time.
+_ENTRIES = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """The place of each block's user, made by :meth:`of`.
+
+    Args:
+        owners: (blocks,) places.
+        order: (blocks,) the blocks in the order of their places.
+    """
+
+    owners: NDArray[np.int64]
+    order: NDArray[np.intp]
+
+    @staticmethod
+    def of(owners: NDArray[Any] | None) -> Roster:
+        """The roster of some blocks.
+
+        Args:
+            owners: (blocks,) the place in the roster of the user whose data each block is. It must not
+                depend on who else has data.
+
+        Raises:
+            ParameterError: if they are left out, or no whole numbers.
+        """
+        places = np.asarray(owners)
+        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
+            raise ParameterError(
+                "owners must be whole numbers, the place in the roster of each block's user, not "
+                f"{'left out' if owners is None else places.dtype}."
+            )
+        places = places.astype(np.int64)
+        return Roster(places, np.argsort(places, kind="stable"))
+
+    def vectors(self, contributions: Contributions, first: int, end: int) -> Iterator[FloatArray]:
+        """What the users from one place to another hold: a row for each who holds something.
+
+        Args:
+            contributions: what blocks add; what several blocks of a user hold is added up.
+            first: the first place.
+            end: the one after the last.
+
+        Returns:
+            arrays (users, dimension), a bounded number of entries each.
+
+        Raises:
+            ParameterError: if there are more or fewer blocks than owners.
+        """
+        if contributions.blocks != len(self.owners):
+            raise ParameterError(
+                f"owners must name a user for each of {contributions.blocks} blocks, not for "
+                f"{len(self.owners)}."
+            )
+        held = np.searchsorted(self.owners, [first, end], sorter=self.order)
+        drawn = self.order[held[0] : held[1]]
+        starts = np.flatnonzero(np.diff(self.owners[drawn], prepend=first - 1))
+        if len(starts) == len(drawn):
+            return tiles(contributions, np.sort(drawn))
+        return self._added(contributions, drawn, starts)
+
+    def _added(
+        self, contributions: Contributions, drawn: Drawn, starts: NDArray[np.intp]
+    ) -> Iterator[FloatArray]:
+        """The sums of the blocks of each user, whose blocks follow each other."""
+        most, ends = max(1, _ENTRIES // contributions.dimension), [*starts, len(drawn)]
+        for low in range(0, len(starts), most):
+            high = min(low + most, len(starts))
+            own = np.sort(drawn[ends[low] : ends[high]])
+            row = np.unique(self.owners[own], return_inverse=True)[1]
+            found, done = np.zeros((high - low, contributions.dimension)), 0
+            with np.errstate(over="ignore", invalid="ignore"):
+                # Whatever overflows is somebody's value: no warning may tell of it.
+                for tile in tiles(contributions, own):
+                    np.add.at(found, row[done : done + len(tile)], tile)
+                    done += len(tile)
+            yield finite(found)

@@ -1,0 +1,365 @@
+"""Means through a shuffler: nobody sees a user's message, and fresh users cost nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.accounting import ApproximateDP, Event, Parallel
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import tiles
+from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.roster import Roster
+from dpgrain.noise import Source
+from dpgrain.shuffle import PoissonSum, VectorSum
+from dpgrain.units import RELATIONS, Level, Relation
+
+#: Whether each round asks users of its own, or all of them.
+Interaction: TypeAlias = Literal["sequential", "full"]
+Protocol: TypeAlias = Literal["binomial", "poisson"]
+
+_PROTOCOLS: dict[str, type[VectorSum] | type[PoissonSum]] = {
+    "binomial": VectorSum,
+    "poisson": PoissonSum,
+}
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """The mean of one vector per user, added up from shuffled messages that are noisy themselves.
+
+    Args:
+        protocol: the sum of one round, made for the users of a round; see :meth:`calibrate`.
+        n_users: n, the public size of the roster.
+        rounds: T, how many means are published.
+        interaction: ``"sequential"``: round t asks the b = ⌊n/T⌋ users at places tb to (t+1)b − 1 of
+            the roster and nobody twice, so that the last n − bT are in no round; ``"full"``: everybody
+            in every round.
+
+    Raises:
+        ParameterError: if a value is out of range, there are more rounds than users, or the protocol is
+            made for other numbers of users or rounds.
+
+    Formal guarantee: :attr:`event`, against whoever sees all shuffled messages. With users of its own
+    in each round it is that of one round, however many there are: a user's place, and so their round,
+    depends on nobody's data. Source: Cheu, Joseph, Mao and Peng 2022, Definitions 2.7 and 2.8, with the
+    accounting of docs/theory.md, "Shuffled gradients".
+
+    >>> import numpy as np
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = Shuffled.calibrate(epsilon=2.0, delta=1e-6, n_users=600, rounds=2, dimension=2)
+    >>> run = mean.start(SystemSource(), np.arange(600))
+    >>> bool(abs(run.estimate(Vectors(np.full((600, 2), 0.5))) - 0.5).max() < 0.2)
+    True
+    >>> mean.batch, mean.event.epsilon(1e-6) <= 2.0
+    (300, True)
+    """
+
+    protocol: VectorSum | PoissonSum
+    n_users: int
+    rounds: int
+    interaction: Interaction = "sequential"
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _check_roster(self.n_users, self.rounds, self.interaction)
+        asked = 1 if self.interaction == "sequential" else self.rounds
+        if (self.protocol.n_users, self.protocol.rounds) != (self.batch, asked):
+            raise ParameterError(
+                f"protocol must be made for {self.batch} users in {asked} rounds each, not for "
+                f"{self.protocol.n_users} in {self.protocol.rounds}."
+            )
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        dimension: int,
+        clip: float = 1.0,
+        relation: Relation = "zero_out",
+        interaction: Interaction = "sequential",
+        honest_fraction: float = 1.0,
+        protocol: Protocol = "binomial",
+        beside: Event | None = None,
+    ) -> Shuffled:
+        """The shuffled mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            dimension: the length of the vectors.
+            clip: the clipping bound, l2 norm of one user's vector.
+            relation: the neighbouring relation.
+            interaction: as above.
+            honest_fraction: the share of a round's users who follow the protocol, at least.
+            protocol: what users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are fewer.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or no noise keeps the promise.
+
+        >>> all_ = Shuffled.calibrate(
+        ...     epsilon=2.0, delta=1e-6, n_users=600, rounds=2, dimension=2, interaction="full"
+        ... )
+        >>> all_.batch, all_.event.epsilon(1e-6) <= 2.0
+        (600, True)
+        """
+        _check_roster(n_users, rounds, interaction)
+        sequential = interaction == "sequential"
+        made = _made(
+            protocol,
+            n_users=n_users // rounds if sequential else n_users,
+            rounds=1 if sequential else rounds,
+            dim=dimension,
+            l2_bound=clip,
+            epsilon=epsilon,
+            delta=delta,
+            relation=relation,
+            honest_fraction=honest_fraction,
+            beside=beside,
+        )
+        return Shuffled(made, n_users, rounds, interaction)
+
+    @property
+    def batch(self) -> int:
+        """b, how many users are asked in a round."""
+        return self.n_users // self.rounds if self.interaction == "sequential" else self.n_users
+
+    @property
+    def clip(self) -> float:
+        """The clipping bound of a user's vector."""
+        return self.protocol.l2_bound
+
+    @property
+    def level(self) -> Level:
+        """What is protected: users."""
+        return "user"
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant."""
+        if self.interaction == "full" or self.rounds == 1:
+            return self.protocol.event
+        # Of several users each may be in another round, which gives its leak away, too.
+        return Parallel((self.protocol.event,))
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.protocol.noise_sd / self.batch
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it takes as public, in words."""
+        if self.interaction == "full":
+            return (f"{self.rounds:,} rounds with all users", *self.protocol.facts)
+        left = self.n_users - self.batch * self.rounds
+        facts = (
+            f"{self.rounds:,} rounds with {self.batch:,} users each, told apart by their numbers and "
+            "asked once",
+            *self.protocol.facts,
+        )
+        return (*facts, f"the last {left:,} of the roster are never asked") if left else facts
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> ShuffledRounds:
+        """Begin a run.
+
+        Args:
+            source: where rounding, noise and the order of messages come from.
+            owners: (blocks,): the place in the roster, 0 to n−1, of the user whose data each block is.
+                It must not depend on who else has data. Whoever has another place is never asked, and
+                what several blocks of a user hold is added up. May be left out where everybody is in
+                every round: then each block is a user.
+
+        Raises:
+            ParameterError: if owners are no whole numbers, or are needed and left out.
+        """
+        if owners is None and self.interaction == "full":
+            return ShuffledRounds(self, source, None)
+        return ShuffledRounds(self, source, Roster.of(owners))
+
+
+class ShuffledRounds(CountedRounds):
+    """One run of a :class:`Shuffled` mean, with everybody who takes part in one process.
+
+    Args:
+        mean: its public numbers.
+        source: where randomness comes from.
+        roster: whose the blocks are.
+    """
+
+    def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source, self._roster = mean, source, roster
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        if self._roster is None:
+            held = tiles(contributions)
+        else:
+            first = (self._done - 1) * mean.batch if mean.interaction == "sequential" else 0
+            held = self._roster.vectors(contributions, first, first + mean.batch)
+        return mean.protocol.estimate(held, mean.batch, self.source) / mean.batch
+
+
+@dataclass(frozen=True)
+class FreshBatches:
+    """Batches of fresh users, each of a size and clipping bound chosen after the last was published.
+
+    Args:
+        epsilon: the promised ε.
+        delta: the promised δ.
+        n_users: n, the public size of the roster.
+        dimension: the length of the vectors.
+        relation: the neighbouring relation.
+        honest_fraction: the share of a batch's users who follow the protocol, at least.
+        protocol: ``"binomial"`` or ``"poisson"``.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: :attr:`event`, whatever sizes and bounds are chosen from what was published: given
+    what the batches before a user's own have published, that batch keeps the promise, and what follows
+    asks others. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory.md, "Shuffled
+    gradients".
+
+    >>> import numpy as np
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=2)
+    >>> run, users = batches.start(SystemSource(), np.arange(900)), Vectors(np.full((900, 2), 0.5))
+    >>> mean = run.next(users, size=300, clip=1.0)
+    >>> bool(abs(mean - 0.5).max() < 0.2), run.left
+    (True, 600)
+    """
+
+    epsilon: float
+    delta: float
+    n_users: int
+    dimension: int
+    relation: Relation = "zero_out"
+    honest_fraction: float = 1.0
+    protocol: Protocol = "binomial"
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _validate.positive(epsilon=self.epsilon)
+        _validate.delta(allow_zero=False, delta=self.delta)
+        _validate.integer(minimum=1, n_users=self.n_users)
+        _validate.integer(minimum=1, dimension=self.dimension)
+        _validate.one_of(RELATIONS, relation=self.relation)
+        _validate.one_of(tuple(_PROTOCOLS), protocol=self.protocol)
+
+    @property
+    def event(self) -> ApproximateDP:
+        """What all batches together are to the accountant: the promise alone, as noise is chosen."""
+        return ApproximateDP(self.epsilon, self.delta, relation=self.relation)
+
+    def sum_of(self, size: int, clip: float) -> VectorSum | PoissonSum:
+        """The protocol of a batch of so many users.
+
+        Args:
+            size: how many users it asks.
+            clip: the clipping bound, l2 norm of one user's vector.
+
+        Raises:
+            ParameterError: if a value is out of range, or so few users cannot keep the promise.
+        """
+        return _made(
+            self.protocol,
+            n_users=size,
+            rounds=1,
+            dim=self.dimension,
+            l2_bound=clip,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            relation=self.relation,
+            honest_fraction=self.honest_fraction,
+            beside=None,
+        )
+
+    def start(self, source: Source, owners: NDArray[Any]) -> FreshRun:
+        """Begin a run.
+
+        Args:
+            source: where rounding, noise and the order of messages come from.
+            owners: (blocks,): the place in the roster of each block's user, as for
+                :meth:`Shuffled.start`.
+
+        Raises:
+            ParameterError: if owners are no whole numbers.
+        """
+        return FreshRun(self, source, Roster.of(owners))
+
+
+class FreshRun:
+    """One run of :class:`FreshBatches`, with everybody who takes part in one process.
+
+    Args:
+        batches: its public numbers.
+        source: where randomness comes from.
+        roster: whose the blocks are.
+    """
+
+    def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:
+        self.batches, self.source, self._roster = batches, source, roster
+        #: The protocols of the batches so far: they are public.
+        self.protocols: list[VectorSum | PoissonSum] = []
+
+    @property
+    def left(self) -> int:
+        """How many users nobody has asked yet."""
+        return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
+
+    def next(self, contributions: Contributions, *, size: int, clip: float) -> FloatArray:
+        """The noisy mean over the next users of the roster, (dimension,).
+
+        Args:
+            contributions: what the blocks of the roster would add.
+            size: how many users to ask: chosen from public numbers and what was published alone.
+            clip: the clipping bound of a user's vector, chosen likewise.
+
+        Raises:
+            ParameterError: if so many users are not left, or cannot keep the promise.
+        """
+        if _validate.integer(minimum=1, size=size) > self.left:
+            raise ParameterError(
+                f"size must be at most {self.left}, the users whom nobody has asked yet, not {size!r}: "
+                "nobody is asked twice."
+            )
+        if contributions.dimension != self.batches.dimension:
+            raise ParameterError(
+                f"contributions must have {self.batches.dimension} coordinates, not "
+                f"{contributions.dimension}."
+            )
+        protocol = self.batches.sum_of(size, clip)
+        first = self.batches.n_users - self.left
+        # Whatever happens now, they have been asked.
+        self.protocols.append(protocol)
+        held = self._roster.vectors(contributions, first, first + size)
+        return protocol.estimate(held, size, self.source) / size
+
+
+def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
+    _validate.one_of(("sequential", "full"), interaction=interaction)
+    _validate.integer(minimum=1, n_users=n_users)
+    if _validate.integer(minimum=1, rounds=rounds) > n_users and interaction == "sequential":
+        raise ParameterError(
+            f"rounds must be at most n_users = {n_users}, as each takes users of its own, not "
+            f"{rounds!r}."
+        )
+
+
+def _made(protocol: Protocol, **numbers: Any) -> VectorSum | PoissonSum:
+    """A sum of one round."""
+    _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
+    return _PROTOCOLS[protocol](**numbers)

@@ -1,0 +1,178 @@
+"""How many vectors lie close to each vector: counted exactly, on an integer grid, in tiles.
+
+A matrix product in floating point may change one pair's distance in the last place when another row
+changes, so that one person's data would move the counts of others. Here every distance is compared as
+the whole number that it is. Products of integers are exact in any order as long as no partial sum
+passes 2^53; vectors too far from the rest for that are compared with a bound on the rounding, and
+pairs that it leaves open are subtracted, integer by integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.means.protocol import FloatArray
+
+IntArray: TypeAlias = NDArray[np.int64]
+
+# Coordinates saturate at so many steps, each by itself.
+_LARGEST = 2.0**60
+# Squared norms from the centre up to which products are exact: 2·‖a‖‖b‖ + ‖a‖² + ‖b‖² ≤ 2^52.
+_EXACT = 2.0**50
+# A difference of so many steps is farther than any distance that is asked for.
+_FAR = 1 << 26
+# Rows of a tile, and entries that pairs left open hold at a time.
+_TILE, _ENTRIES = 2048, 1 << 21
+# Rows that the centre is chosen among; one in so many, at least, has to be near it.
+_SAMPLE, _FEW = 64, 8
+
+
+def on_grid(vectors: FloatArray, step: float) -> IntArray:
+    """Vectors in whole steps, rounded to nearest; what is not finite is the zero vector.
+
+    Args:
+        vectors: (n, d).
+        step: the step of the grid.
+
+    Formal guarantee: each row is a function of the same row alone. Coordinates saturate at 2^60 steps.
+
+    >>> on_grid(np.array([[0.3, -1.0], [np.nan, 1.0]]), 0.25).tolist()
+    [[1, -4], [0, 0]]
+    """
+    finite = np.isfinite(vectors).all(axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        steps: FloatArray = np.where(finite, vectors, 0.0).astype(np.float64) / step
+    np.clip(steps, -_LARGEST, _LARGEST, out=steps)
+    return np.rint(steps, out=steps).astype(np.int64)
+
+
+def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
+    """How many vectors lie within each distance of each vector, itself included.
+
+    Args:
+        vectors: (n, d).
+        step: the step of the grid that they are rounded to.
+        squared: the squared distances in steps, whole numbers of at most 2^51.
+
+    Returns:
+        (number of distances, n)
+
+    Formal guarantee: every count is that of exact arithmetic on the rounded vectors: it does not depend
+    on the order of rows, and on another row only through whether that one is close. In O(n²d) time
+    and O(n) memory beside the vectors and a few tiles. Source: docs/theory.md, "Choosing by a
+    threshold".
+
+    >>> close(np.array([[0.0], [1.0], [3.0], [1e300]]), 0.5, [4, 16]).tolist()
+    [[2, 2, 1, 1], [2, 3, 2, 1]]
+    """
+    counts = np.zeros((len(squared), len(vectors)), dtype=np.int64)
+    left = np.arange(len(vectors))
+    while left.size:
+        rows = _Rows(vectors, step, left)
+        # Where few are near the centre, most are alone, and rounding leaves few pairs open.
+        done = rows.exact if rows.exact * _FEW >= left.size else left.size
+        edges = [*range(0, done, _TILE), *range(done, left.size, _TILE), left.size]
+        for here in pairwise(edge for edge in edges if edge <= done):
+            factor = rows.left(*here)
+            for there in pairwise(edge for edge in edges if edge >= here[0]):
+                apart = rows.apart(factor, here, there, squared)
+                for row, limit in zip(counts, squared, strict=True):
+                    _count(apart <= limit + 0.5, row, rows.order, here, there)
+        left = rows.order[done:]
+    return counts
+
+
+def _count(
+    near: NDArray[np.bool_],
+    counts: IntArray,
+    order: NDArray[np.intp],
+    here: tuple[int, int],
+    there: tuple[int, int],
+) -> None:
+    """Add a tile of pairs to the counts of its rows and, off the diagonal, of its columns."""
+    counts[order[slice(*here)]] += np.count_nonzero(near, axis=1)
+    if here != there:
+        counts[order[slice(*there)]] += np.count_nonzero(near, axis=0)
+
+
+class _Rows:
+    """Some vectors on a grid, about a centre, of which tiles of distances can be asked for.
+
+    The centre decides how many pairs a product answers, never what the answer is.
+    """
+
+    def __init__(self, vectors: FloatArray, step: float, which: NDArray[np.intp]) -> None:
+        self._vectors, self._step, self.order = vectors, step, which
+        self._d = vectors.shape[1]
+        sample = self._steps(which[:: -(-which.size // _SAMPLE)])
+        middle = np.median(sample.astype(np.float64), axis=0)
+        self._centre = sample[np.abs(sample - middle).max(axis=1, initial=0.0).argmin()]
+        tiles = pairwise([*range(0, which.size, _TILE), which.size])
+        squares = np.concatenate([_squares(self._from_centre(*tile)) for tile in tiles])
+        # Rows for which products are exact come first.
+        sorted_ = np.argsort(squares > _EXACT, kind="stable")
+        self.order, self._squares = which[sorted_], squares[sorted_]
+        self.exact = int((squares <= _EXACT).sum())
+
+    def _steps(self, which: NDArray[np.intp]) -> IntArray:
+        return on_grid(self._vectors[which], self._step)
+
+    def _from_centre(self, first: int, last: int) -> FloatArray:
+        rows: FloatArray = (self._steps(self.order[first:last]) - self._centre).astype(np.float64)
+        return rows
+
+    def left(self, first: int, last: int) -> FloatArray:
+        """Rows as the left factor of a product that is their squared distances."""
+        rows, squares = self._from_centre(first, last), self._squares[first:last, None]
+        return np.hstack([-2.0 * rows, squares, np.ones_like(squares)])
+
+    def _right(self, first: int, last: int) -> FloatArray:
+        rows, squares = self._from_centre(first, last), self._squares[first:last, None]
+        return np.hstack([rows, np.ones_like(squares), squares])
+
+    def apart(
+        self,
+        left: FloatArray,
+        here: tuple[int, int],
+        there: tuple[int, int],
+        squared: Sequence[int],
+    ) -> FloatArray:
+        """The squared distances of a tile, each on the right side of all those asked for."""
+        apart: FloatArray = left @ self._right(*there).T
+        mine, theirs = self._squares[slice(*here)], self._squares[slice(*there)]
+        if max(mine[-1], theirs[-1]) > _EXACT:
+            for rows, columns in self._open(apart, mine, theirs, squared):
+                apart[rows, columns] = self._exactly(here[0] + rows, there[0] + columns)
+        return apart
+
+    def _open(
+        self, apart: FloatArray, mine: FloatArray, theirs: FloatArray, squared: Sequence[int]
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Pairs that rounding may have put on the wrong side, some at a time."""
+        # A product of d+2 terms in any order errs by (d+2)u·Σ|terms|; norms and rounded integers
+        # err, too: four times as much covers all.
+        unit = (4 * self._d + 32) * 2.0**-52
+        error = unit * (np.sqrt(mine)[:, None] + np.sqrt(theirs)[None, :]) ** 2
+        error[(mine[:, None] <= _EXACT) & (theirs[None, :] <= _EXACT)] = 0.0
+        unsure = np.zeros(apart.shape, dtype=np.bool_)
+        for limit in squared:
+            unsure |= np.abs(apart - (limit + 0.5)) <= error
+        rows, columns = np.nonzero(unsure)
+        most = max(1, _ENTRIES // max(self._d, 1))
+        for first in range(0, len(rows), most):
+            yield rows[first : first + most], columns[first : first + most]
+
+    def _exactly(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
+        gaps = self._steps(self.order[rows]) - self._steps(self.order[columns])
+        # Exact up to 2^53, and once a partial sum is above, it stays above.
+        return _squares(np.minimum(np.abs(gaps), _FAR + 1).astype(np.float64))
+
+
+def _squares(rows: FloatArray) -> FloatArray:
+    found: FloatArray = np.einsum("ij,ij->i", rows, rows)
+    return found

@@ -1,0 +1,418 @@
+"""The soft core: the mean of the users close to most others, while there are many such."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate, accounting
+from dpgrain.accounting import Event, calibrate, gaussian_mu
+from dpgrain.accounting.events.choices import reached
+from dpgrain.errors import ParameterError, RunEnded
+from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.softcore.neighbours import IntArray, close, on_grid
+from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian
+from dpgrain.units import Level, Relation, User
+
+# The radius has so many steps of the grid, as a power of two; so users are close within 2^17 steps.
+_BITS = 16
+_CLOSE = 4 ** (_BITS + 1)
+# The noise has at least so many steps of its own, finer grid.
+_NOISE_BITS = 30
+# More noise than this, over the radius, leaves nothing.
+_LARGEST = 2.0**20
+# The search for a test: how it cuts an interval, and how often it closes in.
+_STEPS, _CLOSER = (-1.0, -0.5, 0.0, 0.5, 1.0), 7
+
+_Point: TypeAlias = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class SoftCore:
+    """The mean over users of one vector each, of those within 2·radius of most others.
+
+    Args:
+        radius: the concentration radius τ. Vectors that all lie within it of some point are averaged
+            without bias; whoever lies farther off counts less, or not at all.
+        noise_multiplier: noise sd of the mean ÷ radius.
+        n_users: the public size of the roster, users without a vector included.
+        core: H; so many users close to so many make a mean safe.
+        gap: by how much the threshold lies above H − 1.
+        threshold_scale: scale of the geometric noise on the threshold, drawn once.
+        query_scale: scale of the geometric noise on the count of a round.
+        rounds: how many means are published at most.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Every block is the vector of one user. A user without data is no block, and removed data are a block
+    less. A vector that is not finite counts as the zero vector, which is there like any other.
+
+    Formal guarantee: :attr:`event`, made of the numbers that the sampler uses, for any vectors. They
+    are rounded to a grid of radius/65536, each by itself; all that follows, up to and with the noise,
+    is in whole numbers. The run publishes the rounds' means until one fails, and which. Source: Asi &
+    Liu 2024, Algorithm 1, with another score, other weights and constants, as the printed ones are
+    not private; docs/theory.md, "Choosing by a threshold".
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=1000, rounds=10, radius=0.5)
+    >>> run = mean.start(SystemSource())
+    >>> bool(abs(run.estimate(Vectors(np.full((1000, 2), 7.0))) - 7.0).max() < 1.0)
+    True
+    >>> mean.event.epsilon(1e-6, relation="replace") <= 1.0
+    True
+    """
+
+    radius: float
+    noise_multiplier: float
+    n_users: int
+    core: int
+    gap: int
+    threshold_scale: float
+    query_scale: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        _validate.scale(radius=self.radius)
+        _validate.noise(low=-20, high=20, noise_multiplier=self.noise_multiplier)
+        # The weights are whole numbers, and so are their sums with vectors.
+        if _validate.integer(minimum=1, n_users=self.n_users) > 10**6:
+            raise ParameterError(f"n_users must be at most 10^6, not {self.n_users!r}.")
+        for name in ("threshold_scale", "query_scale"):
+            if not 2.0**-20 <= _validate.positive(**{name: getattr(self, name)}) <= 2.0**30:
+                raise ParameterError(
+                    f"{name} must lie between 2^-20 and 2^30, not {getattr(self, name)!r}."
+                )
+        # The event checks the rest.
+        _ = self.event
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        radius: float,
+        relation: Relation = "replace",
+        failure: float = 0.01,
+        beside: Event | None = None,
+    ) -> SoftCore:
+        """The soft core with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published at most.
+            radius: the concentration radius τ.
+            relation: the neighbouring relation.
+            failure: the probability, at most, that the run ends early although in every round all
+                n_users vectors lie within the radius of some point.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or there are too few users.
+
+        >>> few = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=500, rounds=1000, radius=1.0)
+        >>> many = SoftCore.calibrate(epsilon=1.0, delta=1e-6, n_users=10**4, rounds=1000, radius=1.0)
+        >>> few.noise_sd > 20 * many.noise_sd
+        True
+        """
+        epsilon = _validate.positive(epsilon=epsilon)
+        delta = _validate.delta(allow_zero=False, delta=delta)
+        n_users = _validate.integer(minimum=1, n_users=n_users)
+        rounds = _validate.integer(minimum=1, rounds=rounds)
+        search = _Search(delta, n_users, rounds, relation, _validate.fraction(failure=failure))
+        made: list[SoftCore] = []
+        for share in (1.0,) if beside is None else (0.85, 0.6, 0.4, 0.2):
+            test = search.best(share * epsilon)
+            if test is None:
+                continue
+
+            def event(noise: float, test: _Test = test) -> Event:
+                own = test.event(noise, n_users, rounds)
+                return own.beside(beside)
+
+            try:
+                found = calibrate(
+                    event, epsilon, delta, unit=User(), relation=relation, low=1 / _LARGEST
+                )
+            except ParameterError:
+                # Without anything beside, the search has found noise that suffices.
+                if beside is None:
+                    raise
+                continue
+            made.append(test.mean(radius, found.parameter, n_users, rounds))
+        if not made:
+            raise ParameterError(_too_few(search, epsilon, beside))
+        return min(made, key=lambda mean: mean.noise_multiplier)
+
+    @property
+    def event(self) -> accounting.SoftCore:
+        """What all rounds together are to the accountant."""
+        return accounting.SoftCore(
+            self.noise_multiplier,
+            self.n_users,
+            self.core,
+            self.gap,
+            self.threshold_scale,
+            self.query_scale,
+            self.rounds,
+        )
+
+    @property
+    def level(self) -> Level:
+        """Whose data a block is."""
+        return "user"
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.noise_multiplier * self.radius
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is public about the run, in words."""
+        return (
+            f"at most {self.rounds:,} rounds with all of {self.n_users:,} users",
+            f"a concentration radius of {self.radius:g}",
+            f"distances on a grid of {self.radius / 2**_BITS:.3g}",
+            f"a run that ends where about {int(self.event.threshold):,} users are not close to as many",
+        )
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> SoftCoreRounds:  # noqa: ARG002
+        """Begin a run.
+
+        Args:
+            source: where noise comes from.
+            owners: not needed, as each block is a user's.
+        """
+        return SoftCoreRounds(self, source)
+
+
+class SoftCoreRounds(CountedRounds):
+    """One run of a :class:`SoftCore`, which ends for good in the first round that fails.
+
+    Args:
+        mean: its public numbers.
+        source: where noise comes from.
+    """
+
+    def __init__(self, mean: SoftCore, source: Source) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source = mean, source
+        self._event, self._ended = mean.event, ""
+        # Once for all rounds: drawn anew, it would let each of them tell something.
+        self._lowered = self._test_noise(mean.threshold_scale)
+
+    def estimate(self, contributions: Contributions) -> FloatArray:
+        """The noisy mean of one round, (dimension,).
+
+        Raises:
+            ParameterError: if all rounds that were accounted for are over, or there are more vectors
+                than users.
+            RunEnded: if this round fails, or one before it has.
+        """
+        if self._ended:
+            raise RunEnded(self._ended)
+        return super().estimate(contributions)
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        if contributions.blocks > mean.n_users:
+            raise ParameterError(
+                f"n_users = {mean.n_users} is less than the number of vectors: state the size of the "
+                "roster, and one vector for each user."
+            )
+        vectors, step = contributions.vectors(), mean.radius / 2**_BITS
+        (counts,) = close(vectors, step, [_CLOSE])
+        agreeing = in_agreement(counts)
+        noise = self._test_noise(mean.query_scale) + self._lowered
+        weights = whole_weights(counts, mean.n_users, mean.core)
+        if agreeing + noise < self._event.threshold or not weights.any():
+            self._ended = (
+                f"The run ended in round {self._done}: too few users lie within 2·radius of most "
+                "others. Take a larger radius, or more users."
+            )
+            raise RunEnded(self._ended)
+        kept = np.flatnonzero(weights)
+        return self._noised(on_grid(vectors[kept], step), weights[kept])
+
+    def _test_noise(self, scale: float) -> int:
+        return int(discrete_laplace(raised(scale), 1, source=self.source)[0])
+
+    def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
+        """The weighted mean of vectors on the grid, as whole steps of a finer one, and noise."""
+        mean, d = self.mean, steps.shape[1]
+        shift = max(0, math.ceil(_NOISE_BITS - _BITS - math.log2(mean.noise_multiplier)))
+        total = sum_of(steps, weights)
+        divisor = 2 * int(weights.sum())
+        nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
+        # Rounding moves each coordinate by half a step, in both of two neighbours.
+        moved = self._event.sensitivity
+        scale = mean.noise_multiplier * (2.0 ** (_BITS + shift) + math.sqrt(d) / moved)
+        noise = rounded_gaussian(raised(raised(scale)), d, source=self.source)
+        noisy = [part + int(drawn) for part, drawn in zip(nearest, noise, strict=True)]
+        return np.array(noisy, dtype=object).astype(np.float64) * (
+            mean.radius / 2.0 ** (_BITS + shift)
+        )
+
+
+def in_agreement(counts: IntArray) -> int:
+    """h, the largest number such that as many users are close to as many.
+
+    >>> in_agreement(np.array([3, 3, 1, 3, 2]))
+    3
+    """
+    ordered = np.sort(counts)[::-1]
+    return int((ordered >= np.arange(1, ordered.size + 1)).sum())
+
+
+def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
+    """The weights w times 2·core − users − 4, whole numbers.
+
+    >>> whole_weights(np.array([7, 8, 9, 12]), 12, 10).tolist()
+    [0, 2, 4, 4]
+    """
+    weights: IntArray = np.clip(2 * counts - users - 2, 0, 2 * core - users - 4)
+    return weights
+
+
+def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
+    """Σ w·x, exactly, of vectors within 2^18 steps of each other (two users who count share one).
+
+    >>> sum_of(np.array([[2**60, 1], [2**60 - 1, -1]]), np.array([5, 4])) == [9 * 2**60 - 4, 1]
+    True
+    """
+    # 2^18 steps, 10^6 users and weights below 10^6 stay below 2^63.
+    first = steps[0]
+    rest = weights @ (steps - first)
+    total = int(weights.sum())
+    return [total * int(a) + int(b) for a, b in zip(first, rest, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A test of concentration: its scales, and where its threshold is."""
+
+    threshold_scale: float
+    query_scale: float
+    core: int
+    gap: int
+
+    def event(self, noise: float, users: int, rounds: int) -> accounting.SoftCore:
+        scales = self.threshold_scale, self.query_scale
+        return accounting.SoftCore(noise, users, self.core, self.gap, *scales, rounds)
+
+    def mean(self, radius: float, noise: float, users: int, rounds: int) -> SoftCore:
+        scales = self.threshold_scale, self.query_scale
+        return SoftCore(radius, noise, users, self.core, self.gap, *scales, rounds)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """For the test that leaves the mean the least noise."""
+
+    delta: float
+    users: int
+    rounds: int
+    relation: Relation
+    failure: float
+
+    def best(self, epsilon: float) -> _Test | None:
+        """The test that leaves the least noise, by a grid that closes in; None if there is none."""
+        best: tuple[float, _Test] | None = None
+        centre, width = (0.5, 0.5, 0.5), 0.5
+        for _ in range(_CLOSER):
+            for point in _around(centre, width):
+                found = self._at(epsilon, point)
+                if found is not None and (best is None or found[0] < best[0]):
+                    best, centre = found, point
+            width /= 2
+        return None if best is None else best[1]
+
+    def enough(self, epsilon: float) -> int:
+        """How many users are enough at a promise for noise that is not all there is."""
+        needs = [self._needs(epsilon, point) for point in _around((0.5, 0.5, 0.5), 0.5)]
+        # So that the core is three quarters of all: half would be too few for any noise.
+        return min(4 * (gap + spare) for _, _, gap, spare in needs)
+
+    def _at(self, epsilon: float, point: _Point) -> tuple[float, _Test] | None:
+        one, two, gap, spare = self._needs(epsilon, point)
+        core = self.users + 2 - spare - gap
+        if core <= self.users / 2 + 2:
+            return None
+        test = _Test(one, two, core, gap)
+        spent, _, leaks = point
+        mu = _mu(epsilon * (1 - spent), self.delta * (1 - leaks))
+        return test.event(1.0, self.users, self.rounds).sensitivity / mu, test
+
+    def _needs(self, epsilon: float, point: _Point) -> tuple[float, float, int, int]:
+        """The two scales, the gap below the threshold, and n + 1 less the threshold."""
+        spent, once, leaks = point
+        # Without a person's vector counts only fall, which halves what rounds cost.
+        turns = 1 if self.relation == "zero_out" else 2
+        one = 1 / (epsilon * spent * once)
+        two = turns / (epsilon * spent * (1 - once))
+        gap = least_gap(self.delta * leaks, one, two)
+        # A round fails if Z + ν ≤ θ − 1 − n.
+        return one, two, gap, least_gap(self.failure / self.rounds, one, two)
+
+
+# Points share their two parts of the promise with many others.
+_mu = functools.lru_cache(maxsize=4096)(gaussian_mu)
+
+
+def _around(centre: _Point, width: float) -> Iterator[_Point]:
+    """Points of the open unit cube about one of them: the share of ε for the test, of that for the
+    threshold, and of δ for the tail."""
+    steps = [sorted({min(max(x + width * s, 0.01), 0.99) for s in _STEPS}) for x in centre]
+    yield from itertools.product(*steps)
+
+
+def least_gap(chance: float, one: float, two: float) -> int:
+    """The least whole gap, from 1 on, that two geometric noises reach together with at most a chance.
+
+    Args:
+        chance: the largest P(Z + ν ≥ gap).
+        one: the scale of Z.
+        two: the scale of ν.
+
+    >>> least_gap(1e-6, 6.0, 6.0)
+    93
+    """
+    # From the tail of the wider law on its own, which is less, in steps that grow.
+    wide = max(one, two)
+    low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
+    while low > 0 and reached(low, one, two) <= chance:
+        low = max(0, low - step)
+    high = low + step
+    while reached(high, one, two) > chance:
+        low, high = high, high + step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if reached(middle, one, two) > chance else (low, middle)
+    return high
+
+
+def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
+    if beside is not None:
+        return (
+            f"n_users = {search.users} is too small for epsilon = {epsilon!r} beside what else is "
+            "published: more users, a larger epsilon, or less beside it."
+        )
+    return (
+        f"n_users = {search.users} is too small to see that users agree at epsilon = {epsilon!r}, "
+        f"delta = {search.delta!r} and rounds = {search.rounds}: {search.enough(epsilon)} users "
+        "suffice, or allow a larger epsilon or delta."
+    )

@@ -1,0 +1,1 @@
+"""A mean of vectors that are rotated and cut to a private range, coordinate by coordinate."""

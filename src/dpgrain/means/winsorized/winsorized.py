@@ -1,0 +1,438 @@
+"""The winsorized mean: vectors rotated, every coordinate clipped to a private interval, plus noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain._clipping import clipped
+from dpgrain.accounting import (
+    ONE_EACH,
+    Contribution,
+    Event,
+    Gaussian,
+    Laplace,
+    PureDP,
+    calibrate,
+    calibrate_laplace,
+)
+from dpgrain.errors import ParameterError
+from dpgrain.means.grid import noised
+from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.winsorized.ranges import PrivateRange, range_event
+from dpgrain.means.winsorized.rotation import Rotation, padded
+from dpgrain.noise import Source, discrete_laplace, raised
+from dpgrain.units import RELATIONS, Level, Relation
+
+# The share of users that may lie on one side of an interval's middle, and far from it.
+_TAIL = 1 / 16
+# The width of a bin is this share of the concentration radius of a coordinate.
+_WIDTH = 1 / 8
+# Clipped values are whole steps, so many to the half width: their sums are exact in floating point.
+_STEPS = 2.0**20
+# Values that are clipped at a time: 8 MB.
+_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Winsorized:
+    """The mean of one vector per user that lie close together, with noise for how close.
+
+    In each round vectors are clipped to l2 norm ``bound``, rotated at random, and each coordinate is
+    clipped to an interval that is chosen privately among the data; the sum gets Gaussian noise.
+
+    Args:
+        radius: τ: all vectors of a round are supposed to lie within so much of one point, l2. Only
+            accuracy rests on it.
+        bound: the l2 bound B that vectors are clipped to.
+        dimension: d, the length of vectors.
+        noise_multiplier: noise sd of the sum ÷ the l2 norm of what one user adds, half_width·√D.
+        range_epsilon: ε of the choice of one interval if a user is removed.
+        n_users: n, the public size of the roster.
+        rounds: T, how many means are published.
+        failure: β: with vectors that lie within τ of a point, and all users there, no vector is clipped
+            in any round but for this probability, if ``range_epsilon`` is at least
+            :attr:`range_epsilon_needed`.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    A user who is absent, or whose vector is exactly zero or not finite, enters no choice, and counts as
+    the middle of the intervals; the mean is the middle + Σ(clipped − middle)/n.
+
+    Formal guarantee: :attr:`event`, for every choice of signs of the rotation, so that they may be
+    published. What is clipped is a whole number of steps, so that the sum, too, is exact. Source:
+    Levy et al. 2021, Algorithms 1, 2 and 6, with one Gaussian for all coordinates, D (padded) instead
+    of d, and wider intervals: 4τ' clips concentrated data; docs/theory.md, "The winsorized mean".
+
+    >>> from dpgrain.means import Vectors
+    >>> from dpgrain.noise import SystemSource
+    >>> mean = Winsorized.calibrate(
+    ...     epsilon=8.0, delta=1e-6, n_users=4000, rounds=1, radius=0.001, bound=1.0, dimension=2
+    ... )
+    >>> found = mean.start(SystemSource()).estimate(Vectors(np.full((4000, 2), 0.5)))
+    >>> found.round(1).tolist()
+    [0.5, 0.5]
+    """
+
+    radius: float
+    bound: float
+    dimension: int
+    noise_multiplier: float
+    range_epsilon: float
+    n_users: int
+    rounds: int
+    failure: float = 0.01
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        for name in ("radius", "bound"):
+            _validate.scale(**{name: getattr(self, name)})
+        for name in ("dimension", "n_users", "rounds"):
+            _validate.integer(minimum=1, **{name: getattr(self, name)})
+        _validate.noise(noise_multiplier=self.noise_multiplier)
+        _validate.positive(range_epsilon=self.range_epsilon)
+        _validate.fraction(failure=self.failure)
+        # It checks the number of bins.
+        _ = self.ranges
+
+    @staticmethod
+    def calibrate(
+        *,
+        epsilon: float,
+        delta: float,
+        n_users: int,
+        rounds: int,
+        radius: float,
+        bound: float,
+        dimension: int,
+        relation: Relation = "zero_out",
+        failure: float = 0.01,
+        beside: Event | None = None,
+    ) -> Winsorized:
+        """The winsorized mean with the least noise that keeps a promise over all rounds.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            n_users: the public size of the roster.
+            rounds: how many means are published.
+            radius: as above.
+            bound: as above.
+            dimension: as above.
+            relation: the neighbouring relation.
+            failure: as above; the choices get the least part of the promise that it allows.
+            beside: what else is published under the same promise.
+
+        Raises:
+            ParameterError: if a value is out of range, or there are too few users to find the intervals
+                under the promise; it says how many suffice.
+
+        >>> mean = Winsorized.calibrate(
+        ...     epsilon=1.0, delta=1e-6, n_users=10_000, rounds=10, radius=0.1, bound=10.0, dimension=50
+        ... )
+        >>> 0.999 < mean.event.epsilon(1e-6) <= 1.0
+        True
+        """
+        _validate.integer(minimum=1, n_users=n_users)
+
+        def made(noise: float, users: int) -> Winsorized:
+            shape = Winsorized(radius, bound, dimension, noise, 1.0, users, rounds, failure)
+            rate = shape.range_epsilon_needed
+            return Winsorized(radius, bound, dimension, noise, rate, users, rounds, failure)
+
+        def choices(users: int, times: float = 1.0) -> float:
+            """The ε of the choices and what is beside them."""
+            own = made(1.0, users)
+            event: Event = range_event(math.sqrt(times) * own.range_epsilon, own.choices)
+            return event.beside(beside).epsilon(delta, relation=relation)
+
+        if choices(n_users) >= epsilon and (
+            beside is None or _cost(beside, delta, relation) < epsilon
+        ):
+            enough = _enough(lambda users: choices(users, 2.0) <= epsilon, n_users)
+            raise ParameterError(
+                f"n_users = {n_users} are too few to find the intervals of {padded(dimension)} "
+                f"coordinates in {rounds} rounds, with failure = {failure!r} and epsilon = "
+                f"{epsilon!r}: {enough:,} suffice; or allow fewer rounds or a larger epsilon."
+            )
+
+        def event(noise: float) -> Event:
+            own = made(noise, n_users).event
+            return own.beside(beside)
+
+        found = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10, high=2.0**30)
+        return made(found.parameter, n_users)
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant: the noisy sums, and the choices."""
+        return Gaussian(self.noise_multiplier, ONE_EACH, self.rounds) + range_event(
+            self.range_epsilon, self.choices
+        )
+
+    @property
+    def level(self) -> Level:
+        """A block is the data of a user."""
+        return "user"
+
+    @property
+    def size(self) -> int:
+        """D, the power of two to which vectors are padded."""
+        return padded(self.dimension)
+
+    @property
+    def choices(self) -> int:
+        """How many intervals are chosen in all rounds: D·T."""
+        return self.size * self.rounds
+
+    @property
+    def coordinate_radius(self) -> float:
+        """τ': within so much of the common point all users lie in all coordinates of all rounds.
+
+        min(τ, τ√(2 ln(4nDT/β)/D)); it fails with probability at most β/2.
+        """
+        return self._within(2 * self.n_users * self.choices / self.failure)
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width of an interval: τ' for the users, and the rest for its middle."""
+        # All but a sixteenth of the users, in all coordinates of all rounds: fails with β/4.
+        most = self._within(4 * self.choices / (_TAIL * self.failure))
+        width = self.coordinate_radius + min(most, self.coordinate_radius) + self.ranges.width / 2
+        step = _step(width)
+        return math.ceil(width / step) * step
+
+    @property
+    def ranges(self) -> PrivateRange:
+        """The choice of an interval for each coordinate."""
+        return PrivateRange(self.bound, _WIDTH * self.coordinate_radius, self.range_epsilon)
+
+    @property
+    def range_epsilon_needed(self) -> float:
+        """The least ``range_epsilon`` with which all choices succeed, but for probability β/4."""
+        return math.log(4 * self.choices * self.ranges.bins / self.failure) / (
+            (0.5 - _TAIL) * self.n_users
+        )
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+        return self.noise_multiplier * self.half_width * math.sqrt(self.size) / self.n_users
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The public facts that the guarantee rests on, and what accuracy rests on."""
+        return (
+            f"a roster of {self.n_users:,} users",
+            f"vectors of {self.dimension:,} numbers, clipped to norm {self.bound:g}, padded to "
+            f"{self.size:,} and rotated by public random signs",
+            f"each coordinate clipped to {self.half_width:g} on both sides of a private middle; for "
+            f"vectors within {self.radius:g} of a point nothing is clipped, but for probability "
+            f"{self.failure:g}",
+        )
+
+    def start(
+        self,
+        source: Source,
+        owners: NDArray[Any] | None = None,  # noqa: ARG002
+    ) -> WinsorizedRounds:
+        """Begin a run.
+
+        Args:
+            source: where signs, choices and noise come from.
+            owners: not needed: each block is a user's.
+        """
+        return WinsorizedRounds(self, source)
+
+    def _within(self, trials: float) -> float:
+        """What a coordinate of a rotated vector of norm τ exceeds with probability 1/trials."""
+        return self.radius * min(1.0, math.sqrt(2 * math.log(2 * trials) / self.size))
+
+
+class WinsorizedRounds(CountedRounds):
+    """One run of a :class:`Winsorized` mean.
+
+    Args:
+        mean: its public numbers.
+        source: where signs, choices and noise come from.
+    """
+
+    def __init__(self, mean: Winsorized, source: Source) -> None:
+        super().__init__(mean.rounds)
+        self.mean, self.source = mean, source
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        mean = self.mean
+        if contributions.dimension != mean.dimension:
+            raise ParameterError(
+                f"dimension = {mean.dimension} was stated, but vectors have "
+                f"{contributions.dimension} numbers."
+            )
+        # New signs in every round: what users add may depend on what was published with the old ones.
+        rotation = Rotation.draw(mean.dimension, self.source)
+        columns = rotation.of(_present(contributions.vectors(), mean.bound))
+        middles = mean.ranges.middles(columns, self.source)
+        total = _clipped_sums(columns, middles, mean.half_width)
+        moved = mean.half_width * math.sqrt(mean.size)
+        noisy = noised(total, moved, mean.noise_multiplier, self.source)
+        return rotation.back(middles + noisy / mean.n_users)
+
+
+@dataclass(frozen=True)
+class WinsorizedScalar:
+    """The mean of one number per user that lie close together, without any δ.
+
+    Args:
+        radius: τ: numbers are supposed to lie within so much of a point. Only accuracy rests on it.
+        bound: numbers are clipped to [−bound, bound].
+        n_users: n, the public size of the roster.
+        epsilon: the promised ε: half for the choice of the interval, half for Laplace noise.
+        relation: the neighbouring relation.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise. Users
+    who are absent, or whose number is not finite, enter no choice and count as the interval's middle.
+    Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory.md, "The winsorized mean".
+
+    >>> mean = WinsorizedScalar(0.01, 1.0, n_users=1000, epsilon=1.0)
+    >>> from dpgrain.noise import SystemSource
+    >>> round(mean.estimate(np.full(1000, 0.5), SystemSource()), 1)
+    0.5
+    >>> mean.event.epsilon()
+    1.0
+    """
+
+    radius: float
+    bound: float
+    n_users: int
+    epsilon: float
+    relation: Relation = "zero_out"
+
+    def __post_init__(self) -> None:
+        _validate.plain(self)
+        for name in ("radius", "bound"):
+            _validate.scale(**{name: getattr(self, name)})
+        _validate.integer(minimum=1, n_users=self.n_users)
+        if not 2.0**-16 <= _validate.positive(epsilon=self.epsilon) <= 2.0**10:
+            raise ParameterError(
+                f"epsilon must lie between 2^-16 and 2^10, not {self.epsilon!r}: beyond that nothing "
+                "is left, or nothing is private."
+            )
+        _validate.one_of(RELATIONS, relation=self.relation)
+        _ = self.ranges
+
+    @property
+    def ranges(self) -> PrivateRange:
+        """The choice of the interval."""
+        rate = self.epsilon / (2 if self.relation == "zero_out" else 4)
+        return PrivateRange(self.bound, _WIDTH * self.radius, rate)
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width of the interval: 2τ, and half a bin."""
+        width = 2 * self.radius + self.ranges.width / 2
+        step = _step(width)
+        return math.ceil(width / step) * step
+
+    @property
+    def noise(self) -> Laplace:
+        """The noise on the sum, in half widths."""
+        contribution = Contribution(block="user", layout="shared", coordinates="signed", norm="l1")
+        return calibrate_laplace(
+            self.epsilon / 2, contribution=contribution, relation=self.relation
+        )
+
+    @property
+    def event(self) -> Event:
+        """The choice and the noisy sum, to the accountant."""
+        return PureDP(self.ranges.rate) + self.noise
+
+    @property
+    def failure(self) -> float:
+        """The probability that any of n numbers within τ of a point is clipped, at most."""
+        best = math.log(self.ranges.bins) - self.ranges.rate * self.n_users / 2
+        return math.exp(min(best, 0.0))
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of the mean."""
+        return math.sqrt(2.0) * self.noise.noise_multiplier * self.half_width / self.n_users
+
+    def estimate(self, values: ArrayLike, source: Source) -> float:
+        """The noisy mean.
+
+        Args:
+            values: (n,) a number for each user; what is not finite is absent.
+            source: random bits.
+
+        Raises:
+            ParameterError: if values are not a list of numbers.
+        """
+        array = np.asarray(values)
+        if array.ndim != 1 or array.dtype.kind not in "fiub":
+            raise ParameterError(
+                f"values must be numbers of shape (n,), not {array.shape} of {array.dtype}."
+            )
+        array = array.astype(np.float64)
+        there = np.clip(array[np.isfinite(array)], -self.bound, self.bound)[None, :]
+        middles = self.ranges.middles(there, source)
+        step = _step(self.half_width)
+        total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
+        scale = raised(raised(self.noise.noise_multiplier * (self.half_width / step)))
+        noisy = total + discrete_laplace(scale, 1, source=source)
+        return float(middles[0] + float(noisy[0]) * step / self.n_users)
+
+
+def _cost(event: Event, delta: float, relation: Relation) -> float:
+    return event.epsilon(delta, relation=relation)
+
+
+def _enough(kept: Callable[[int], bool], few: int) -> int:
+    """A number of users that is enough, about the least; so few are not."""
+    low, high = few, 2 * few
+    while not kept(high):
+        low, high = high, 2 * high
+    while high - low > max(1, high // 1000):
+        middle = (low + high) // 2
+        low, high = (low, middle) if kept(middle) else (middle, high)
+    return high
+
+
+def _step(width: float) -> float:
+    """The grid of clipped values, a power of two."""
+    return 2.0 ** math.floor(math.log2(width / _STEPS))
+
+
+def _present(vectors: FloatArray, bound: float) -> FloatArray:
+    """The vectors of users who have one, clipped. Each row is judged by itself."""
+    rows = np.asarray(vectors, dtype=np.float64)
+    parts = [rows[:0]]
+    most = max(1, _ENTRIES // max(rows.shape[1], 1))
+    for first in range(0, len(rows), most):
+        part = rows[first : first + most]
+        there = np.isfinite(part).all(axis=1) & part.any(axis=1)
+        parts.append(clipped(part[there], bound))
+    return np.concatenate(parts)
+
+
+def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> FloatArray:
+    """Σ of clipped distances from the middles, (coordinates,): exact sums of whole steps."""
+    step = _step(half)
+    total = np.empty(len(columns))
+    most = max(1, _ENTRIES // max(columns.shape[1], 1))
+    for first in range(0, len(columns), most):
+        some = slice(first, first + most)
+        steps = columns[some] - middles[some, None]
+        np.clip(steps, -half, half, out=steps)
+        np.rint(np.divide(steps, step, out=steps), out=steps)
+        total[some] = steps.sum(axis=1)
+    return total * step

@@ -1,0 +1,77 @@
+"""The error to expect of a release before data are read, and the least that any mechanism can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.planning.floors import (
+        choice_order,
+        convex_order,
+        least_error,
+        least_error_of_records,
+        least_error_of_worlds,
+        least_excess_of_choice,
+        least_holders,
+        least_noise_of_clipped_sums,
+        mean_order,
+    )
+    from dpgrain.planning.plan import (
+        ErrorPlan,
+        Row,
+        plan_counts,
+        plan_gradient,
+        plan_mean,
+        plan_sco,
+        plan_select,
+    )
+    from dpgrain.planning.shuffled import plan_shuffle
+
+__all__ = [
+    "ErrorPlan",
+    "Row",
+    "choice_order",
+    "convex_order",
+    "least_error",
+    "least_error_of_records",
+    "least_error_of_worlds",
+    "least_excess_of_choice",
+    "least_holders",
+    "least_noise_of_clipped_sums",
+    "mean_order",
+    "plan_counts",
+    "plan_gradient",
+    "plan_mean",
+    "plan_sco",
+    "plan_select",
+    "plan_shuffle",
+]
+
+face(
+    __name__,
+    {
+        "dpgrain.planning.floors": (
+            "choice_order",
+            "convex_order",
+            "least_error",
+            "least_error_of_records",
+            "least_error_of_worlds",
+            "least_excess_of_choice",
+            "least_holders",
+            "least_noise_of_clipped_sums",
+            "mean_order",
+        ),
+        "dpgrain.planning.plan": (
+            "ErrorPlan",
+            "Row",
+            "plan_counts",
+            "plan_gradient",
+            "plan_mean",
+            "plan_sco",
+            "plan_select",
+        ),
+        "dpgrain.planning.shuffled": ("plan_shuffle",),
+    },
+)

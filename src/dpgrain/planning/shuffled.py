@@ -1,0 +1,322 @@
+"""What a deployment of a shuffled sum takes and promises, in public numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain._progress import Progress
+from dpgrain._wording import counted, powers
+from dpgrain.accounting import Binomial, Compose, Event, Poisson
+from dpgrain.errors import ParameterError
+from dpgrain.planning.plan import ErrorPlan, Row
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
+from dpgrain.shuffle.design import Kind, gaussian_mu_for
+from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
+from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.units import RELATIONS, Relation
+
+# An ε takes up to a second: no more than these.
+_FRACTIONS = (1.0, 0.9, 0.75, 0.5, 1 / 3, 0.2, 0.1, 0.05, 0.02, 0.01)
+_FEW_FRACTIONS = (1.0, 0.9, 0.75, 0.5, 0.2, 0.1)
+_USERS = (1, 2, 5, 10)
+_KINDS: dict[Kind, type[VectorSum]] = {"binomial": VectorSum, "poisson": PoissonSum}
+
+
+@dataclass(frozen=True)
+class Honest:
+    """What is promised if a share of the devices of a batch reports and follows the protocol.
+
+    Args:
+        fraction: γ, the share.
+        devices: ⌈γn⌉, at least 1.
+        epsilon: the ε at the promised δ; infinite where nothing is promised.
+        promised: whether it is the share that the protocol is made for.
+    """
+
+    fraction: float
+    devices: int
+    epsilon: float
+    promised: bool = False
+
+    @property
+    def share(self) -> str:
+        """γ in per cent."""
+        return f"{100 * self.fraction:.4g}%"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as plain JSON values; no ε where nothing is promised."""
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        return {**asdict(self), "epsilon": epsilon}
+
+
+def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
+    """ε as a function of the share of honest devices, from all of them to one in a hundred.
+
+    Args:
+        protocol: a shuffled sum.
+
+    Shares that mean the same number of devices are one line; the share that the protocol is made for
+    is among them. Formal guarantee: each line is that of ``protocol.guarantee_with``.
+
+    >>> protocol = VectorSum(n_users=1000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> [(line.devices, round(line.epsilon, 2)) for line in honest_curve(protocol)[:3]]
+    [(1000, 1.0), (900, 1.06), (750, 1.17)]
+    """
+    shares = {protocol.devices_of(fraction): fraction for fraction in reversed(_FRACTIONS)}
+    shares[protocol.honest] = protocol.honest_fraction
+    lines = []
+    with Progress(len(shares)) as progress:
+        for devices, fraction in sorted(shares.items(), reverse=True):
+            progress.stage(f"{counted(devices, 'honest device')}")
+            epsilon = protocol.guarantee_with(fraction).epsilon()
+            lines.append(Honest(fraction, devices, epsilon, devices == protocol.honest))
+    return tuple(lines)
+
+
+def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation, list[float]]]:
+    """The promise to 1, 2, 5 and 10 users together, under both relations.
+
+    Args:
+        guarantee: a promise to users.
+
+    Returns:
+        the numbers of users, and relation → the ε of each.
+    """
+    with Progress(len(RELATIONS) * len(_USERS)) as progress:
+
+        def asked(users: int, relation: Relation) -> float:
+            progress.stage(f"{counted(users, 'user')}, {relation}")
+            return guarantee.epsilon(units=users, relation=relation)
+
+        return _USERS, {r: [asked(users, r) for users in _USERS] for r in RELATIONS}
+
+
+def shares_of_honest(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
+    """What a promise becomes if only a share of the devices that it counts on is honest.
+
+    Args:
+        guarantee: a promise that rests on noise of devices, or on none.
+
+    Returns:
+        pairs of a share and the ε; none where no noise comes from devices.
+
+    Formal guarantee: an upper bound: whole devices add at least so many coins.
+    """
+    if not any(isinstance(part, Binomial | Poisson) for part in guarantee.event.parts):
+        return ()
+    return tuple(
+        (share, replace(guarantee, event=_with_share(guarantee.event, share)).epsilon())
+        for share in _FEW_FRACTIONS
+    )
+
+
+def _with_share(event: Event, share: float) -> Event:
+    """The event if devices add a share of the noise only."""
+    if isinstance(event, Binomial):
+        return replace(event, trials=max(1, math.floor(event.trials * share)))
+    if isinstance(event, Poisson):
+        return replace(event, mean=event.mean * share)
+    if isinstance(event, Compose):
+        return Compose(tuple(_with_share(part, share) for part in event.events))
+    return event
+
+
+def central_sd(protocol: ShuffledSum) -> float:
+    """The noise of a curator who is trusted: sd of a coordinate of the sum of one round.
+
+    Args:
+        protocol: a shuffled sum; it is the Gaussian mechanism of the same promise.
+
+    Source: Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy".
+    """
+    mu = gaussian_mu_for(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
+    return one_user(protocol) * math.sqrt(protocol.rounds) / mu
+
+
+def one_user(protocol: ShuffledSum) -> float:
+    """How far one honest user can move the sum, l2, under the relation of the promise.
+
+    Args:
+        protocol: a shuffled sum.
+    """
+    far = protocol.centred and protocol.relation == "replace"
+    return protocol.encoding.bound * (2 if far else 1)
+
+
+def replaced(protocol: ShuffledSum) -> float:
+    """How far one honest device can move the sum, l2, by sending another vector.
+
+    Args:
+        protocol: a shuffled sum.
+    """
+    return protocol.encoding.bound * (2 if protocol.centred else 1)
+
+
+def corrupt(protocol: ShuffledSum) -> float:
+    """How far one corrupt device can move the sum, l2.
+
+    Args:
+        protocol: a shuffled sum.
+
+    A shuffler that adds up drops counts that no device can send. One that only mixes cannot: shares
+    may add up to whatever all devices together could send.
+    """
+    encoding, noise = protocol.encoding, protocol.design.noise
+    devices = protocol.n_users if isinstance(protocol, BlindSum) else 1
+    largest = devices * noise.largest(encoding.grid)
+    return largest * encoding.step * math.sqrt(encoding.dim)
+
+
+def noise_length(protocol: ShuffledSum) -> float:
+    """The root mean square length of the noise of a sum, all devices being honest.
+
+    Args:
+        protocol: a shuffled sum.
+    """
+    return protocol.noise_sd * math.sqrt(protocol.encoding.dim)
+
+
+class _Whole(Row):
+    """A whole number of a plan: all its digits are shown."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.value:,.0f}"
+
+
+def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
+    """What a device sends in one round.
+
+    Args:
+        protocol: a shuffled sum.
+    """
+    if isinstance(protocol, BlindSum):
+        shares = protocol.shares()
+        size = protocol.randomizer().report_bytes
+        rows = [
+            _Whole("messages of a device", shares.slots),
+            _Whole("a message", shares.message_bytes, "bytes"),
+            _Whole("all messages of a device", size, "bytes"),
+        ]
+    else:
+        randomizer = protocol._randomizer()
+        size = randomizer.report_bytes
+        about = " (on average)" if isinstance(protocol.design.noise, Arrivals) else ""
+        rows = [
+            _Whole("report of a device", size, "bytes"),
+            _Whole(f"one-bit messages that it stands for{about}", round(randomizer.messages)),
+        ]
+    batch = protocol.n_users * size
+    return (*rows, _Whole("reports of a batch", batch, "bytes"))
+
+
+def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
+    """All numbers of a deployment but for ε: the design, the traffic, the noise, corrupt devices.
+
+    Args:
+        protocol: a shuffled sum.
+    """
+    sd, central, n = protocol.noise_sd, central_sd(protocol), protocol.n_users
+    return (
+        _Whole("steps of the grid, g", protocol.design.grid),
+        _noise_row(protocol.design.noise),
+        *traffic(protocol),
+        Row("noise sd of the sum", sd, "a coordinate"),
+        Row("noise sd of the mean", sd / n, "a coordinate"),
+        Row("central Gaussian noise sd of the sum", central, "a coordinate"),
+        Row("central Gaussian noise sd of the mean", central / n, "a coordinate"),
+        Row("times the central noise", sd / central),
+        Row("an honest device moves the sum by", replaced(protocol), "l2 norm"),
+        Row("a corrupt device moves the sum by", corrupt(protocol), "l2 norm"),
+        Row("noise of the sum, root mean square", noise_length(protocol), "l2 norm"),
+    )
+
+
+def _noise_row(noise: DeviceNoise) -> Row:
+    if isinstance(noise, Coins):
+        return _Whole("coins of a device and coordinate, b", noise.count)
+    return Row("ones that a device adds to a coordinate, mean", noise.mean)
+
+
+def plan_shuffle(
+    *,
+    users: int,
+    dim: int,
+    epsilon: float,
+    delta: float,
+    bound: float = 1.0,
+    relation: Relation = "replace",
+    rounds: int = 1,
+    honest: float = 1.0,
+    noise: Kind = "binomial",
+    blind: bool = False,
+) -> ShuffledSum:
+    """The shuffled sum of vectors that options describe.
+
+    Args:
+        users: n, the devices of a batch.
+        dim: d, the coordinates of a vector.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        bound: the l2 norm of a vector at most.
+        relation: the neighbouring relation.
+        rounds: T, in which the same users take part.
+        honest: γ, the share of devices that report and follow the protocol, at least.
+        noise: what devices add.
+        blind: whether the shuffler only mixes.
+
+    Raises:
+        ParameterError: if a value is out of range, or two do not go together.
+
+    >>> plan_shuffle(users=1000, dim=2, epsilon=1.0, delta=1e-6, honest=0.9).honest
+    900
+    """
+    _validate.scale(bound=bound)
+    if _validate.probability(honest=honest) == 0:
+        raise ParameterError("honest must be above 0: somebody must add the noise.")
+    if blind and noise != "binomial":
+        raise ParameterError(
+            f"noise must be 'binomial' for a blind shuffler, not {noise!r}: leave one of the two out."
+        )
+    kind = BlindSum if blind else _KINDS[noise]
+    return kind(
+        n_users=users,
+        dim=dim,
+        l2_bound=bound,
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        rounds=rounds,
+        honest_fraction=honest,
+    )
+
+
+def deployment(protocol: ShuffledSum) -> ErrorPlan:
+    """A shuffled sum as a plan: what it takes and how accurate it is.
+
+    Args:
+        protocol: a shuffled sum.
+
+    >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+    >>> round(deployment(protocol)["times the central noise"], 2)
+    1.02
+    """
+    title = (
+        f"Shuffled sum of {counted(protocol.n_users, 'device')}, "
+        f"{counted(protocol.encoding.dim, 'coordinate')}, ε = {protocol.epsilon:g}, "
+        f"δ = {powers(protocol.delta)}, {protocol.relation}"
+    )
+    if protocol.rounds > 1:
+        title += f", {protocol.rounds:,} rounds"
+    return ErrorPlan(
+        title,
+        protocol.epsilon,
+        protocol.delta,
+        protocol.event,
+        numbers(protocol),
+        (f"it takes {'; '.join(protocol.facts)}.",),
+    )

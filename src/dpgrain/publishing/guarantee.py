@@ -1,0 +1,218 @@
+"""What a release promises, in one sentence and as a curve."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from dpgrain import _fields, _validate
+from dpgrain._wording import powers, rounded_up
+from dpgrain.accounting import Event
+from dpgrain.accounting.losses.rounding import sum_up
+from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.units import OWN_UNIT, Level, Relation, Unit
+
+_PROTECTED = {
+    "record": "the data of any one record",
+    "element": "all records of any one user in one cell of the partition by {elements}",
+    "user": "all records of any one user",
+}
+_CHANGED = {
+    "zero_out": "{what} were removed",
+    "replace": "{what} were exchanged for others",
+}
+_SEEDED = "NOT PRIVATE (made with a seeded random source); from a secret source it would be:"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The promise of a release: unit, relation, ε, δ and what it rests on.
+
+    Args:
+        level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
+        elements: what the partition into elements is, in words; empty if there is none.
+        relation: the neighbouring relation.
+        delta: the δ at which :meth:`epsilon` answers by default.
+        event: what happened, which the curve is computed from.
+        public: what was taken as public and fixed beforehand, in words.
+        private: False where a seeded source was used, whose noise can be predicted.
+        user: the column that tells whose a record is; empty if none does.
+
+    The (ε, δ) holds for every table, whatever rows it has; nothing is assumed about the data.
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> event = Gaussian(5.0, Contribution(block="user"))
+    >>> promise = Guarantee("user", "", "zero_out", 1e-6, event)
+    >>> round(promise.epsilon(), 3), round(promise.epsilon(units=2), 3)
+    (0.834, 1.766)
+    """
+
+    level: Level
+    elements: str
+    relation: Relation
+    delta: float
+    event: Event
+    public: tuple[str, ...] = ()
+    private: bool = True
+    user: str = ""
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+        _validate.delta(allow_zero=True, delta=self.delta)
+
+    def epsilon(
+        self,
+        delta: float | None = None,
+        *,
+        units: int = 1,
+        relation: Relation | None = None,
+        unit: Unit | None = None,
+    ) -> float:
+        """The smallest ε promised: the granularity curve.
+
+        A smaller unit may cost more than the promised one: removing one record can move a clipped
+        block farther than removing the block does.
+
+        Args:
+            delta: by default the release's own.
+            units: how many units of one person (for ``User``: so many users).
+            relation: by default the release's own.
+            unit: by default the release's own; another asks what the same release promises, say, to a
+                ``User(max_elements=40)`` or to a ``Record()``; elements are the release's, whatever
+                its ``by`` says. Infinite where nothing bounds it.
+
+        Raises:
+            ParameterError: if an argument is out of range.
+        """
+        return self.event.epsilon(
+            self.delta if delta is None else delta,
+            units=units,
+            relation=self.relation if relation is None else relation,
+            unit=OWN_UNIT[self.level] if unit is None else unit,
+        )
+
+    def __add__(self, other: Guarantee) -> Guarantee:
+        """Both releases together, on the same people: losses compose, δ adds.
+
+        True if the second release's noise and kind were not chosen by the outcome of the first; where
+        they are, both belong into one :func:`dpgrain.budget`.
+
+        Raises:
+            ParameterError: if the two protect different units, partitions or users, or use different
+                relations.
+        """
+        if not isinstance(other, Guarantee):
+            return NotImplemented
+        mine = (self.level, self.elements, self.relation, self.user)
+        theirs = (other.level, other.elements, other.relation, other.user)
+        if mine != theirs:
+            raise ParameterError(
+                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
+                "for one unit, partition and relation, and pass users and elements as the same array "
+                "each time, or as a pandas Series of the column's name."
+            )
+        return Guarantee(
+            self.level,
+            self.elements,
+            self.relation,
+            min(sum_up(self.delta, other.delta), math.nextafter(1, 0)),
+            self.event + other.event,
+            tuple(dict.fromkeys(self.public + other.public)),
+            self.private and other.private,
+            self.user,
+        )
+
+    def __str__(self) -> str:
+        what = _PROTECTED[self.level].format(elements=self.elements or "elements")
+        changed = _CHANGED[self.relation].format(what=what)
+        if self.relation == "replace" and self.level == "element":
+            changed += " of the same cell"
+        elif self.relation == "zero_out" and self.level != "record":
+            changed += " (the user stays enrolled)"
+        epsilon = self.epsilon()
+        factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
+        exception = ", except with probability δ" if self.delta else ""
+        rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
+        who = f" Users are told apart by {self.user!r}." if self.user else ""
+        warning = "" if self.private else f"{_SEEDED} "
+        return (
+            f"{warning}{self.level.capitalize()}-level differential privacy with "
+            f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
+            f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
+            f"{who}{rest}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The guarantee as plain JSON values."""
+        return {
+            "level": self.level,
+            "elements": self.elements,
+            "relation": self.relation,
+            "delta": self.delta,
+            "event": self.event.to_dict(),
+            "public": list(self.public),
+            "private": self.private,
+            "user": self.user,
+        }
+
+    def to_json(self) -> str:
+        """The guarantee as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> Guarantee:
+        """The guarantee that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a field is missing, unknown or wrong.
+        """
+        return _fields.read(Guarantee, values, "a guarantee")
+
+    @staticmethod
+    def from_json(text: str) -> Guarantee:
+        """The guarantee that :meth:`to_json` wrote.
+
+        Raises:
+            ParameterError: if the text does not describe a guarantee.
+        """
+        return Guarantee.from_dict(_fields.loads(text, "a guarantee"))
+
+
+def _named(level: str, elements: str, relation: str, user: str) -> str:
+    whose = f", users by {user!r}" if user else ""
+    return f"{level} ({elements or 'no partition'}, {relation}{whose})"
+
+
+def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
+    """Warn where δ allows publishing somebody's data outright with real odds.
+
+    Args:
+        delta: the promised δ.
+        level: the protected unit.
+        n_users: the size of the roster, if known.
+        cells: the number of elements a user may have, if known; else 1.
+    """
+    if n_users is None or level == "record":
+        return
+    cells = cells if level == "element" else 1
+    largest = 1 / (10 * n_users * cells)
+    if delta > largest:
+        warnings.warn(
+            f"delta = {delta:g} is large for {n_users:,} users"
+            f"{f' and {cells:,} cells' if cells > 1 else ''}: choose at most {largest:.2g}, since "
+            "publishing the data of each unit outright with probability delta keeps the promise.",
+            DeltaWarning,
+            stacklevel=_callers_level(),
+        )
+
+
+def _callers_level() -> int:
+    """The stack level of the first frame outside of dpgrain, for a warning in the caller."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,368 @@
+"""The user-level papers' algorithms, and ours: a trusted curator, and all users in every round."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean, SoftCore, Winsorized
+from dpgrain.optimize import (
+    CoinBetting,
+    Constant,
+    DecreasingRestart,
+    Phases,
+    RandomIterate,
+    RandomizedBall,
+    RegularisedPhases,
+    Sgd,
+    Solver,
+    Uniform,
+)
+from dpgrain.recipes.program import (
+    ANY,
+    MOST,
+    SMOOTH,
+    STRONG,
+    Known,
+    Mean,
+    Program,
+    Smoothing,
+    Stage,
+    Task,
+    alone,
+    ball_of,
+    check_known,
+    check_smooth,
+    rounds_between,
+)
+from dpgrain.units import User
+
+Kind: TypeAlias = Literal["convex", "strongly_convex", "nonconvex"]
+
+# Rounds of coin betting: with more the noise of each only grows, with far fewer it is not there yet.
+_LEAST_ROUNDS, _ROUNDS = 50, 100
+
+
+@dataclass(frozen=True)
+class WinsorizedErm:
+    """Winsorized first-order optimisation of the empirical risk (Levy et al., Algorithm 3).
+
+    Args:
+        known: what is publicly known; its smoothness must be finite.
+        kind: ``"convex"``: averaged steps of one length; ``"strongly_convex"``: one restart with
+            falling steps; ``"nonconvex"``: a random iterate.
+        rounds: T; None for H·R/ν rounds, ν the noise of one round that had all of the promise, beyond
+            which only noise is left (or H/μ·ln of the ratio of the start's error to the noise), as far
+            as users suffice.
+        iterate: which iterate ``"nonconvex"`` returns; None to draw it.
+
+    Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
+
+    >>> program = WinsorizedErm(Known(smoothness=1.0, records=100)).plan(
+    ...     Task(10_000, (0.0, 0.0), 4.0, 1e-6)
+    ... )
+    >>> program.event.epsilon(1e-6) <= 4.0
+    True
+    """
+
+    known: Known = SMOOTH
+    kind: Kind = "convex"
+    rounds: int | None = None
+    iterate: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        _validate.one_of(("convex", "strongly_convex", "nonconvex"), kind=self.kind)
+        check_smooth(self.known, "WinsorizedErm", "UserLevelSgd")
+        if self.kind == "strongly_convex" and self.known.strength == 0:
+            raise ParameterError("strength must be above 0 with kind='strongly_convex', not 0.")
+
+    def plan(self, task: Task) -> Program:
+        """One phase with all users."""
+        mean = _winsorized(self.known, task, task.n_users, self._rounds(task), self.rounds is None)
+        return alone(Stage(mean, self._solver(task, mean)), task, self.known)
+
+    def _rounds(self, task: Task) -> int:
+        if self.rounds is not None:
+            return self.rounds
+        known, noise = self.known, self.known.radius_for(task.n_users, 1) * task.noise()
+        if self.kind == "strongly_convex":
+            return _localising_rounds(known, known.strength, known.smoothness, noise)
+        return rounds_between(known.smoothness * known.distance / noise)
+
+    def _solver(self, task: Task, mean: Winsorized) -> Solver[Any]:
+        known, domain = self.known, ball_of(self.known, task)
+        if self.kind == "strongly_convex":
+            steps = DecreasingRestart(known.smoothness, known.strength, mean.rounds)
+            return Sgd(steps, domain, steps)
+        noise = mean.noise_sd * math.sqrt(task.dimension)
+        size = min(1 / known.smoothness, known.distance / (noise * math.sqrt(mean.rounds)))
+        if self.kind == "convex":
+            return Sgd(Constant(size), domain, Uniform())
+        lot = secrets.randbits(64) if task.lot is None else task.lot
+        chosen = self.iterate or 1 + lot % mean.rounds
+        return Sgd(Constant(size), domain, RandomIterate(min(chosen, mean.rounds)))
+
+
+@dataclass(frozen=True)
+class PhasedErmSco:
+    """Phases over fresh users, with a growing pull to the last solution (Levy et al., Algorithm 4).
+
+    Args:
+        known: what is publicly known; its smoothness must be finite.
+        count: the number of phases; None for as many as users suffice for, at most log₂ of the ratio
+            of G√(nm) to the noise.
+
+    Phase t has n/2^t users and the pull λ·4^t, λ = √(G²/(nm) + ν²)/R, ν the noise of one mean. Source:
+    Theorem 5, with the constants of exact accounting.
+
+    >>> program = PhasedErmSco(Known(smoothness=1.0, records=100)).plan(
+    ...     Task(100_000, (0.0, 0.0), 4.0, 1e-6)
+    ... )
+    >>> len(program.stages) > 1, program.event.epsilon(1e-6) <= 4.0
+    (True, True)
+    """
+
+    known: Known = SMOOTH
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        check_smooth(self.known, "PhasedErmSco", "UserLevelSgd")
+
+    def plan(self, task: Task) -> Program:
+        """As many phases as asked for, or as users suffice for."""
+        if self.count is not None:
+            return self._of(task, self.count)
+        known, noise = self.known, self._noise(task)
+        most = math.log2(max(known.lipschitz * math.sqrt(task.n_users * known.records) / noise, 2))
+        for count in range(max(1, min(math.ceil(most), 8)), 1, -1):
+            try:
+                return self._of(task, count)
+            except ParameterError:
+                # The last phase has too few users.
+                continue
+        return self._of(task, 1)
+
+    def _noise(self, task: Task) -> float:
+        return self.known.radius_for(task.n_users, 1) * task.noise()
+
+    def _of(self, task: Task, count: int) -> Program:
+        known, noise = self.known, self._noise(task)
+        sampling = known.lipschitz**2 / (task.n_users * known.records)
+        pull = math.sqrt(sampling + noise**2) / known.distance
+        phases = RegularisedPhases(task.n_users, count, pull)
+        stages, domain = [], ball_of(known, task)
+        for phase in phases.phases():
+            strength, smooth = phase.strength + known.strength, known.smoothness + phase.strength
+            of_phase = known.radius_for(len(phase.users), 1) * task.noise(len(phase.users))
+            rounds = _localising_rounds(known, strength, smooth, of_phase)
+            mean = _winsorized(known, task, len(phase.users), rounds, True)
+            steps = DecreasingRestart(smooth, strength, mean.rounds)
+            stages.append(Stage(mean, Sgd(steps, domain, steps)))
+        return Program(tuple(stages), phases, known)
+
+
+@dataclass(frozen=True)
+class UserLevelSgd:
+    """Multi-pass gradient descent on soft-core means, smoothed at random (Asi & Liu, Algorithm 2).
+
+    Args:
+        known: what is publicly known; kinks are welcome.
+        rounds: T; None for m²n² + mn√d, but at most 1000.
+        smoothing: ``"ball"``: at random points within r = d^(1/4)·R/√T (Lemma 2.5); ``"moreau"``: the
+            Moreau envelope of curvature G√d/r, which asks only within the domain (Remark 4.3);
+            ``"none"``.
+
+    Steps are of length (R/G)·min(G/(ν√T), T^(-3/4), √(nm)/T), ν the noise of a round; the iterates are
+    averaged. A start known to be near shrinks R (Remark 4.2): state it as the distance. Source: Theorem
+    4.1, whose noise is not private; the constants here are those of the soft core.
+
+    >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task(2000, (0.0,), 1.0, 1e-6))
+    >>> program.event.epsilon(1e-6) <= 1.0
+    True
+    """
+
+    known: Known = ANY
+    rounds: int | None = None
+    smoothing: Literal["ball", "moreau", "none"] = "ball"
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        _validate.one_of(("ball", "moreau", "none"), smoothing=self.smoothing)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+
+    def plan(self, task: Task) -> Program:
+        """One phase with all users."""
+        return alone(self.stage(task, task.n_users), task, self.known)
+
+    def stage(self, task: Task, n_users: int) -> Stage:
+        """The same for some of the users."""
+        known, d = self.known, task.dimension
+        many = (known.records * n_users) ** 2 + known.records * n_users * math.sqrt(d)
+        rounds = self.rounds or int(min(many, MOST))
+        radius = known.radius_for(n_users, rounds)
+        mean = SoftCore.calibrate(**task.promise(n_users), rounds=rounds, radius=radius)
+        noise = mean.noise_sd * math.sqrt(d)
+        size = known.distance * min(
+            1 / (noise * math.sqrt(rounds)),
+            rounds**-0.75 / known.lipschitz,
+            math.sqrt(n_users * known.records) / rounds / known.lipschitz,
+        )
+        around = d**0.25 * known.distance / math.sqrt(rounds)
+        smoothing: Smoothing | None = {
+            "ball": RandomizedBall(around),
+            "moreau": known.lipschitz * math.sqrt(d) / around,
+            "none": None,
+        }[self.smoothing]
+        return Stage(mean, Sgd(Constant(size), ball_of(known, task), Uniform()), smoothing)
+
+
+@dataclass(frozen=True)
+class UserLevelSgdStronglyConvex:
+    """:class:`UserLevelSgd` in growing phases, each nearer to the solution (Asi & Liu, Algorithm 3).
+
+    Args:
+        known: what is publicly known; the strength must be above 0.
+        rounds: T of each phase; None for its theorem's, but at most 1000.
+        count: the number of phases; None for ⌈log log(mn)⌉, as far as users suffice.
+
+    Phase i of k has n/2^(k+1−i) users and begins where the last one ended, within √(2·excess/μ) of the
+    solution. Source: Theorem 4.11.
+
+    >>> known = Known(strength=0.5, records=100)
+    >>> program = UserLevelSgdStronglyConvex(known, rounds=50).plan(Task(9000, (0.0,), 1.0, 1e-6))
+    >>> len(program.stages), program.event.epsilon(1e-6) <= 1.0
+    (3, True)
+    """
+
+    known: Known = STRONG
+    rounds: int | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        if self.known.strength == 0:
+            raise ParameterError("strength must be above 0 for UserLevelSgdStronglyConvex, not 0.")
+
+    def plan(self, task: Task) -> Program:
+        """As many phases as asked for, or as users suffice for."""
+        if self.count is not None:
+            return self._of(task, self.count)
+        all_records = max(task.n_users * self.known.records, 3)
+        for count in range(max(1, math.ceil(math.log(math.log(all_records)))), 1, -1):
+            try:
+                return self._of(task, count)
+            except ParameterError:
+                # The first phase has too few users.
+                continue
+        return self._of(task, 1)
+
+    def _of(self, task: Task, count: int) -> Program:
+        known, phases = self.known, Phases(task.n_users, count, growing=True)
+        distance, stages = min(known.distance, 2 * known.lipschitz / known.strength), []
+        for phase in phases.phases():
+            n = len(phase.users)
+            near = UserLevelSgd(replace(known, distance=distance), self.rounds)
+            stages.append(near.stage(task, n))
+            noise = known.radius_for(n, 1) * task.noise(n)
+            excess = distance * (known.lipschitz / math.sqrt(n * known.records) + noise)
+            distance = min(distance, math.sqrt(2 * excess / known.strength))
+        # The ball of a phase is around its own start, which the program does not know.
+        wide = ball_of(known, task)
+        free = tuple(
+            replace(stage, solver=replace(stage.solver, domain=wide))  # type: ignore[type-var]
+            for stage in stages
+        )
+        return Program(free, phases, known)
+
+
+@dataclass(frozen=True)
+class Concentrated:
+    """Ours: gradients clipped to the radius in which users agree, and steps that need no length.
+
+    Where the loss is least users' mean gradients lie around 0, which is a public centre: clipped there,
+    to a radius as small as they lie close, they cost as little noise as any mean of concentrated
+    vectors does, without a test, an interval or a minimum of users. Far from the solution they are
+    shortened, but still point there.
+
+    Args:
+        known: what is publicly known.
+        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100: the noise of all rounds together is the
+            same however many there are.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. Small ones
+            shorten nearly all gradients: the less noise, the more the solution is a median of users.
+        solver: what steps; None for coin betting, which does not know the scale of gradients.
+
+    Source: the recentred mean with the centre 0; docs/theory.md, "User-level recipes".
+
+    >>> program = Concentrated(Known(records=100)).plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program.rounds, program.event.epsilon(1e-6) <= 1.0
+    (100, True)
+    """
+
+    known: Known = ANY
+    rounds: int | None = None
+    share: float = 0.5
+    solver: Solver[Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        _validate.positive(share=self.share)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+
+    def plan(self, task: Task) -> Program:
+        """One phase with all users."""
+        known, rounds = self.known, self.rounds or self._rounds(task)
+        radius = known.radius or known.lipschitz / math.sqrt(known.records)
+        mean = self._mean(task, rounds, self.share * radius)
+        solver = self.solver or CoinBetting(wealth=known.distance / math.sqrt(task.dimension))
+        return alone(Stage(mean, solver), task, known)
+
+    def _rounds(self, task: Task) -> int:
+        """As many as help: the noise of all of them together is the same."""
+        known = self.known
+        ideal = known.smoothness * known.distance / known.lipschitz
+        ideal *= math.sqrt(task.n_users * known.records)
+        return int(min(max(ideal, _LEAST_ROUNDS), _ROUNDS))
+
+    def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
+        """Whoever adds users up."""
+        return ClippedMean.calibrate(**task.promise(), rounds=rounds, clip=clip, unit=User())
+
+
+def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
+    """H/μ·ln of how much smaller the error gets than that of the start (Corollary 2)."""
+    left = max((known.lipschitz / max(noise, 1e-300)) ** 2, math.e)
+    return rounds_between(4 * smooth / strength * math.log(left))
+
+
+def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool) -> Winsorized:
+    """The winsorized mean for so many rounds, or for fewer where users do not suffice."""
+    while True:
+        try:
+            return Winsorized.calibrate(
+                **task.promise(n_users),
+                rounds=rounds,
+                radius=known.radius_for(n_users, rounds),
+                bound=known.lipschitz,
+                dimension=task.dimension,
+            )
+        except ParameterError:
+            if not fewer or rounds <= 2:
+                raise
+            rounds = max(2, rounds // 2)
+
+
+# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
+winsorized_erm = WinsorizedErm
+phased_erm_sco = PhasedErmSco
+user_level_sgd = UserLevelSgd
+user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
+concentrated = Concentrated

@@ -1,0 +1,26 @@
+"""Tables of users and records, public partitions, and the engine that reads them.
+
+Bad values in rows follow fixed rules, inside the privacy unit, without error or warning: a record
+without user or item is left out; NaN, infinite and negative weights count 0; repeated (user, item)
+rows add up; a total saturates at 2^53 grid steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.tables.elements import Elements
+    from dpgrain.tables.table import UserTable, read
+
+__all__ = ["Elements", "UserTable", "read"]
+
+face(
+    __name__,
+    {
+        "dpgrain.tables.elements": ("Elements",),
+        "dpgrain.tables.table": ("UserTable", "read"),
+    },
+)

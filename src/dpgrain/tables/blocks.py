@@ -1,0 +1,180 @@
+"""From a privacy unit to the blocks whose norm is clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpgrain.accounting import Contribution
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.elements import NAMED, Elements, as_elements
+from dpgrain.tables.table import CellColumn, UserTable
+from dpgrain.units import Element, Level, Record, Unit, User
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What is clipped as one: a record, a user's data in one cell, or a whole user.
+
+    Args:
+        block: whose data one block holds.
+        of: the column that tells the cell; None where there are no cells.
+        elements: the partition of that column's values; None where each value is its own cell.
+        key: where that column stands among the keys of the groups, so that the group tells the cell;
+            None where it is another column.
+        max_elements: at most so many blocks of a user are kept.
+        named: the partition in words; empty if there is none.
+        alone: whether each group is a cell by itself, and each cell one group.
+        cell_column: the column of the table that holds the cell, where there is one.
+        of_records: whether only records are promised anything, and each pair of a user and a group is a
+            block: a record then moves one block, or two, and makes room for no other.
+    """
+
+    block: Level
+    of: str | None = None
+    elements: Elements | None = None
+    key: int | None = None
+    max_elements: int | None = None
+    named: str = ""
+    alone: bool = False
+    cell_column: str | None = None
+    of_records: bool = False
+
+    @staticmethod
+    def of_unit(
+        unit: Unit, table: UserTable, keys: Sequence[str], item: str | None = None
+    ) -> Blocks:
+        """The blocks that protect a unit of a table whose groups have these keys.
+
+        Args:
+            unit: the privacy unit.
+            table: the table.
+            keys: the columns that tell a record's group.
+            item: the column that a mapping or function partitions; by default the first key.
+
+        Raises:
+            ParameterError: if the unit does not fit.
+            SchemaError: if it names a column that the table lacks.
+        """
+        item = next(iter(keys), None) if item is None else item
+        if isinstance(unit, Record):
+            return Blocks("record")
+        if not isinstance(unit, Element | User):
+            raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
+        if table.user is None:
+            raise ParameterError(
+                f"unit {type(unit).__name__} needs to know whose a record is; "
+                "give user= to dg.read, or use Record()."
+            )
+        if isinstance(unit, User) and unit.max_elements is None:
+            if unit.by is not None:
+                raise ParameterError(
+                    "User(by=…) says what max_elements counts; give max_elements as well."
+                )
+            return Blocks("user")
+        if unit.by is None and (isinstance(unit, Element) or item is None):
+            raise ParameterError(
+                f"{type(unit).__name__}() needs a partition: a column, a mapping or a function"
+                + (
+                    f", such as {type(unit).__name__}(by={item!r}) for each item by itself."
+                    if item
+                    else "."
+                )
+            )
+        by = item if unit.by is None else unit.by
+        bound = unit.max_elements if isinstance(unit, User) else None
+        if isinstance(by, str):
+            of, elements, named = _column(by, table)
+        elif item is None:
+            raise ParameterError(
+                "by of the unit is a mapping or a function, and there is no item to apply it to; add a "
+                "column of cells with table.with_cells(…), and name that."
+            )
+        else:
+            elements = as_elements(by).of_keys(lambda label: table.stated(label, item, NAMED))
+            of, named = item, f"{elements.name} of {_described(item, table)}"
+        # A column of cells may itself be a key: then it is the group that tells the cell.
+        if isinstance(by, str) and by in keys:
+            of, elements = by, None
+        key = list(keys).index(of) if of in keys else None
+        alone = key is not None and elements is None and len(keys) == 1
+        column = by if isinstance(by, str) else None
+        return Blocks("element", of, elements, key, bound, named, alone, column)
+
+    def for_keys(self, keys: Sequence[str], table: UserTable) -> tuple[UserTable, Blocks]:
+        """The same blocks where groups have other keys, and a table that can tell their cells.
+
+        Args:
+            keys: the other keys.
+            table: the table; a column of cells is added where the keys do not tell them.
+        """
+        if self.block != "element":
+            return table, self
+        if self.of_records:
+            # Pairs of other groups: blocks that held several would let others in where a record leaves.
+            return table, replace(self, of=keys[0], key=0, alone=True)
+        if self.of in keys and self.of is not None:
+            single = self.elements is None and len(keys) == 1
+            return table, replace(self, key=list(keys).index(self.of), alone=single)
+        column, known = self.cell_column, self.elements
+        if column is None and self.of is not None and known is not None:
+            if known.missing == "error":
+                # Nothing lacks a cell that counts: other items are outside the public domain.
+                known = replace(known, missing="own")
+            column = f"cell of {self.of}"
+            # A column of that name which holds anything else would be another partition.
+            while table.has(column) and table.cells.get(column) != CellColumn(self.of, known):
+                column += "'"
+            if not table.has(column):
+                table = table.with_cells(column, self.of, known)
+        return table, replace(self, key=None, alone=False, cell_column=column)
+
+    def contribution(
+        self, *, items: int | None, cells: int | None, single: bool, norm: Literal["l2", "l1"]
+    ) -> Contribution:
+        """How blocks enter a sum over coordinates.
+
+        Args:
+            items: the public number of coordinates, if the domain is public.
+            cells: the public number of cells, if the group tells the cell and the domain is public.
+            single: whether every block is one coordinate, by public knowledge.
+            norm: the norm that is clipped.
+        """
+        if self.of_records and self.alone:
+            # One record moves one coordinate by at most 1, or two when it moves; no cells are known.
+            one = items == 1
+            return Contribution("record", coordinates="one" if one else "nonnegative", norm=norm)
+        return Contribution(
+            block=self.block,
+            layout="shared" if self.block == "element" and self.key is None else "disjoint",
+            coordinates="one" if single or items == 1 else "nonnegative",
+            norm=norm,
+            max_elements=self.max_elements,
+            cells=cells,
+        )
+
+
+def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
+    """The column that a named partition is of, the partition of its values, and its name.
+
+    The name tells the column: the same mapping of two columns makes two partitions.
+    """
+    if name not in table.schema:
+        raise SchemaError(
+            f"element {name!r} is not a column of the table ({', '.join(table.schema)}); "
+            "give a mapping in a file as pathlib.Path(…)."
+        )
+    table.key(name, "element")
+    if name in table.cells:
+        cells = table.cells[name]
+        return cells.of, cells.elements.labelled(), _described(name, table)
+    return name, None, f"the column {name!r}"
+
+
+def _described(column: str, table: UserTable) -> str:
+    """A column in words; one of cells by what it is made of."""
+    if column not in table.cells:
+        return repr(column)
+    cells = table.cells[column]
+    return f"{cells.elements.name} of {_described(cells.of, table)}"

@@ -1,0 +1,185 @@
+"""What a curator may want to know of the rows before a release: exact, and private to the curator."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.domain import public_domain
+from dpgrain.tables.engines.duckdb import Engine
+from dpgrain.tables.sources import FileSource, TypedSource, is_number, quoted, reading, tried
+from dpgrain.tables.table import UserTable
+
+#: What DuckDB calls the faults of a line of CSV, in words, with what the curator may do.
+_FAULTS = {
+    "INVALID ENCODING": "not UTF-8: convert the file, as by iconv",
+    "MISSING COLUMNS": "too few values, or an open quote",
+    "TOO MANY COLUMNS": "too many values",
+    "UNQUOTED VALUE": "a quote that is not closed",
+    "LINE SIZE OVER MAXIMUM": "a line too long to be read, or an open quote",
+}
+_COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
+_HEADING = "For the curator only: these exact counts are NOT private and must not be published."
+
+
+def check(
+    table: UserTable,
+    items: Sequence[str],
+    weight: str | None,
+    values: Sequence[str],
+    bounds: tuple[float, float] | None,
+    domain: Any,
+) -> str:
+    """What :meth:`~dpgrain.UserTable.check` reports."""
+    counts = _counts_of_rows(table, items)
+    with Engine(table) as engine:
+        if items and domain is not None:
+            counts |= _counts_of_domain(engine, items, domain)
+        found = _answers(engine, counts, items)
+        if table.user is not None:
+            most = engine.ask(
+                f"SELECT coalesce(max(n), 0) AS n FROM (SELECT count(*) AS n FROM source "
+                f"WHERE {quoted(table.user)} IS NOT NULL GROUP BY {quoted(table.user)})"
+            )
+            found["most records of one user"] = most.column("n")[0].as_py()
+        distinct = engine.ask("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)")
+        repeated = found["rows"] - distinct.column("n")[0].as_py()
+        found["rows that repeat another (they add up)"] = repeated
+    numbers: dict[str, str] = {}
+    for column in dict.fromkeys([*([] if weight is None else [weight]), *values]):
+        numbers |= _counts_of_numbers(table, column, column == weight, bounds)
+    if numbers:
+        with Engine(_as_written(table)) as engine:
+            found |= _answers(engine, numbers)
+    found |= _lines(table, found["rows"])
+    return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in found.items())])
+
+
+def _answers(engine: Engine, counts: dict[str, str], used: Sequence[str] = ()) -> dict[str, int]:
+    asked = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
+    (row,) = engine.ask(f"SELECT {asked} FROM source", used).to_pylist()
+    return dict(zip(counts, row.values(), strict=True))
+
+
+def _counts_of_rows(table: UserTable, items: Sequence[str]) -> dict[str, str]:
+    """What is counted of users and items: words → SQL."""
+    counts = {"rows": "count(*)"}
+    if table.user is not None:
+        user = table.key(table.user, "user")
+        counts["rows without a user (left out)"] = f"count(*) - count({user})"
+        counts["users with a record"] = f"count(DISTINCT {user})"
+    for item in items:
+        of = "" if len(items) == 1 else f" {item!r}"
+        missing = f"rows without an item{of} (left out)"
+        counts[missing] = f"count(*) - count({table.key(item, 'item')})"
+    return counts
+
+
+def _counts_of_domain(engine: Engine, items: Sequence[str], domain: Any) -> dict[str, str]:
+    """How many rows hold what the public domain lacks."""
+    table = engine.table
+    known = public_domain(domain, Blocks("record"), table, items)
+    lists: dict[tuple[str, ...], list[Any]] = {
+        (key,): [column] for key, column in known.public.items()
+    }
+    if known.listed is not None:
+        lists[tuple(items)] = list(known.listed.columns)
+    counts = {}
+    for place, (keys, columns) in enumerate(lists.items()):
+        names = [f"v{i}" for i in range(len(columns))]
+        engine.register(f"domain{place}", pa.table(dict(zip(names, columns, strict=True))))
+        sql = [table.key(key, "item") for key in keys]
+        held = " AND ".join(f"{key} IS NOT NULL" for key in sql)
+        counts[f"rows with {', '.join(keys)} outside the domain (left out)"] = (
+            f"count(*) FILTER ({held} AND ({', '.join(sql)}) NOT IN "
+            f"(SELECT ({', '.join(names)}) FROM domain{place}))"
+        )
+    return counts
+
+
+def _counts_of_numbers(
+    table: UserTable, column: str, weight: bool, bounds: tuple[float, float] | None
+) -> dict[str, str]:
+    """What is counted of a column where numbers are asked, as it is written in the source."""
+    table.require(column, "weight" if weight else "value")
+    source, kind = table.source, table.schema[column]
+    written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
+    text = written in ("VARCHAR", "ENUM") and column not in table.cells
+    if not text or is_number(kind):
+        table.require_numbers([column], "weight" if weight else "value", also=["BOOLEAN"])
+    decimal = source.decimal if isinstance(source, TypedSource) else "."
+    stated = kind if is_number(kind) else "DOUBLE"
+    plain = tried(column, stated, decimal) if text else quoted(column)
+    number = f"TRY_CAST({plain} AS DOUBLE)"
+    name, unused = repr(column), "count 0" if weight else "left out"
+    counts = {
+        f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({number} IS NULL)"
+    }
+    if text and decimal == ".":
+        comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
+        counts["of these look like numbers with a decimal comma: state decimal=','"] = (
+            f"count(*) FILTER ({number} IS NULL AND {comma})"
+        )
+    counts[f"cells of {name} that are NaN or infinite ({unused})"] = (
+        f"count(*) FILTER (NOT isfinite({number}))"
+    )
+    if weight:
+        counts[f"cells of {name} below 0 (count 0)"] = (
+            f"count(*) FILTER (isfinite({number}) AND {number} < 0)"
+        )
+    if bounds is not None:
+        low, high = map(float, bounds)
+        counts[f"cells of {name} beyond the bounds (cut off)"] = (
+            f"count(*) FILTER (isfinite({number}) AND NOT {number} BETWEEN {low} AND {high})"
+        )
+    return counts
+
+
+def _as_written(table: UserTable) -> UserTable:
+    """The table before its columns of text are read as other types."""
+    if not isinstance(table.source, TypedSource):
+        return replace(table, cells={})
+    source = table.source.source
+    return replace(table, source=source, schema=source.columns(), user=None, cells={})
+
+
+def _lines(table: UserTable, rows: int) -> dict[str, int]:
+    """What became of the lines of CSV files."""
+    source = table.source.source if isinstance(table.source, TypedSource) else table.source
+    if not isinstance(source, FileSource) or not source.is_csv:
+        return {}
+    with Engine(_as_written(table)) as engine:
+        faults = source.faults(engine.connection)
+    found = {"lines of CSV, with headers": sum(map(_lines_of, source.paths))}
+    for kind, lines in faults.rejected.items():
+        found[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines
+    found["lines of CSV with more values than columns (the rest is cut)"] = faults.longer
+    lost = found["lines of CSV, with headers"] - len(source.paths) - rows
+    inside = faults.inside + sum(faults.rejected.values())
+    found["lines of CSV that are empty or swallowed by an open quote"] = max(lost - inside, 0)
+    return found
+
+
+def _lines_of(path: str) -> int:
+    opener: Any = gzip.open if path.lower().endswith(".gz") else open
+    last, count = b"\n", 0
+    try:
+        with opener(Path(path), "rb") as file:
+            for part in _parts(file):
+                count += part.count(b"\n")
+                last = part[-1:]
+    except (OSError, EOFError) as error:
+        with reading(f"The file {path!r}"):
+            raise OSError from error
+    return count + (last != b"\n")
+
+
+def _parts(file: Any) -> Iterator[bytes]:
+    while part := file.read(1 << 20):
+        yield part

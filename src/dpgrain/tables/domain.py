@@ -1,0 +1,204 @@
+"""Which groups are published: public ones, privately selected ones, or a mixture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain.errors import ParameterError
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.table import UserTable
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """The public part of a domain.
+
+    Args:
+        keys: the columns that tell a record's group.
+        public: (per public key) its values; the other keys are selected privately.
+        listed: the list of all groups, where the caller gave that instead.
+    """
+
+    keys: tuple[str, ...]
+    public: Mapping[str, pa.Array]
+    listed: Groups | None = None
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The keys whose values have to be selected privately."""
+        if self.listed is not None:
+            return ()
+        return tuple(key for key in self.keys if key not in self.public)
+
+    def groups(self, selected: Groups | None = None) -> Groups:
+        """All groups: the listed ones, or the product of the public values and the selected ones."""
+        if self.listed is not None:
+            return self.listed
+        if selected is None:
+            return (
+                Groups.product(self.keys, [self.public[key] for key in self.keys])
+                if self.keys
+                else Groups.of((), ())
+            )
+        if not self.public:
+            return selected
+        rows = pa.array(np.arange(len(selected)))
+        row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
+        found = selected.take(row.to_numpy())
+        columns = dict(zip(self.public, public, strict=True))
+        columns.update(zip(found.names, found.columns, strict=True))
+        return Groups.of(self.keys, [columns[key] for key in self.keys])
+
+
+def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[str]) -> Domain:
+    """The public part of the domain that the caller gave, of the types of the key columns.
+
+    Args:
+        domain: for one key a list of its values; for several a mapping from key to such a list (keys
+            that it lacks are selected privately), or a list of tuples. None means the keys of the
+            unit's public mapping, or the cells of a column of cells, where there are such. Which cell a
+            value matches: :mod:`dpgrain.inputs.labels`.
+        blocks: the blocks of the unit.
+        table: the table.
+        keys: the columns that tell a record's group.
+
+    Raises:
+        ParameterError: if a list is empty, repeats a value, or has the wrong type.
+    """
+    keys = tuple(keys)
+    if not keys:
+        if domain is not None:
+            raise ParameterError("domain needs by=…: there is one group only without it.")
+        return Domain((), {})
+    known = _given(domain, blocks, table, keys)
+    for key, values in known.public.items():
+        _some_cell(values, blocks, key)
+    if known.listed is not None:
+        for key, values in zip(keys, known.listed.columns, strict=True):
+            _some_cell(values, blocks, key)
+    return known
+
+
+def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+    """The public part of a domain, in any form that a caller may give it."""
+    if domain is None:
+        return _implied(blocks, table, keys)
+    by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
+    if len(keys) == 1 and not by_key:
+        return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
+    if isinstance(domain, Mapping):
+        unknown = [key for key in domain if key not in keys]
+        if unknown:
+            raise ParameterError(
+                f"domain names {unknown[0]!r}, which is none of the keys {', '.join(keys)}."
+            )
+        public = {key: _column(_values(domain[key]), table, key) for key in keys if key in domain}
+        # A mapping that names no key leaves all of them to be selected.
+        return Domain(keys, public)
+    return Domain(keys, {}, _listed(_values(domain), table, keys))
+
+
+def _implied(blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+    """The values that a public mapping tells of, key by key."""
+    public: dict[str, pa.Array] = {}
+    for i, key in enumerate(keys):
+        elements = blocks.elements if blocks.key == i else None
+        if elements is not None and elements.mapping is not None:
+            public[key] = _column(list(elements.mapping), table, key)
+        elif elements is not None and elements.missing == "error":
+            raise ParameterError(
+                "missing='error' needs a public domain: give domain=, or use missing='own' "
+                "or 'drop'."
+            )
+        elif key in table.cells and table.cells[key].elements.labels is not None:
+            public[key] = _column(list(table.cells[key].elements.labels or []), table, key)
+    return Domain(keys, public)
+
+
+def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
+    for row in rows:
+        if not isinstance(row, tuple | list) or len(row) != len(keys):
+            raise ParameterError(
+                f"domain must hold {len(keys)} values in each row ({', '.join(keys)}), or be a mapping "
+                f"from key to values; it holds {row!r}."
+            )
+    rows = [tuple(map(_plain, row)) for row in rows]
+    columns = [_typed([row[i] for row in rows], table, key) for i, key in enumerate(keys)]
+    _no_repeat(list(zip(*(column.to_pylist() for column in columns), strict=True)))
+    return Groups.of(keys, columns)
+
+
+def _column(values: list[Any], table: UserTable, key: str) -> pa.Array:
+    found = _typed(values, table, key)
+    _no_repeat(found.to_pylist())
+    return found
+
+
+def _no_repeat(values: list[Any]) -> None:
+    if not values:
+        raise ParameterError("domain is empty; name at least one item.")
+    if len(set(values)) < len(values):
+        ((repeated, _),) = Counter(values).most_common(1)
+        raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
+
+
+def _typed(values: list[Any], table: UserTable, key: str) -> pa.Array:
+    """The keys of a column that stated items are."""
+    integers = table.is_integer(key)
+    if any(type(value) is not (int if integers else str) for value in values):
+        for value in values:
+            if integers and isinstance(value, str | bytes):
+                raise ParameterError(
+                    f"domain holds {value!r}, but the item column {key!r} holds integers; cast one of "
+                    "them."
+                )
+            if isinstance(value, list | tuple | dict | set | np.ndarray):
+                raise ParameterError("domain must hold integers or text, nothing nested.")
+        values = [table.stated(value, key, "domain holds") for value in values]
+    try:
+        return pa.array(values, pa.int64() if integers else pa.string())
+    except (OverflowError, UnicodeEncodeError, pa.ArrowException):
+        kind = "64-bit integers" if integers else "valid text"
+        raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None
+
+
+def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
+    elements = blocks.elements
+    if elements is None or elements.missing != "drop" or blocks.of != key:
+        return
+    if not any(elements.cell(value) is not None for value in values.to_pylist()):
+        raise ParameterError(
+            f"domain has no item with a cell in {elements.name}; use missing='own'."
+        )
+
+
+def _lists(domain: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is from keys to their values, rather than from items to cells."""
+    several = (list, set, range, np.ndarray, pa.Array, pa.ChunkedArray)
+    return bool(domain) and all(isinstance(values, several) for values in domain.values())
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _values(domain: Any) -> list[Any]:
+    if isinstance(domain, str | bytes):
+        raise ParameterError(f"domain must be a list of items, not the text {domain!r}.")
+    if isinstance(domain, Mapping):
+        return list(domain)
+    if isinstance(domain, pa.Array | pa.ChunkedArray):
+        return list(domain.to_pylist())
+    if isinstance(domain, np.ndarray) or hasattr(domain, "to_list"):
+        return list(domain.tolist() if isinstance(domain, np.ndarray) else domain.to_list())
+    try:
+        return list(map(_plain, domain))
+    except TypeError:
+        raise ParameterError(f"domain must be a list of items, not {domain!r}.") from None

@@ -1,0 +1,442 @@
+"""Elements: public partitions of the data space into cells."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import hashlib
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain._wording import counted
+from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.inputs.calls import silent
+from dpgrain.inputs.labels import exact, key, written
+
+Missing: TypeAlias = Literal["own", "drop", "error"]
+_MISSING = ("own", "drop", "error")
+#: What errors say of an item that the column cannot hold.
+NAMED = "the partition names item"
+
+
+@dataclass(frozen=True, repr=False)
+class Elements:
+    """A public partition of items into cells; the data of a user in one cell is an *element*.
+
+    Make one with :meth:`from_mapping`, :meth:`from_function` or :meth:`kmeans`.
+
+    Args:
+        name: what reports call the partition.
+        mapping: item → cell, where it is a finite mapping.
+        function: item → cell, where it is a function.
+        missing: what becomes of items without a cell: ``"own"`` (each is its own cell),
+            ``"drop"`` (they are left out), ``"error"`` (refused, which needs a public domain).
+
+    The partition must be public: fixed without looking at the protected data.
+    """
+
+    name: str
+    mapping: Mapping[Any, Hashable] | None = None
+    function: Callable[[Any], Hashable] | None = None
+    missing: Missing = "own"
+
+    def __post_init__(self) -> None:
+        _validate.one_of(_MISSING, missing=self.missing)
+        if (self.mapping is None) == (self.function is None):
+            raise ParameterError("give Elements either a mapping or a function of the item.")
+
+    @staticmethod
+    def from_mapping(source: Any, *, missing: Missing = "own", name: str | None = None) -> Elements:
+        """A partition from item → cell.
+
+        Args:
+            source: a dict, a table of two columns (Arrow, pandas, Polars: items, then cells), or a
+                :class:`pathlib.Path` of a Parquet or CSV file of two columns.
+                Which items of a column a key matches: :mod:`dpgrain.inputs.labels`.
+            missing: what becomes of items that the mapping lacks.
+            name: what reports call the partition.
+
+        Raises:
+            ParameterError: if the mapping is empty or gives an item two cells.
+            DataError: if the file cannot be read.
+
+        >>> Elements.from_mapping({"tea": "drinks", "rice": "food"}, name="aisles")
+        Elements('aisles (#b692de19)')
+        """
+        mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
+        if not mapping:
+            raise ParameterError("the mapping from items to cells is empty; give it an item.")
+        cells = len(set(_names(list(mapping.values()), public=True)) - {None})
+        mark = _mark(f"{missing} {mapping!r}")
+        given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
+        name = f"{given} ({mark})"
+        return Elements(name, mapping=mapping, missing=missing)
+
+    @staticmethod
+    def from_function(
+        function: Callable[[Any], Hashable], *, missing: Missing = "own", name: str | None = None
+    ) -> Elements:
+        """A partition from a function of the item; an item for which it returns None has no cell.
+
+        >>> Elements.from_function(lambda url: url.split("/")[0], name="the site").cell("a.org/b")
+        'a.org'
+        """
+        if not callable(function):
+            raise ParameterError(f"function must be callable, not {function!r}.")
+        named = getattr(function, "__name__", "")
+        given = f"the function {named}" if named and named != "<lambda>" else "a function"
+        mark = _mark(f"{missing} {_identity(function)}")
+        name = f"{name or f'{given} of the item'} ({mark})"
+        return Elements(name, function=function, missing=missing)
+
+    @staticmethod
+    def kmeans(
+        vectors: Mapping[Any, ArrayLike] | ArrayLike,
+        k: int,
+        *,
+        random_state: int | None = None,
+        items: Any = None,
+        missing: Missing = "own",
+    ) -> Elements:
+        """Cells of similar items: k-means++ on *public* vectors (scikit-learn).
+
+        Args:
+            vectors: item → vector, or an (items, dimensions) array with ``items`` given. They must
+                be public: centroids computed from protected data are a release of their own.
+            k: number of cells, at most the number of items.
+            random_state: seed of the clustering, which is public.
+            items: the items, in the order of the rows.
+            missing: what becomes of items without a vector.
+
+        Raises:
+            ParameterError: if k is out of range, or items and vectors differ in number.
+
+        >>> two = Elements.kmeans({"a": [0, 0], "b": [0, 1], "z": [9, 9]}, k=2, random_state=0)
+        >>> two.cell("a") == two.cell("b"), two.cell("a") == two.cell("z")
+        (True, False)
+        """
+        k = _validate.integer(minimum=1, k=k)
+        if isinstance(vectors, Mapping):
+            names, rows = list(vectors), np.asarray(list(vectors.values()), dtype=np.float64)
+        else:
+            rows = np.asarray(vectors, dtype=np.float64)
+            names = list(items) if items is not None else []
+        if rows.ndim != 2 or len(names) != len(rows):
+            raise ParameterError(
+                f"vectors must be one row per item: {len(names)} items, an array {rows.shape}."
+            )
+        if k > len(rows):
+            raise ParameterError(f"k must be at most the number of items, {len(rows)}, not {k}.")
+        from sklearn.cluster import KMeans
+
+        labels = KMeans(k, n_init=1, init="k-means++", random_state=random_state).fit_predict(rows)
+        keys = [name.item() if isinstance(name, np.generic) else name for name in names]
+        mapping = {key: int(label) for key, label in zip(keys, labels, strict=True)}
+        mark = _mark(f"{missing} {mapping!r}")
+        name = f"{k:,} clusters of public vectors (k-means, {mark})"
+        return Elements(name, mapping=mapping, missing=missing)
+
+    def of_keys(self, key: Callable[[Any], int | str]) -> Elements:
+        """The same partition for the keys of a column.
+
+        Args:
+            key: from an item that a mapping names to the column's key for it, which raises where there
+                is none: such items would have no cell, and the promise would silently be another one.
+        """
+        if self.mapping is None:
+            return self
+        pairs = ((key(item), cell) for item, cell in self.mapping.items())
+        return replace(self, mapping=_one_cell_each(pairs))
+
+    def labelled(self) -> Elements:
+        """The same partition with a text for each cell: what a column of cells holds.
+
+        An item that is its own cell is called ``"own: item"``, a cell that is not text ``"cell: 7"``.
+        """
+        rest: Missing = "drop" if self.missing == "drop" else "own"
+
+        def label(item: Any) -> str | None:
+            cell = self.cell(item)
+            if cell is None:
+                return f"own: {item}" if rest == "own" else None
+            try:
+                return _label(cell)
+            except Exception as error:
+                raise _no_cell(cell) from error
+
+        return Elements(self.name, function=label, missing=rest)
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The texts of all cells in order, where they are public: a mapping that drops the rest."""
+        if self.mapping is None or self.missing == "own":
+            return None
+        return sorted({_label(cell) for cell in self.mapping.values() if cell is not None})
+
+    def cell(self, item: Any) -> Hashable | None:
+        """The cell of an item, or None where it has none."""
+        if self.mapping is not None:
+            return self.mapping.get(item)
+        return self.function(item) if self.function is not None else None
+
+    def __repr__(self) -> str:
+        return f"Elements({self.name!r})"
+
+
+_identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictionary()
+
+
+def _mark(content: str) -> str:
+    """A short fingerprint: guarantees for different partitions must not pass for the same one."""
+    return "#" + hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:8]
+
+
+def _identity(function: Callable[[Any], Hashable]) -> str:
+    """A token that is the same for one function object only: no text tells all that it does."""
+    try:
+        return _identities.setdefault(function, secrets.token_hex(8))
+    except TypeError:
+        # Not hashable, or not to be referred to weakly.
+        return secrets.token_hex(8)
+
+
+def as_elements(by: Any) -> Elements:
+    """An ``Elements`` from whatever ``Element(by)`` accepts besides a column name."""
+    if isinstance(by, Elements):
+        return by
+    if callable(by):
+        return Elements.from_function(by)
+    return Elements.from_mapping(by)
+
+
+def _two_columns(source: Any) -> dict[Any, Hashable]:
+    """Read item → cell from a table or file of two columns."""
+    table = _arrow_table(source)
+    if table.num_columns < 2:
+        raise SchemaError(
+            "the mapping needs two columns, items and cells; "
+            f"it has {table.num_columns}: {', '.join(table.column_names)}."
+        )
+    items, cells = table.column(0).to_pylist(), table.column(1).to_pylist()
+    pairs = zip(items, cells, strict=True)
+    return _one_cell_each((i, cell) for i, cell in pairs if i is not None and cell is not None)
+
+
+def _one_cell_each(pairs: Iterable[tuple[Any, Hashable]]) -> dict[Any, Hashable]:
+    """The mapping of items to cells; an item with two cells is refused."""
+    mapping: dict[Any, Hashable] = {}
+    for item, cell in pairs:
+        if mapping.setdefault(item, cell) != cell:
+            raise ParameterError(
+                f"the mapping gives item {item!r} two cells, {mapping[item]!r} and {cell!r}; "
+                "an item lies in exactly one cell."
+            )
+    return mapping
+
+
+def _arrow_table(source: Any) -> pa.Table:
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, str | Path):
+        return read_file(Path(source))
+    if hasattr(source, "to_arrow"):
+        return source.to_arrow()
+    if type(source).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(source, preserve_index=False)
+    raise ParameterError(
+        "the partition must be a column name, a dict, a table of two columns, a Path of a Parquet "
+        f"or CSV file, a function or Elements, not {type(source).__name__}."
+    )
+
+
+def read_file(path: Path) -> pa.Table:
+    """Read a public Parquet or CSV file into memory.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    import pyarrow.parquet
+
+    try:
+        if path.suffix.lower() == ".csv":
+            # As text: whether 007 is a number depends on what it is compared with.
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                header, *rows = [row for row in csv.reader(file) if row]
+            width = len(header)
+            return pa.table(
+                {
+                    name: pa.array([row[i] if i < len(row) else None for row in rows], pa.string())
+                    for i, name in zip(range(width), _different(header), strict=True)
+                }
+            )
+        return pyarrow.parquet.read_table(path)
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
+        raise DataError(
+            f"the file {str(path)!r} cannot be read; check that it exists and is whole Parquet or CSV."
+        ) from error
+
+
+def _different(names: list[str]) -> list[str]:
+    return [name if names.index(name) == i else f"{name} {i}" for i, name in enumerate(names)]
+
+
+def cell_codes(
+    elements: Elements, items: list[Any], *, public: bool
+) -> tuple[list[str | None], NDArray[np.int64]]:
+    """The cell of each item: its label (None where the item is dropped) and a code.
+
+    Args:
+        elements: the partition.
+        items: the items; one that several groups have stands there several times.
+        public: whether the items are a public domain. Where they come from the table, nothing that
+            happens here may depend on one of them: a function that fails has no cell to give.
+    """
+    if elements.missing == "error" and not public:
+        raise ParameterError(
+            "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
+        )
+    cells = _names(_cells_of(elements, items, public=public), public=public)
+    without = [item for item, cell in zip(items, cells, strict=True) if cell is None]
+    if without and elements.missing == "error":
+        shown = ", ".join(repr(item) for item in without[:3])
+        raise ParameterError(
+            f"{len(without)} items of the domain have no cell in {elements.name} ({shown}"
+            f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
+        )
+    number: dict[str, int] = {}
+    codes = [-1 if cell is None else number.setdefault(cell, len(number)) for cell in cells]
+    labels = [None if cell is None else f"cell {cell!r}" for cell in cells]
+    if without and elements.missing == "own":
+        # One cell for each item, however many groups have it.
+        own: dict[Any, int] = {}
+        for i, cell in enumerate(cells):
+            if cell is None:
+                codes[i] = len(number) + own.setdefault(items[i], len(own))
+                labels[i] = f"own {items[i]}"
+    return labels, np.array(codes, dtype=np.int64)
+
+
+def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:
+    if elements.mapping is not None:
+        return list(map(elements.mapping.get, items))
+    if public:
+        return list(map(elements.cell, items))
+    with silent():
+        return [cell_or_none(elements, item) for item in items]
+
+
+def cell_or_none(elements: Elements, item: Any) -> Any:
+    """The cell of an item of the table, None where the function fails on it."""
+    try:
+        return elements.cell(item)
+    except Exception:
+        # The item is somebody's datum: failing on it would publish that somebody holds it.
+        return None
+
+
+def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
+    """The names of cells, None for no cell: cells are one if their names are.
+
+    What tells cells apart and what orders them must be the same function of the cell alone, or
+    what else is in the table would decide which elements of a user are kept.
+    """
+    # Texts and integers are named once; other equal values may be written in several ways, and
+    # which of them came first is none of a name's business.
+    known: dict[tuple[type, str | int], str] = {}
+    names: list[str | None] = []
+    for cell in cells:
+        try:
+            if type(cell) is str or type(cell) is int:
+                key = (type(cell), cell)
+                if key not in known:
+                    known[key] = _name(cell)
+                names.append(known[key])
+            else:
+                names.append(None if cell is None else _name(cell))
+        except Exception as error:
+            if public:
+                raise _no_cell(cell) from error
+            # As above: an item without a usable cell has none.
+            names.append(None)
+    return names
+
+
+def _no_cell(cell: Any) -> ParameterError:
+    return ParameterError(
+        f"a cell must be text, a number, a date or a tuple of these, not {cell!r}; "
+        "change the partition into elements."
+    )
+
+
+def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
+    """What a column of cells holds for items of the table: None where an item is left out."""
+    labelled = elements.labelled()
+    with silent():
+        labels = [cell_or_none(labelled, item) for item in items]
+    if labelled.missing == "drop":
+        return labels
+    # An item on which the function fails has no cell, as one for which it returns None.
+    pairs = zip(labels, items, strict=True)
+    return [f"own: {item}" if label is None else label for label, item in pairs]
+
+
+def _label(cell: Any) -> str:
+    """A text for a cell that no other cell has, nor any item that is its own."""
+    if isinstance(cell, str):
+        text = str.__str__(cell)
+        # Surrogates cannot be written; how they are quoted can.
+        if not text.startswith(("own: ", "cell: ")) and _is_valid(text):
+            return text
+    return f"cell: {_name(cell)}"
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name(cell: Any) -> str:
+    """One name for all that Python holds to be equal: 1, 1.0 and True are one cell, '1' another."""
+    if isinstance(cell, np.generic):
+        cell = cell.item()
+    value = exact(cell)
+    if value is not None:
+        text = written(value)
+        if text is None:
+            return " ".join(key(value) or ())
+        # A decimal that no float equals is another cell than the float that is written so.
+        same = value.denominator == 1 or Fraction(float(value)) == value
+        return text if same else f"Decimal('{text}')"
+    if isinstance(cell, int | float | Decimal) and (named := key(cell)) is not None:
+        return named[1]
+    match cell:
+        case str():
+            return str.__repr__(cell)
+        case tuple():
+            return "(" + ", ".join(map(_name, cell)) + ")"
+        case datetime.datetime() if cell.tzinfo is not None:
+            return repr(cell.astimezone(datetime.UTC).replace(fold=0))
+        case datetime.datetime():
+            return repr(cell.replace(fold=0))
+        case Decimal() if cell.is_qnan():
+            return repr(cell)
+        case datetime.time() if cell.tzinfo is None:
+            return repr(cell.replace(fold=0))
+        case bytes() | float() | datetime.date() | Enum():
+            return repr(cell)
+    raise TypeError(type(cell).__name__)

@@ -1,0 +1,1 @@
+"""Engines, which read tables, and the integer kernel that every engine feeds."""

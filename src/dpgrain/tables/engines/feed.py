@@ -1,0 +1,336 @@
+"""Whole users in bounded batches: what stands between an engine and the kernel.
+
+An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
+so that each user's records lie together, within a stated number of keys in memory:
+
+1. A full buffer is merged if that makes it small: equal keys become one key with a total. One user
+   with ten million records of a thousand items is a thousand pairs.
+2. Otherwise half of the users (by a hash of their code) are put off to a later pass over the source.
+   No row is ever written to disk here, and the cost stays linear in rows until one pass no longer
+   suffices.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain.tables.engines.kernel import SATURATION, BoolArray, FloatArray, IntArray, pair_totals
+
+Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
+# Keys that one kernel call handles: its work space stays near the cache.
+_CALL = 1 << 18
+# Keys that are looked at together where the whole buffer is gone through.
+_PART = 1 << 20
+# Sums up to this size get one accumulator per thread.
+_SMALL = 1 << 22
+# Users are divided so often; what then still does not fit is one user.
+_MOST_PARTS = 1 << 20
+# Codes are mixed with themselves, shifted so, before their low bits divide the users.
+MIXING = (7, 15, 25, 40)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of the users: those whose mixed code is ``part`` modulo ``parts``, a power of two."""
+
+    parts: int = 1
+    part: int = 0
+
+    def holds(self, users: IntArray) -> BoolArray:
+        """(n,) whether each user code belongs to it."""
+        mixed = users.copy()
+        for shift in MIXING:
+            mixed ^= users >> shift
+        mixed &= self.parts - 1
+        return np.asarray(mixed == self.part)
+
+    def halves(self) -> tuple[Share, Share]:
+        """Two shares that make it up."""
+        return Share(2 * self.parts, self.part), Share(2 * self.parts, self.part + self.parts)
+
+
+class Scan(Protocol):
+    """An engine's stream of keys, as often as asked."""
+
+    def __call__(self, share: Share) -> Iterator[Chunk]:
+        """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """From sorted keys to those of some coordinates, under their new codes.
+
+    Args:
+        codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
+        old: bits of a key below the user code.
+        new: bits of a new key below it.
+    """
+
+    codes: NDArray[np.int32]
+    old: int
+    new: int
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        """The new keys of a chunk, still sorted, and their totals."""
+        keys, totals = chunk
+        codes = self.codes[keys & ((1 << self.old) - 1)]
+        held = np.flatnonzero(codes >= 0)
+        narrowed = ((keys[held] >> self.old) << self.new) | codes[held]
+        return narrowed, None if totals is None else totals[held]
+
+
+class Feed:
+    """Sorted keys of whole users, batch by batch; may be run through several times.
+
+    Args:
+        scan: streams keys from the engine.
+        user_shift: bits of a key below the user code.
+        capacity: keys held in memory at a time (a quarter of that with totals).
+        threads: threads that run the kernel.
+        call: keys that one call of the kernel handles, where a user has no more.
+        sums: numbers in the accumulators of all threads, where these are more than one.
+    """
+
+    def __init__(
+        self,
+        scan: Scan,
+        user_shift: int,
+        capacity: int,
+        threads: int,
+        *,
+        call: int | None = None,
+        sums: int | None = None,
+    ) -> None:
+        self._scan, self._shift = scan, user_shift
+        self._capacity, self._threads = capacity, threads
+        self._call = _CALL if call is None else call
+        self._sums = _SMALL * threads if sums is None else sums
+        self._kept: Chunk | None = None
+        self._narrow: Narrow | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether all keys are in memory, so that running through them again costs no scan."""
+        return self._kept is not None
+
+    def narrowed(self, codes: IntArray, shift: int) -> Feed:
+        """The same users' keys for some of the coordinates only.
+
+        Args:
+            codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
+                Keys must hold nothing but user and coordinate, and be kept.
+            shift: bits of a new key below the user code.
+        """
+        feed = Feed(
+            self._scan,
+            self._shift,
+            self._capacity,
+            self._threads,
+            call=self._call,
+            sums=self._sums,
+        )
+        feed._kept, feed._narrow = self._kept, Narrow(codes.astype(np.int32), self._shift, shift)
+        return feed
+
+    def __iter__(self) -> Iterator[Chunk]:
+        if self._kept is not None:
+            yield self._kept
+            return
+        todo = [Share()]
+        while todo:
+            share = todo.pop()
+            buffer = _Buffer(self._capacity, self._shift, share)
+            for keys, totals in self._scan(share):
+                buffer.add(keys, totals)
+            batch = buffer.sorted()
+            todo.extend(buffer.put_off)
+            if share.parts == 1 and not todo:
+                # Everything fits: a second pass needs no second scan.
+                self._kept = batch
+            yield batch
+
+    def accumulate(
+        self,
+        add: Callable[[IntArray, FloatArray | None, IntArray], None],
+        shape: Sequence[int],
+    ) -> IntArray:
+        """Run a kernel over all users and return the integer sums.
+
+        Args:
+            add: called with (keys, totals, out) for some whole users; adds to ``out`` in place.
+            shape: the shape of ``out``.
+        """
+        size = max(int(np.prod(shape)), 1)
+        workers = max(min(self._threads, self._sums // size), 1) if size <= _SMALL else 1
+        accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
+        for _ in range(workers):
+            accumulators.put(np.zeros(shape, dtype=np.int64))
+
+        def work(chunk: Chunk) -> None:
+            out = accumulators.get()
+            try:
+                add(*(chunk if self._narrow is None else self._narrow(chunk)), out)
+            finally:
+                accumulators.put(out)
+
+        with ThreadPoolExecutor(workers) as pool:
+            for batch in self:
+                list(pool.map(work, _whole_users(batch, self._shift, self._call)))
+        total = accumulators.get()
+        for _ in range(workers - 1):
+            total += accumulators.get()
+        return total
+
+
+class _Buffer:
+    """Keys of one share of the users: a raw part, and a merged part of pairs with totals."""
+
+    def __init__(self, capacity: int, shift: int, share: Share) -> None:
+        self._capacity, self._shift = capacity, shift
+        self._scanned = self._share = share
+        # Untouched pages of a new array take no memory.
+        self._keys = np.empty(capacity, dtype=np.int64)
+        self._totals: FloatArray | None = None
+        self._filled = 0
+        self._pairs: IntArray = np.zeros(0, dtype=np.int64)
+        self._sums: FloatArray = np.zeros(0)
+        self.put_off: list[Share] = []
+
+    def add(self, keys: IntArray, totals: FloatArray | None) -> None:
+        if totals is not None and self._totals is None:
+            # With a total and what sorting them takes, a key needs four times the memory.
+            self._capacity = max(self._capacity // 4, 1)
+            self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
+        keys, totals = self._mine(keys, totals)
+        if totals is not None:
+            keys, totals = _dense_totals(keys, totals)
+        while keys.size:
+            room = min(self._capacity - self._filled, keys.size)
+            part = slice(self._filled, self._filled + room)
+            self._keys[part] = keys[:room]
+            if totals is not None and self._totals is not None:
+                self._totals[part] = totals[:room]
+            self._filled += room
+            keys, totals = keys[room:], totals if totals is None else totals[room:]
+            if keys.size:
+                self._settle(at_most=self._capacity // 2)
+                keys, totals = self._mine(keys, totals)
+
+    def sorted(self) -> Chunk:
+        if self._pairs.size:
+            self._settle(at_most=0)
+            return self._pairs, self._sums
+        self._sort()
+        totals = self._totals
+        return self._keys[: self._filled], None if totals is None else totals[: self._filled]
+
+    def _mine(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
+        """Those of the users in this share, of what the scan brings."""
+        if self._share == self._scanned:
+            return keys, totals
+        held = self._share.holds(keys >> self._shift)
+        return keys[held], None if totals is None else totals[held]
+
+    def _settle(self, at_most: int) -> None:
+        """Leave at most so many raw keys: merge them if pairs are few, else put users off."""
+        self._sort()
+        while self._filled > at_most:
+            if self._share.parts > _MOST_PARTS:
+                # One user holds it all: the buffer grows to the pairs of that user.
+                self._merge()
+                self._grow()
+            elif 8 * (self._distinct() + self._pairs.size) <= self._capacity:
+                self._merge()
+            else:
+                self._halve()
+
+    def _sort(self) -> None:
+        keys = self._keys[: self._filled]
+        if self._totals is None:
+            keys.sort()
+            return
+        totals, order = self._totals[: self._filled], np.argsort(keys)
+        keys[:] = keys[order]
+        totals[:] = totals[order]
+
+    def _distinct(self) -> int:
+        """How many different keys the raw part has, which is sorted."""
+        keys, count = self._keys[: self._filled], 1
+        for start in range(0, self._filled, _PART):
+            part = keys[start : start + _PART + 1]
+            count += int(np.count_nonzero(part[1:] != part[:-1]))
+        return count
+
+    def _halve(self) -> None:
+        """Put off half of the users to a later pass."""
+        self._share, other = self._share.halves()
+        self.put_off.append(other)
+        filled, self._filled = self._filled, 0
+        # In place and in parts: what is kept never passes what is read.
+        for start in range(0, filled, _PART):
+            part = slice(start, min(start + _PART, filled))
+            held = self._share.holds(self._keys[part] >> self._shift)
+            kept = self._keys[part][held]
+            into = slice(self._filled, self._filled + kept.size)
+            if self._totals is not None:
+                self._totals[into] = self._totals[part][held]
+            self._keys[into] = kept
+            self._filled += kept.size
+        pairs, sums = self._mine(self._pairs, self._sums)
+        self._pairs, self._sums = pairs, sums if sums is not None else self._sums
+
+    def _merge(self) -> None:
+        """Merge the raw part, which is sorted, into the pairs."""
+        totals = self._totals
+        pairs, sums = pair_totals(
+            self._keys[: self._filled], None if totals is None else totals[: self._filled]
+        )
+        self._filled = 0
+        if self._pairs.size:
+            pairs = np.concatenate([self._pairs, pairs])
+            sums = np.concatenate([self._sums, sums])
+            order = np.argsort(pairs)
+            pairs, sums = pair_totals(pairs[order], sums[order])
+        self._pairs, self._sums = pairs, sums
+
+    def _grow(self) -> None:
+        self._capacity = max(self._capacity, 4 * self._pairs.size)
+        if self._keys.size < self._capacity:
+            self._keys = np.empty(self._capacity, dtype=np.int64)
+            self._totals = None if self._totals is None else np.empty(self._capacity)
+
+
+def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Merge equal keys where that takes no sorting: where there are fewer possible keys than given.
+
+    Totals are whole numbers, so the order of additions below the saturation changes nothing.
+    """
+    low, high = (keys.min(), keys.max()) if keys.size else (0, 0)
+    if high - low >= keys.size:
+        return keys, totals
+    places = keys - low
+    found = np.flatnonzero(np.bincount(places))
+    return found + low, np.minimum(np.bincount(places, totals)[found], SATURATION)
+
+
+def _whole_users(batch: Chunk, shift: int, call: int) -> Iterator[Chunk]:
+    """Cut a sorted batch into calls that each hold whole users."""
+    keys, totals = batch
+    start = 0
+    while start < keys.size:
+        last = min(start + call, keys.size) - 1
+        stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
+        yield keys[start:stop], None if totals is None else totals[start:stop]
+        start = stop
+
+
+def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:
+    """The smallest key of any later user."""
+    return np.asarray(((int(key) >> shift) + 1) << shift, dtype=np.int64)

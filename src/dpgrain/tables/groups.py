@@ -1,0 +1,104 @@
+"""Groups: the rows of keys that estimates are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from dpgrain.errors import ParameterError
+from dpgrain.tables.engines.kernel import BoolArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Keys of groups: items, pairs of an item and a month, or the one group of everything.
+
+    Args:
+        names: the key columns, none for the group of everything.
+        columns: one array per name.
+        size: how many groups.
+
+    >>> Groups.product(("shop", "year"), [pa.array(["a", "b"]), pa.array([2024])]).size
+    2
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[pa.Array, ...]
+    size: int
+
+    @staticmethod
+    def of(names: Sequence[str], columns: Sequence[pa.Array]) -> Groups:
+        """The groups with these keys, row by row; no keys mean the one group of everything."""
+        return Groups(tuple(names), tuple(columns), len(columns[0]) if columns else 1)
+
+    @staticmethod
+    def product(names: Sequence[str], values: Sequence[pa.Array]) -> Groups:
+        """Every combination of the values of each key, the first key varying slowest."""
+        places = np.indices([len(column) for column in values]).reshape(len(values), -1)
+        columns = [column.take(pa.array(at)) for column, at in zip(values, places, strict=True)]
+        return Groups.of(names, columns)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def take(self, order: IntArray) -> Groups:
+        """The groups at these places."""
+        places = pa.array(order)
+        columns = tuple(column.take(places) for column in self.columns)
+        return Groups(self.names, columns, len(order))
+
+    def filter(self, kept: BoolArray) -> Groups:
+        """The groups where ``kept`` holds."""
+        return self.take(np.flatnonzero(kept))
+
+    def order(self) -> IntArray:
+        """(V,) the places of the groups in the order of their keys."""
+        if not self.names:
+            return np.arange(self.size)
+        # Under names of its own: Arrow takes a name with a dot or bracket in front for a path.
+        keys = {f"k{i}": column for i, column in enumerate(self.columns)}
+        order = [(name, "ascending") for name in keys]
+        found = pyarrow.compute.sort_indices(pa.table(keys), sort_keys=order)
+        return np.asarray(found.to_numpy(), dtype=np.int64)
+
+    def sorted(self) -> Groups:
+        """The groups in the order of their keys."""
+        return self.take(self.order())
+
+    def codes_in(self, other: Groups) -> IntArray:
+        """(V,) where each group stands in others that have some of its keys.
+
+        Raises:
+            ParameterError: if the keys do not fit, or one of either has no counterpart.
+        """
+        missing = [name for name in other.names if name not in self.names]
+        if missing:
+            raise ParameterError(
+                f"totals have the key {missing[0]!r}, which the parts lack ({', '.join(self.names)})."
+            )
+        mine = [self.columns[self.names.index(name)].to_pylist() for name in other.names]
+        rows = list(zip(*mine, strict=True)) if mine else [()] * self.size
+        theirs = zip(*(column.to_pylist() for column in other.columns), strict=True)
+        place = {row: i for i, row in enumerate(theirs)} if other.names else {(): 0}
+        unknown = [row for row in rows if row not in place]
+        if unknown or len(set(rows)) < len(place):
+            raise ParameterError(
+                "every group of the totals must have parts, and every part its total; release "
+                "both with the same public domain."
+            )
+        return np.array([place[row] for row in rows], dtype=np.int64)
+
+    def table(self) -> pa.Table:
+        """The keys as a table."""
+        return pa.table(dict(zip(self.names, self.columns, strict=True)))
+
+    def labels(self) -> list[str]:
+        """Each group in words: its keys, joined."""
+        if not self.names:
+            return ["all"] * self.size
+        parts = [[str(value) for value in column.to_pylist()] for column in self.columns]
+        return [" · ".join(row) for row in zip(*parts, strict=True)]

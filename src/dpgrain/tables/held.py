@@ -1,0 +1,187 @@
+"""Integer sums of what users hold, bounded block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import pyarrow.compute
+
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines import kernel
+from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
+from dpgrain.tables.engines.feed import Chunk, Feed
+from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.split import Split
+
+
+class Contributions:
+    """What users hold of some groups; read once per question, or less.
+
+    Args:
+        engine: brings the rows.
+        blocks: what is clipped as one.
+        groups: the groups, all different.
+        cells: the cell of each.
+        value: the column of numbers that is split; each row counts 1 without one.
+        split: from numbers to what each record adds to its group's coordinates.
+        wider: what users hold of more groups, in the same rows, which then need not be read again.
+
+    What its methods return is private: it has to be noised before anybody sees it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        blocks: Blocks,
+        groups: Groups,
+        cells: Cells,
+        value: str | None = None,
+        split: Split | None = None,
+        wider: Contributions | None = None,
+    ) -> None:
+        self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
+        self._unit = 1.0 if split is None else split.unit
+        # Where the group does not tell the cell, another column does.
+        shared = blocks.block == "element" and blocks.key is None
+        self._cell_column = blocks.cell_column if shared else None
+        self.dictionary: Dictionary = engine.dictionary(
+            groups,
+            cells,
+            cell_column=self._cell_column,
+            corners=1 if split is None else split.corners,
+        )
+        self._feed: Feed | None = None if wider is None else wider._narrowed(self.dictionary)
+
+    def sums(
+        self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
+    ) -> IntArray:
+        """(coordinates,) sums of clipped blocks in grid steps, modulo 2^64.
+
+        Args:
+            grid: the bounds, one per cell or one for all.
+            indicator: count each (user, coordinate) pair as 1, whatever its total.
+            max_items: keep so many coordinates of each block, the first in the public order.
+        """
+        layout, unit = self.dictionary.layout, self._unit
+        if self._blocks.block == "record":
+            out = np.zeros(layout.items, dtype=np.int64)
+            for codes, totals in self._records():
+                kernel.record_sum(codes, None if indicator else totals, grid, out, unit=unit)
+            return out
+
+        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+            kernel.clipped_sum(
+                keys,
+                totals,
+                layout,
+                grid,
+                out,
+                unit=unit,
+                indicator=indicator,
+                max_items=max_items,
+                max_elements=self._blocks.max_elements,
+            )
+
+        return self._users().accumulate(add, (layout.items,))
+
+    def holders(self, *, max_items: int | None = None) -> IntArray:
+        """(coordinates,) how many blocks hold each coordinate; nothing is clipped.
+
+        Args:
+            max_items: count so many coordinates of each block, the first in the public order.
+        """
+        layout = self.dictionary.layout
+        if self._blocks.block == "record":
+            out = np.zeros(layout.items, dtype=np.int64)
+            for codes, _ in self._records():
+                out += np.bincount(codes, minlength=out.size)
+            return out
+
+        def add(keys: IntArray, _: FloatArray | None, out: IntArray) -> None:
+            kernel.holders(
+                keys,
+                layout,
+                out,
+                max_items=max_items,
+                max_elements=self._blocks.max_elements,
+            )
+
+        return self._users().accumulate(add, (layout.items,))
+
+    def norm_counts(
+        self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
+    ) -> IntArray:
+        """(cells, bins) how many blocks have a norm in each bin; one row where cells are a column.
+
+        Args:
+            edges: (bins,) upper ends of the bins; the last bin has none.
+            norm: the norm that is binned.
+            indicator: as for :meth:`sums`.
+        """
+        layout, unit = self.dictionary.layout, self._unit
+        shape = (self.dictionary.cell_sizes.size, edges.size)
+        if self._blocks.block == "record":
+            out = np.zeros(shape, dtype=np.int64)
+            for _, totals in self._records():
+                if totals is not None:
+                    bins = np.searchsorted(edges, totals[totals > 0] * unit)
+                    out[0] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)
+            return out
+
+        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+            kernel.norm_histogram(
+                keys,
+                totals,
+                layout,
+                edges,
+                out,
+                norm=norm,
+                unit=unit,
+                indicator=indicator,
+                max_elements=self._blocks.max_elements,
+            )
+
+        return self._users().accumulate(add, shape)
+
+    def holdings(self, edges: IntArray) -> IntArray:
+        """(2, bins) how many users hold so many pairs, and so many records.
+
+        Args:
+            edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
+        """
+
+        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+            kernel.holdings(keys, totals, self.dictionary.layout, edges, out)
+
+        return self._users().accumulate(add, (2, edges.size))
+
+    def _users(self) -> Feed:
+        if self._feed is None:
+            self._feed = self._engine.feed(
+                self.dictionary,
+                value=self._value,
+                split=self._split,
+                cell_column=self._cell_column,
+            )
+        return self._feed
+
+    def _narrowed(self, other: Dictionary) -> Feed | None:
+        """A feed of some of these groups, where the keys in memory tell enough; else None."""
+        mine, theirs = self.dictionary.groups.columns, other.groups.columns
+        if (
+            self._feed is None
+            or not self._feed.kept
+            or self._cell_column is not None
+            or len(mine) != 1
+        ):
+            return None
+        codes = np.full(self.dictionary.layout.items, -1, dtype=np.int64)
+        places = pyarrow.compute.index_in(theirs[0], value_set=mine[0]).to_numpy()
+        codes[places] = np.arange(other.layout.items)
+        return self._feed.narrowed(codes, other.layout.user_shift)
+
+    def _records(self) -> Iterator[Chunk]:
+        return self._engine.records(self.dictionary, value=self._value, split=self._split)

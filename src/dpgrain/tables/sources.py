@@ -1,0 +1,634 @@
+"""What a table is read from: files, Arrow tables, data frames, DuckDB relations.
+
+A source tells its columns and hands DuckDB something to select from, as often as asked; nothing is
+loaded before a release needs it.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import itertools
+import re
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.inputs.labels import cell_text
+
+_PARQUET = (".parquet", ".pq")
+_CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+# Bytes of a CSV file that are read at a time, and the longest row: DuckDB drops one that is longer, and
+# does not know where the next one begins.
+_BUFFER = 16 << 20
+INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
+NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
+_counter = itertools.count()
+
+
+class Source(Protocol):
+    """Where rows come from."""
+
+    @property
+    def name(self) -> str:
+        """What messages and reports call it."""
+
+    @property
+    def title(self) -> str:
+        """What reports call it: without its folder, which is nobody's business."""
+
+    def columns(self) -> dict[str, str]:
+        """Column name → DuckDB type, from the schema alone."""
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Something to put after FROM, good for one query."""
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what DuckDB raises into one sentence; its own text may quote rows, so it is not shown."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise DataError(
+            f"{name} needs more memory or spill space than allowed; raise memory= in dg.read, "
+            "or free disk space in the temporary folder (TMPDIR)."
+        ) from error
+    except duckdb.IOException as error:
+        if any(word in str(error).lower() for word in ("no space", "disk", "write", "temp")):
+            raise DataError(
+                f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR "
+                "to a disk with room."
+            ) from error
+        raise DataError(
+            f"{name} cannot be read; check that it exists, is readable and is a whole file."
+        ) from error
+    except DpgrainError:
+        raise
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if "interrupt" in str(error).lower():
+            raise KeyboardInterrupt from None
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError):
+        # A stream of batches raises Arrow's exceptions, or OSError.
+        raise DataError(
+            f"{name} cannot be read to its end; check that every file is whole, or that the query "
+            "that it comes from runs to its end."
+        ) from None
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """Parquet or CSV files; all columns of CSV are text.
+
+    Guessing types from rows would make the result's form depend on one person's row. A line of CSV that
+    has too few values, or is not UTF-8, is left out by itself.
+    """
+
+    paths: tuple[str, ...]
+    delimiter: str = ","
+
+    @property
+    def name(self) -> str:
+        """The file, or the first of several."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"The file {self.paths[0]!r}{more}"
+
+    @property
+    def title(self) -> str:
+        """The file's name, or the first of several."""
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        return f"{Path(self.paths[0]).name}{more}"
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether the files are CSV."""
+        return self.paths[0].lower().endswith(_CSV)
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type, from the Parquet footer or the CSV header."""
+        if self.is_csv:
+            header = _csv_header(self.paths[0], self.delimiter)
+            for path in self.paths[1:]:
+                if _csv_header(path, self.delimiter) != header:
+                    raise SchemaError(
+                        f"The file {path!r} has other columns than {self.paths[0]!r}; "
+                        "give every file the same header."
+                    )
+            return dict.fromkeys(header, "VARCHAR")
+        own = [kinds for _, kinds in self._schemas]
+        if len(own) == 1:
+            return dict(own[0])
+        return {column: _widest([kinds[column] for kinds in own]) for column in own[0]}
+
+    @cached_property
+    def _schemas(self) -> list[tuple[list[str], dict[str, str]]]:
+        """The Parquet files by what their footers say: files, and their columns with their types.
+
+        One file's types must not be forced on another: the first value that does not fit would end the
+        release, and be quoted.
+        """
+        found: list[tuple[list[str], dict[str, str]]] = []
+        with reading(self.name), duckdb.connect(":memory:") as connection:
+            for path in self.paths:
+                kinds = _described(connection, _parquet([path]))
+                if not found:
+                    found.append(([path], kinds))
+                    continue
+                # Files may hold more, in another order; names are the same in capital letters.
+                folded = {column.casefold(): kind for column, kind in kinds.items()}
+                lacking = [column for column in found[0][1] if column.casefold() not in folded]
+                if lacking:
+                    raise SchemaError(
+                        f"The file {path!r} lacks the column {lacking[0]!r} of {self.paths[0]!r}; "
+                        "give every file the same columns."
+                    )
+                own = {column: folded[column.casefold()] for column in found[0][1]}
+                same = next((files for files, known in found if known == own), None)
+                if same is None:
+                    found.append(([path], own))
+                else:
+                    same.append(path)
+        return found
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
+        """A table function over the files."""
+        if self.is_csv:
+            return self._csv(self.columns())
+        schemas, columns = self._schemas, self.columns()
+        if len(schemas) == 1:
+            return _parquet(self.paths)
+        return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
+
+    def _csv(self, columns: Iterable[str], more: str = "") -> str:
+        """The reader of CSV, which drops a line that it cannot read and never fails on one.
+
+        One thread reads a file from its beginning: another that began in the middle would have to
+        guess whether it is inside quotes. A carriage return ends a line, with a line feed or without;
+        were the ends of lines guessed, a single one would cost the next row its first letter.
+        """
+        raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
+        return (
+            f"read_csv({_listed(self.paths)}, auto_detect=false, header=true, "
+            f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
+            "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
+            f"buffer_size={_BUFFER}, max_line_size={_BUFFER}{more})"
+        )
+
+    def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
+        """What is wrong with the lines of CSV files: for the curator only, and slow."""
+        columns = list(self.columns())
+        # Every column is read, or what is wrong with one would not be seen.
+        inside = " + ".join(
+            f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
+            for name in map(quoted, columns)
+        )
+        surplus = "surplus"
+        while surplus.casefold() in map(str.casefold, columns):
+            surplus += "'"
+        padded = ", null_padding=true"
+        with reading(self.name):
+            ((breaks,),) = connection.execute(
+                f"SELECT {inside} FROM {self._csv(columns, ', store_rejects=true')}"
+            ).fetchall()
+            rejected = connection.execute(
+                "SELECT error_type::VARCHAR, count(DISTINCT (file_id, line)) FROM reject_errors "
+                "GROUP BY 1 ORDER BY 1"
+            ).fetchall()
+            ((longer,),) = connection.execute(
+                f"SELECT count({quoted(surplus)}) FROM {self._csv([*columns, surplus], padded)}"
+            ).fetchall()
+        return Faults({kind: int(lines) for kind, lines in rejected}, int(longer), int(breaks))
+
+
+def _listed(paths: Sequence[str]) -> str:
+    """The SQL of a list of files, whose names are no patterns."""
+    return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
+
+
+def _parquet(paths: Sequence[str]) -> str:
+    """The SQL of Parquet files of one schema."""
+    # Types guessed from the names of folders would change with one of them, and bytes that are no UTF-8
+    # would end the release.
+    return f"read_parquet({_listed(paths)}, hive_partitioning=false{_lenient()})"
+
+
+@cache
+def _lenient() -> str:
+    """The option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
+    with duckdb.connect(":memory:") as connection:
+        found = connection.sql(
+            "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
+        ).fetchall()
+    known = any("utf8_validation" in options for (options,) in found)
+    return ", utf8_validation='replace'" if known else ""
+
+
+def _as(columns: Mapping[str, str], paths: Sequence[str], kinds: Mapping[str, str]) -> str:
+    """The SQL of files whose columns have these types, as columns of wider ones."""
+    listed = ", ".join(
+        f"{_wider(column, kinds[column], kind)} AS {quoted(column)}"
+        for column, kind in columns.items()
+    )
+    return f"SELECT {listed} FROM {_parquet(paths)}"
+
+
+def _wider(column: str, kind: str, wider: str) -> str:
+    if kind == wider:
+        return quoted(column)
+    # Nothing takes a column whose types have none in common.
+    return "NULL" if wider.startswith("UNION") else f"TRY_CAST({quoted(column)} AS {wider})"
+
+
+# Numbers, from narrow to wide; those up to BIGINT fit into it.
+_WHOLE = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
+_HUGE = ("UBIGINT", "HUGEINT")
+_REAL = ("FLOAT", "DOUBLE")
+# What has one text for each value, as whole numbers have.
+_TEXTS = ("VARCHAR", "DATE", "UUID", "ENUM")
+
+
+def _widest(kinds: Sequence[str]) -> str:
+    """The type of a column that several files hold with these types: a function of schemas alone.
+
+    Whole numbers have the widest type of whole numbers, other numbers DOUBLE, and types of several
+    kinds whose values have one text each are text. Others have none in common, and nothing takes their
+    union: 7, 7.0 and 7.00 are one number but would be three texts, and so are times and truths.
+
+    >>> _widest(["INTEGER", "BIGINT"]), _widest(["BIGINT", "DOUBLE"]), _widest(["BIGINT", "VARCHAR"])
+    ('BIGINT', 'DOUBLE', 'VARCHAR')
+    """
+    # A column of nulls in one file fits to any.
+    known = [kind for kind in dict.fromkeys(kinds) if kind != '"NULL"'] or list(kinds[:1])
+    if len(known) == 1:
+        return known[0]
+    if all(kind in _WHOLE for kind in known):
+        return "BIGINT"
+    if all(kind in (*_WHOLE, *_HUGE) for kind in known):
+        return "HUGEINT"
+    numbers = [kind in (*_WHOLE, *_HUGE, *_REAL) or kind.startswith("DECIMAL") for kind in known]
+    if all(numbers):
+        return "DOUBLE"
+    if all(kind in (*_WHOLE, *_HUGE, *_TEXTS) for kind in known):
+        return "VARCHAR"
+    return f"UNION of {' and '.join(known)}"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with the lines of CSV files; private.
+
+    Args:
+        rejected: fault, as DuckDB calls it → lines that are left out for it.
+        longer: lines with more values than there are columns.
+        inside: ends of lines inside values.
+    """
+
+    rejected: Mapping[str, int]
+    longer: int
+    inside: int
+
+
+@dataclass(frozen=True, eq=False)
+class TypedSource:
+    """A source of which some columns of text are read as another type; what does not fit is a null.
+
+    Args:
+        source: the source.
+        types: column → type, as DuckDB spells it.
+        decimal: what stands before the decimals of a number in text: a point, or a comma.
+    """
+
+    source: Source
+    types: Mapping[str, str]
+    decimal: str = "."
+
+    @property
+    def name(self) -> str:
+        """What messages and reports call it."""
+        return self.source.name
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        return self.source.title
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, if it reads some."""
+        return getattr(self.source, "paths", ())
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type."""
+        return {**self.source.columns(), **self.types}
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The columns in their stated types."""
+        stated = ", ".join(
+            f"{tried(column, kind, self.decimal)} AS {quoted(column)}"
+            for column, kind in self.types.items()
+        )
+        return f"(SELECT * REPLACE ({stated}) FROM {self.source.attach(connection)})"
+
+
+def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -> Source:
+    """The source with the types that are stated for columns of text.
+
+    Raises:
+        SchemaError: if it has no such column, or one that is not text.
+        ParameterError: if a type is unknown, or the decimal mark is.
+    """
+    if decimal not in (".", ","):
+        raise ParameterError(f"decimal must be '.' or ',', not {decimal!r}.")
+    if not types:
+        return source
+    columns = source.columns()
+    stated = {}
+    for column, kind in types.items():
+        if column not in columns:
+            raise SchemaError(
+                f"types names column {column!r}, which {source.name} lacks; "
+                f"it has {', '.join(columns)}."
+            )
+        stated[column] = _sql_type(column, kind)
+        if columns[column] not in ("VARCHAR", "ENUM", stated[column]):
+            raise SchemaError(
+                f"types gives column {column!r} the type {kind!r}, but it has type "
+                f"{columns[column]} already; leave it out of types."
+            )
+    changed = {column: kind for column, kind in stated.items() if columns[column] != kind}
+    return TypedSource(source, changed, decimal) if changed else source
+
+
+def is_number(kind: str) -> bool:
+    """Whether a DuckDB type is one of numbers."""
+    return kind in NUMBERS or kind.startswith("DECIMAL")
+
+
+def tried(column: str, kind: str, decimal: str = ".") -> str:
+    """The SQL of a column of text as another type; what does not fit is a null.
+
+    DuckDB may move a plain cast of a column into the reader of a file, which then drops whole rows that
+    do not fit; an expression stays where it is.
+    """
+    written = f"concat({quoted(column)}, '')"
+    if decimal == "," and is_number(kind):
+        # Points change places with commas, so that 1.5 is no number where commas are asked.
+        written = f"translate({written}, '.,', ',.')"
+    return f"TRY_CAST({written} AS {kind})"
+
+
+@dataclass(frozen=True, eq=False)
+class ArrowSource:
+    """An Arrow table in memory."""
+
+    table: pa.Table
+    name: str = "The table"
+    title: str = "a table in memory"
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type."""
+        with reading(self.name), duckdb.connect(":memory:") as connection:
+            return _described(connection, self.attach(connection))
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The name it is registered under."""
+        return _register(connection, self.table)
+
+
+@dataclass(frozen=True, eq=False)
+class RelationSource:
+    """A DuckDB relation on a connection of the caller's; each query runs it again."""
+
+    relation: duckdb.DuckDBPyRelation
+    name: str = "The relation"
+    title: str = "a DuckDB relation"
+
+    def columns(self) -> dict[str, str]:
+        """Column name → type."""
+        types = (_public_type(str(kind)) for kind in self.relation.types)
+        return dict(zip(self.relation.columns, types, strict=True))
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """The name a fresh stream of its rows is registered under."""
+        with reading(self.name):
+            return _register(connection, self.relation.to_arrow_reader(1 << 17))
+
+
+def source_of(data: Any, *, delimiter: str = ",") -> Source:
+    """The source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
+
+    Raises:
+        ParameterError: if it is none of these.
+        DataError: if no such file exists.
+    """
+    if isinstance(data, str | Path):
+        return FileSource(_paths([data]), delimiter)
+    if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):
+        return FileSource(_paths(data), delimiter)
+    if isinstance(data, duckdb.DuckDBPyRelation):
+        return RelationSource(data)
+    if isinstance(data, pa.Table):
+        return ArrowSource(_valid(data))
+    if isinstance(data, pa.RecordBatchReader):
+        return ArrowSource(_valid(data.read_all()))
+    module = type(data).__module__.partition(".")[0]
+    if module == "pandas":
+        return ArrowSource(_from_pandas(data), "The data frame")
+    if module == "polars":
+        frame = data.collect() if hasattr(data, "collect") else data
+        return ArrowSource(_valid(frame.to_arrow()), "The data frame")
+    raise ParameterError(
+        "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
+        f"data frame or a DuckDB relation, not {type(data).__name__}."
+    )
+
+
+def quoted(identifier: str) -> str:
+    """An SQL identifier."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """An SQL string."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
+    paths: list[str] = []
+    for pattern in map(str, patterns):
+        # Path.glob takes no absolute pattern.
+        found = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207
+        paths.extend([pattern] if Path(pattern).is_file() else found)
+    paths = list(dict.fromkeys(paths))
+    for path in paths:
+        if not path.lower().endswith(_PARQUET + _CSV):
+            raise ParameterError(
+                f"source {path!r} must end in .parquet, .csv or .csv.gz; convert or rename it."
+            )
+        if not Path(path).is_file():
+            raise DataError(f"The file {path!r} does not exist; check the path.")
+    if len({path.lower().endswith(_CSV) for path in paths}) > 1:
+        raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
+    return tuple(paths)
+
+
+def _csv_header(path: str, delimiter: str) -> list[str]:
+    opener = gzip.open if path.lower().endswith(".gz") else open
+    try:
+        # Only the header is judged: a row that is no UTF-8 may stand in the same buffer.
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            header = next(csv.reader(file, delimiter=delimiter), [])
+        "".join(header).encode()
+    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
+        raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
+    if not header:
+        raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
+    twice = [column for i, column in enumerate(header) if column in header[:i]]
+    if twice:
+        raise SchemaError(f"The file {path!r} names column {twice[0]!r} twice; rename one of them.")
+    return header
+
+
+def _sql_type(column: str, kind: str) -> str:
+    """The type as DuckDB spells it: INT is INTEGER."""
+    try:
+        return str(duckdb.sqltype(kind))
+    except duckdb.Error as error:
+        raise ParameterError(
+            f"types gives column {column!r} the type {kind!r}; give an SQL type such as BIGINT, "
+            "DOUBLE, DATE or VARCHAR."
+        ) from error
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    if not hasattr(frame, "columns"):
+        raise ParameterError(
+            f"source must be a pandas data frame, not a {type(frame).__name__}; use .to_frame()."
+        )
+    names = [str(name) for name in frame.columns]
+    twice = [name for i, name in enumerate(names) if name in names[:i]]
+    if twice:
+        raise SchemaError(f"The data frame names column {twice[0]!r} twice; rename one of them.")
+    columns = {}
+    for i, name in enumerate(names):
+        try:
+            columns[name] = _from_column(frame.iloc[:, i])
+        except (pa.ArrowException, TypeError) as error:
+            raise SchemaError(
+                f"column {name!r} has type {frame.iloc[:, i].dtype}, which cannot be read; cast it to "
+                "text or numbers."
+            ) from error
+    return pa.table(columns)
+
+
+def _from_column(column: Any) -> pa.Array:
+    """A column of a data frame, whose type says what it is read as, never its values."""
+    if column.dtype == object:
+        # Any type may stand in any row: were it guessed, one row would decide for all.
+        return _texts(column)
+    if column.dtype == "category":
+        # Categories are values, from which pandas takes their type: each is text by itself.
+        names = _texts(column.cat.categories)
+        codes = column.cat.codes.to_numpy()
+        return names.take(pa.array(codes, pa.int64(), mask=codes < 0))
+    try:
+        found = pa.Array.from_pandas(column)
+    except UnicodeError:
+        return _texts(column)
+    return _valid_chunk(found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found)
+
+
+def _texts(column: Any) -> pa.Array:
+    """Each value as text by itself."""
+    return pa.array([None if _is_null(value) else _as_text(value) for value in column], pa.string())
+
+
+def _is_null(value: Any) -> bool:
+    """Whether a value stands for none, without asking all of them at once, of which one may raise."""
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
+        return bool(value != value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _as_text(value: Any) -> str | None:
+    """The value as text, or null where it has none: an error would tell of one row."""
+    with warnings.catch_warnings():
+        # So would a warning.
+        warnings.simplefilter("ignore")
+        try:
+            found = cell_text(value)
+            # Half of a surrogate pair is no text; what stands for it might be somebody else's name.
+            return None if found is None else found.encode().decode()
+        except Exception:
+            return None
+
+
+def _valid(table: pa.Table) -> pa.Table:
+    """A table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
+    for place, column in enumerate(table.columns):
+        chunks = [_valid_chunk(chunk) for chunk in column.chunks]
+        if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
+            field = table.schema.field(place)
+            table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
+    return table
+
+
+def _valid_chunk(chunk: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(chunk.type):
+        names = _valid_chunk(chunk.dictionary)
+        if names is chunk.dictionary:
+            return chunk
+        return pa.DictionaryArray.from_arrays(chunk.indices, names).cast(chunk.type)
+    if chunk.type not in _BYTES:
+        return chunk
+    try:
+        chunk.validate(full=True)
+    except pa.ArrowException:
+        values = [_decoded(value) for value in chunk.cast(_BYTES[chunk.type])]
+        return pa.array(values, chunk.type)
+    return chunk
+
+
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+
+
+def _decoded(value: pa.Scalar) -> str | None:
+    try:
+        return None if value.as_py() is None else bytes(value.as_py()).decode()
+    except UnicodeError:
+        return None
+
+
+def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
+    name = f"source_{next(_counter)}"
+    connection.register(name, data)
+    return name
+
+
+def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+    rows = connection.sql(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    return {row[0]: _public_type(row[1]) for row in rows}
+
+
+def _public_type(kind: str) -> str:
+    """The type without its values: those of an ENUM are data."""
+    return re.sub(r"ENUM\(.*\)", "ENUM", kind, flags=re.DOTALL)

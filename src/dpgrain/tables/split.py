@@ -1,0 +1,67 @@
+"""What a record's number adds to the coordinates of its group: non-negative integers.
+
+A number is split between a few *corners* (coordinates) so that every moment or rank that is wanted
+is a linear function of the sums: docs/theory.md, "Numbers as masses". Blocks of such sums are
+non-negative vectors, as those of a histogram are, and go the same way: clipped, added, noised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dpgrain.tables.engines.feed import Chunk
+from dpgrain.tables.engines.kernel import SATURATION, FloatArray, IntArray
+
+
+class Split(Protocol):
+    """From records' numbers to what they add, in multiples of ``unit``."""
+
+    @property
+    def corners(self) -> int:
+        """How many coordinates each group has."""
+
+    @property
+    def unit(self) -> float:
+        """The value of one count, a power of two."""
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """(keys, totals) of the coordinates that records add to.
+
+        Args:
+            keys: (r,) the key of the first coordinate of each record's group.
+            values: (r,) finite numbers.
+        """
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Each record adds its number where that is above 0, truncated to multiples of ``unit``."""
+
+    unit: float
+    corners: int = 1
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """(keys, totals) of the records that count."""
+        assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+        counted = values > 0
+        if not counted.all():
+            keys, values = keys[counted], values[counted]
+        with np.errstate(over="ignore"):
+            # An overflow saturates like any huge weight; a warning would publish it.
+            totals = values * (1 / self.unit)
+        return keys, np.floor(np.minimum(totals, SATURATION, out=totals), out=totals)
+
+
+@dataclass(frozen=True)
+class Present:
+    """Each record with a finite number counts 1."""
+
+    corners: int = 1
+    unit: float = 1.0
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:  # noqa: ARG002
+        """(keys, None): every record counts 1."""
+        return keys, None
