@@ -10,16 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines.feed import Chunk, Feed, Share
-from dpgrain.tables.engines.kernel import (
-    FloatArray,
-    Grid,
-    IntArray,
-    Layout,
-    clipped_sum,
-    pair_totals,
-)
+from dpgrain.tables.engines.kernel import Grid, Layout, clipped_sum, pair_totals
 
 SHIFT = 4
 LAYOUT = Layout(12, 3, np.repeat(np.arange(3), 4))

@@ -27,6 +27,7 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 import dpgrain as dg
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.noise import SystemSource
 from dpgrain.statistics import request as request_module
@@ -38,7 +39,7 @@ from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines import memory as memory_module
 from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
 from dpgrain.tables.engines.feed import Chunk, Feed
-from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray
+from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.split import Split, Weight

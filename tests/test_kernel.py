@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines.kernel import (
     SATURATION,
-    FloatArray,
     Grid,
-    IntArray,
     Layout,
     clipped_sum,
     norm_histogram,

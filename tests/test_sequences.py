@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from scipy.signal import lfilter
 
+from dpgrain._types import FloatArray
 from dpgrain.accounting.losses import sequences
 from dpgrain.accounting.losses.compose import _ROUNDING
 from dpgrain.accounting.losses.sequences import discounted, increasing
@@ -21,7 +22,7 @@ from dpgrain.noise.precision import arithmetic
 exact = arithmetic(200)
 
 
-def exactly_discounted(terms: sequences.FloatArray, rate: float) -> list[Any]:
+def exactly_discounted(terms: FloatArray, rate: float) -> list[Any]:
     factor, later, sums = exact.exp(-exact.mpf(rate)), exact.mpf(0), []
     for term in terms[::-1]:
         sums.append(later)

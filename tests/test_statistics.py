@@ -25,6 +25,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import beta
 
 import dpgrain as dg
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import (
     BoundedRange,
     Contribution,
@@ -44,7 +45,7 @@ from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.duckdb import Cells, Dictionary
 from dpgrain.tables.engines.feed import Chunk, Feed
-from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray, Layout
+from dpgrain.tables.engines.kernel import Grid, Layout
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.split import Split

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
+from dpgrain._types import FloatArray
 
 # Entries at a time: what is computed on the way stays in cache.
 _ENTRIES = 1 << 16

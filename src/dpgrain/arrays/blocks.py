@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, codes
 from dpgrain.units import Element, Record, Unit, User
-
-IntArray: TypeAlias = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,9 @@ class Rows:
         users: how many distinct users there are in the rows passed.
     """
 
-    kept: IntArray
-    blocks: IntArray
-    owners: IntArray
+    kept: IndexArray
+    blocks: IndexArray
+    owners: IndexArray
     users: int
 
 
@@ -90,7 +89,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
     return Rows(kept, blocks, present // max(len(names), 1), n_users)
 
 
-def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IntArray, list[Key]]:
+def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IndexArray, list[Key]]:
     """Labels as codes from 0, −1 for a null, and their keys."""
     found, keys = codes(values, places=places)
     if found.shape != (rows,):
@@ -100,7 +99,7 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Int
     return found, keys
 
 
-def _first(owner: IntArray, cells: IntArray, names: list[Key], most: int) -> NDArray[np.bool_]:
+def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) -> NDArray[np.bool_]:
     """Whether each row's element is among its user's first ones in the public order."""
     marks = [
         hashlib.md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

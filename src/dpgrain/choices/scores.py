@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpgrain._types import IntArray
 from dpgrain.arrays.blocks import Rows
 from dpgrain.inputs.numbers import numbers, vector
-
-IntArray: TypeAlias = NDArray[np.int64]
 
 # A block's loss is so many steps at most.
 STEPS = 2**24

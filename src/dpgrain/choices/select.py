@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain._wording import rounded_up, shown
 from dpgrain.accounting import (
     Contribution,
@@ -38,7 +39,6 @@ from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
 __all__ = ["Best", "Choice", "Cover", "ball_cover", "best_of", "select"]
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
 Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]

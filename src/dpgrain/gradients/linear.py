@@ -16,18 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from dpgrain._types import Array, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.means.protocol import Drawn, FloatArray
+from dpgrain.means.protocol import Drawn
 from dpgrain.optimize.losses import MarginLoss
-
-Array: TypeAlias = NDArray[Any]
-IntArray: TypeAlias = NDArray[np.int64]
 
 # Bytes of features in a tile, and of gradients that are formed at once; most rows of a tile.
 _TILE, _FORMED, _ROWS = 1 << 23, 1 << 21, 1 << 14

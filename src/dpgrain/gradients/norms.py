@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.grid import noised
 from dpgrain.noise import Source
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # Half octaves from 2^-12 to 2^12; shorter and longer blocks are in the first and the last bin.
 _EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)

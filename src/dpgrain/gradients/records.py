@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, silent
-from dpgrain.means.protocol import Drawn, FloatArray
+from dpgrain.means.protocol import Drawn
 
 # A record longer than so many clipping bounds is shortened to it, as in linear.py.
 LONGEST = 1e6

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain._later import later
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, only_interrupts
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 else:
     # Whoever has a pandas frame has loaded it; nobody else need.
     pd = later("pandas")
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @contextmanager

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._later import later
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Selection, gaussian_mu
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 else:
     pd = later("pandas")
 
-FloatArray: TypeAlias = NDArray[np.float64]
 
 #: The shares of the budget that select labels: of μ², and of δ for a label that only one unit has.
 SHARE, LEAK = 0.03, 0.1

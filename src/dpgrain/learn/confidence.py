@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 
 from dpgrain import _validate
 from dpgrain._later import later
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 else:
     pd = later("pandas")
 
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # Shares of μ² for the bounds, the curvature and the scores.
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import codes, matching, ordered
 from dpgrain.inputs.columns import kind_of
@@ -29,8 +30,6 @@ from dpgrain.optimize import (
     Softmax,
     Squared,
 )
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # So many labels are named in a guarantee.
 _NAMED = 10

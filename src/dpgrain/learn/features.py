@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -12,11 +12,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.tables.sources import quoted, reading
 from dpgrain.tables.table import UserTable
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import Sampling, promised, public_facts, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
@@ -25,8 +26,6 @@ from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

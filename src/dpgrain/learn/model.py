@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain import _validate, recipes
 from dpgrain._shown import ShownModel
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.arrays.blocks import Rows, arrange
 from dpgrain.arrays.guarantees import Sampling, promised, public_facts, rate_of
@@ -42,8 +43,6 @@ from dpgrain.optimize import CoinBetting, MarginLoss, Solver
 from dpgrain.publishing import before_publishing, of_share
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import RELATIONS, Level, Relation, Trust, Unit, User, unit_level
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # Rounds with all blocks; with samples there are as many passes.
 _ROUNDS = 100

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpgrain import means, recipes
 from dpgrain._progress import Progress
+from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
@@ -19,7 +20,6 @@ from dpgrain.means import Contributions
 from dpgrain.noise import Source
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
 
-FloatArray: TypeAlias = NDArray[np.float64]
 At: TypeAlias = Callable[[FloatArray], Contributions]
 
 

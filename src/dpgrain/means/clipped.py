@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised, noised
-from dpgrain.means.protocol import (
-    Contributions,
-    CountedRounds,
-    Drawn,
-    FloatArray,
-)
+from dpgrain.means.protocol import Contributions, CountedRounds, Drawn
 from dpgrain.noise import Source
 from dpgrain.units import Element, Level, Relation, Unit, User
 

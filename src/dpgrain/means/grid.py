@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._clipping import clipped, finite
-from dpgrain.means.protocol import Contributions, Drawn, FloatArray
+from dpgrain._types import FloatArray
+from dpgrain.means.protocol import Contributions, Drawn
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 
 # The grid has this many steps to the noise.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain._wording import counted, rounded_up, shown
 from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import arrange
@@ -33,7 +34,6 @@ from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import RELATIONS, Relation, User
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Method: TypeAlias = Literal["clip", "recentred", "softcore", "winsorized"]
 METHODS: tuple[Method, ...] = ("clip", "recentred", "softcore", "winsorized")
 #: Those whose cost does not follow from the number of users.

@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._clipping import clipped, finite
+from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import on_grid
-from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source, SystemSource, raised, rounded_gaussian
 from dpgrain.units import Level, Relation

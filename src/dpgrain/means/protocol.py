@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Drawn: TypeAlias = NDArray[np.intp]
 
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._clipping import finite
+from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised, tiles
-from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 

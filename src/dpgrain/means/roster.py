@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._clipping import finite
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
-from dpgrain.means.protocol import Contributions, Drawn, FloatArray
+from dpgrain.means.protocol import Contributions, Drawn
 
 # Entries of users' vectors that are held at a time.
 _ENTRIES = 1 << 21

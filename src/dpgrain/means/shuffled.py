@@ -8,10 +8,11 @@ from typing import Any, Literal, TypeAlias
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.accounting import ApproximateDP, Event, Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
-from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
 from dpgrain.shuffle import PoissonSum, VectorSum

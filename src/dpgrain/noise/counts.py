@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
 
 #: Counts beyond it are no longer told apart in floating point.
 LARGEST_COUNT = 1 << 52

@@ -15,13 +15,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Bound on the error of the floating-point inverse, relative to its size plus the scale.
 RELATIVE_ERROR = 2.0**-47

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.noise.inversion import FloatArray, IntArray, sample
+from dpgrain.noise.inversion import sample
 from dpgrain.noise.sources import Source, SystemSource
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40

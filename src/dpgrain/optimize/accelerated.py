@@ -9,16 +9,11 @@ stays in, which costs more than βD² where the minimum is on the border of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

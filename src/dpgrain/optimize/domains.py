@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 class Domain(Protocol):

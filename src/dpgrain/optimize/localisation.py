@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.solvers import Oracle, Solver, run
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

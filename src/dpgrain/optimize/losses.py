@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax, wrightomega
 
 from dpgrain import _validate
-
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
-Array: TypeAlias = NDArray[Any]
+from dpgrain._types import Array, RealArray
 
 # Poisson margins saturate here, so that nothing overflows: e^30 is 10^13.
 _LARGEST_MARGIN = 30.0
@@ -30,10 +28,10 @@ _NEWTON = 60
 class Loss(Protocol):
     """A loss of a parameter on records; your own needs these two methods."""
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The loss of each record: (p,), (m, d), (m,) to (m,)."""
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The gradient, or a subgradient, of each record's loss: (m, p)."""
 
 
@@ -52,19 +50,19 @@ class MarginLoss(ABC):
     kinks: bool = False
 
     @abstractmethod
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
 
     @abstractmethod
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """Its derivative in z, of z's shape; a subgradient where it has a kink."""
 
     @abstractmethod
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """Its second derivative in z: (m,), or (m, C, C); 0 at kinks."""
 
     @abstractmethod
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """The slope s with s = slope(z − t·s, y): of a step of length t from z on the loss itself.
 
         Args:
@@ -73,25 +71,25 @@ class MarginLoss(ABC):
             t: (m,) step · ‖x‖², at least 0.
         """
 
-    def margins(self, theta: FloatArray, X: Array) -> FloatArray:
+    def margins(self, theta: RealArray, X: Array) -> RealArray:
         """The margins of records: (m,), or (m, C)."""
         weights = theta.reshape(self.outputs, -1)
         # Row by row: a matrix product adds in an order that depends on how many rows there are, so
         # that one person's records would move the margins of others.
-        z: FloatArray = (
+        z: RealArray = (
             np.einsum("ij,kj->ik", X, weights) if isinstance(X, np.ndarray) else X @ weights.T
         )
         return z[:, 0] if self.outputs == 1 else z
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The loss of each record, (m,)."""
         return self.at(self.margins(theta, X), y)
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The gradient of each record's loss, (m, p)."""
         return self.along(self.slope(self.margins(theta, X), y), X)
 
-    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:
+    def proximal(self, theta: RealArray, X: Array, y: Array, step: float) -> RealArray:
         """For each record argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step), (m, p).
 
         Args:
@@ -105,7 +103,7 @@ class MarginLoss(ABC):
         slope = self.proximal_slope(self.margins(theta, X), y, t)
         return theta - step * self.along(slope, X)
 
-    def along(self, slope: FloatArray, X: Array) -> FloatArray:
+    def along(self, slope: RealArray, X: Array) -> RealArray:
         """The outer products of slopes and records, flat: (m, p)."""
         if self.outputs == 1:
             return slope[:, None] * X
@@ -123,11 +121,11 @@ class Logistic(MarginLoss):
     smoothness = 0.25
     lipschitz = 1.0
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
         return np.logaddexp(0, z) - y * z
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """P(1) − y."""
         # In place: half the time of expit. e^{−z} may overflow, to a probability of 0.
         out = np.negative(z)
@@ -137,11 +135,11 @@ class Logistic(MarginLoss):
         np.reciprocal(out, out=out)
         return np.subtract(out, y, out=out, casting="same_kind")
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """P(1)·P(0)."""
         return expit(z) * expit(-z)  # type: ignore[no-any-return]
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """The root s of s − slope(z − t·s), which grows with s: Newton's method between bounds."""
         # Between 0 and the slope at z: a step never turns the slope round.
         low, high = np.minimum(self.slope(z, y), 0), np.maximum(self.slope(z, y), 0)
@@ -169,20 +167,20 @@ class Poisson(MarginLoss):
     [-2.0]
     """
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,); beyond 30 it goes on as a straight line."""
         kept = np.minimum(z, _LARGEST_MARGIN)
         return np.exp(kept) * (1 + (z - kept)) - y * z
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """The expected count minus the count."""
         return (np.exp(np.minimum(z, _LARGEST_MARGIN)) - y).astype(z.dtype, copy=False)
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """The expected count."""
         return np.where(z < _LARGEST_MARGIN, np.exp(np.minimum(z, _LARGEST_MARGIN)), 0.0)
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """ω(z + t·y + ln t)/t − y, with Wright's function: ω + ln ω = x."""
         margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
         some = np.where(lengths > 0, lengths, 1.0)
@@ -203,19 +201,19 @@ class Squared(MarginLoss):
 
     smoothness = 1.0
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
         return (z - y) ** 2 / 2
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """z − y."""
         return (z - y).astype(z.dtype, copy=False)
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """1."""
         return np.ones_like(z)
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """(z − y)/(1 + t)."""
         return ((z - y) / (1 + t)).astype(z.dtype, copy=False)
 
@@ -230,23 +228,23 @@ class _Kinked(MarginLoss):
     def _ends(self) -> tuple[float, float]:
         """The slopes below and above the kink."""
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
         low, high = self._ends
         return np.maximum(low * (z - y), high * (z - y))  # type: ignore[no-any-return]
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """The slope below or above y; 0 at it."""
         low, high = self._ends
         above = np.sign(z - y)
         slopes = np.where(above > 0, high, np.where(above < 0, low, 0.0))
         return np.where(np.isnan(above), above, slopes).astype(z.dtype, copy=False)
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """0."""
         return np.zeros_like(z)
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """The slope beyond which y would be passed by, or what ends at y."""
         low, high = self._ends
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -309,22 +307,22 @@ class Hinge(MarginLoss):
     lipschitz = 1.0
     kinks = True
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
         return np.maximum(0, 1 - (2 * y - 1) * z)
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """−ỹ where the margin is too small."""
         side = 2 * y - 1
         return np.where(np.isnan(z * side), np.nan, -side * (side * z < 1)).astype(
             z.dtype, copy=False
         )
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """0."""
         return np.zeros_like(z)
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """−ỹ, or what ends at margin 1."""
         side = 2 * y - 1
         missing = np.maximum(1 - side * z, 0)
@@ -358,21 +356,21 @@ class Huber(MarginLoss):
         """The threshold."""
         return self.threshold
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
         far = np.abs(z - y)
         near = np.minimum(far, self.threshold)
         return near * (far - near / 2)
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """z − y, between −threshold and threshold."""
         return np.clip(z - y, -self.threshold, self.threshold).astype(z.dtype, copy=False)
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """1 within the threshold."""
         return (np.abs(z - y) < self.threshold).astype(z.dtype)
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """(z − y)/(1 + t), between −threshold and threshold."""
         slope = np.clip((z - y) / (1 + t), -self.threshold, self.threshold)
         return slope.astype(z.dtype, copy=False)
@@ -400,23 +398,23 @@ class Softmax(MarginLoss):
     def __post_init__(self) -> None:
         _validate.integer(minimum=2, outputs=self.outputs)
 
-    def at(self, z: FloatArray, y: Array) -> FloatArray:
+    def at(self, z: RealArray, y: Array) -> RealArray:
         """The loss at margins z, (m,)."""
         return logsumexp(z, axis=1) - np.take_along_axis(z, _column(y), axis=1)[:, 0]  # type: ignore[no-any-return]
 
-    def slope(self, z: FloatArray, y: Array) -> FloatArray:
+    def slope(self, z: RealArray, y: Array) -> RealArray:
         """The probabilities, less 1 at y: (m, C)."""
         out = softmax(z, axis=1)
         rows = np.arange(len(out))
         out[rows, _column(y)[:, 0]] -= 1
         return out.astype(z.dtype, copy=False)  # type: ignore[no-any-return]
 
-    def curvature(self, z: FloatArray, y: Array) -> FloatArray:
+    def curvature(self, z: RealArray, y: Array) -> RealArray:
         """diag(p) − pp', (m, C, C)."""
         p = softmax(z, axis=1)
         return p[:, :, None] * np.eye(self.outputs) - p[:, :, None] * p[:, None, :]  # type: ignore[no-any-return]
 
-    def proximal_slope(self, z: FloatArray, y: Array, t: FloatArray) -> FloatArray:
+    def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """By Newton's method on one number per record, the logarithm l of Σ_c e^{v_c} at the end v.
 
         There t·p_c = ω(a_c − l + ln t), where a = z + t·e_y and ω is Wright's function, and the p_c
@@ -468,10 +466,10 @@ class Regularised:
     def __post_init__(self) -> None:
         _validate.non_negative(strength=self.strength)
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The loss of each record, (m,)."""
         return self.loss.value(theta, X, y) + self.strength / 2 * float(theta @ theta)
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The gradient of each record's loss, (m, p)."""
         return self.loss.gradient(theta, X, y) + self.strength * theta

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import Array, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain, Everywhere
-from dpgrain.optimize.losses import Array, Loss, MarginLoss, Regularised
-
-FloatArray: TypeAlias = NDArray[np.float64]
+from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
 # Halvings of a share of a step: to rounding.
 _HALVINGS = 60

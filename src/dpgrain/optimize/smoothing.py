@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import Array, RealArray
 from dpgrain.errors import ParameterError
-from dpgrain.optimize.losses import Array, Loss, MarginLoss, Regularised
+from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
 _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
@@ -21,13 +21,13 @@ _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 class Proximable(Protocol):
     """A loss that knows its proximal step: every :class:`MarginLoss` does."""
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The loss of each record, (m,)."""
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The gradient of each record's loss, (m, p)."""
 
-    def proximal(self, theta: FloatArray, X: Array, y: Array, step: float) -> FloatArray:
+    def proximal(self, theta: RealArray, X: Array, y: Array, step: float) -> RealArray:
         """For each record argmin_v loss(v) + ‖v − θ‖²/(2·step), (m, p)."""
 
 
@@ -63,15 +63,15 @@ class Moreau:
                 "RandomizedBall smooths any loss."
             )
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The envelope of each record's loss, (m,)."""
         ends = self.loss.proximal(theta, X, y, 1 / self.smoothness)
         at_ends = [self.loss.value(v, X[i : i + 1], y[i : i + 1])[0] for i, v in enumerate(ends)]
-        away: FloatArray = ((ends - theta) ** 2).sum(axis=1)
-        found: FloatArray = np.asarray(at_ends) + self.smoothness / 2 * away
+        away: RealArray = ((ends - theta) ** 2).sum(axis=1)
+        found: RealArray = np.asarray(at_ends) + self.smoothness / 2 * away
         return found
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The gradient of the envelope of each record's loss, (m, p)."""
         if isinstance(self.loss, MarginLoss):
             # The same, without the difference of two close points.
@@ -132,11 +132,11 @@ class RandomizedBall:
     def gradient(
         self,
         loss: Loss,
-        theta: FloatArray,
+        theta: RealArray,
         X: Array,
         y: Array,
         generator: np.random.Generator,
-    ) -> FloatArray:
+    ) -> RealArray:
         """The gradient of each record's loss at a random point of its own, (m, p).
 
         Args:
@@ -195,10 +195,10 @@ class Around:
     ball: RandomizedBall
     generator: np.random.Generator
 
-    def value(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The loss of each record, without looking around, (m,)."""
         return self.loss.value(theta, X, y)
 
-    def gradient(self, theta: FloatArray, X: Array, y: Array) -> FloatArray:
+    def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """The gradient of each record's loss at a random point of its own, (m, p)."""
         return self.ball.gradient(self.loss, theta, X, y, self.generator)

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.optimize.domains import EVERYWHERE, Domain
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Oracle: TypeAlias = Callable[[FloatArray], FloatArray]
 State = TypeVar("State")
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.units import RELATIONS, Relation
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Penalty: TypeAlias = Literal["squared", "absolute"]
 PENALTIES: tuple[Penalty, ...] = ("squared", "absolute")
 

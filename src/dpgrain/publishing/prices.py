@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta, pure_mu
-from dpgrain.accounting.losses.pairs import FloatArray
 from dpgrain.units import Relation, Unit
 
 # At so many points a curve is looked up; between them it lies below its chords.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-    from dpgrain.tables.engines.kernel import FloatArray
+    from dpgrain._types import FloatArray
 
 # Two of the colour-blind-safe palette of Okabe and Ito; apart in lightness as well.
 BLUE, ORANGE = "#0072b2", "#d55e00"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._types import IntArray
 from dpgrain.statistics.release import Release
-from dpgrain.tables.engines.kernel import IntArray
 
 _TEXT_LETTERS = 500
 _RECORDS = "1 for each record"

@@ -11,18 +11,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.shuffle.parties import Dropped
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # The largest modulus: sums are int64, and whole numbers up to 10^18.
 _LARGEST = 1 << 59

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._shown import ShownSum
+from dpgrain._types import FloatArray
 from dpgrain._wording import counted
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
@@ -30,7 +31,6 @@ from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
 from dpgrain.units import RELATIONS, Relation
 
-FloatArray: TypeAlias = NDArray[np.float64]
 Analysis: TypeAlias = Literal["exact", "printed"]
 
 # The most devices of a batch: a coin of each is noise of 50,000 steps.

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.kernel import FloatArray, IntArray
 
 # The probability that data without any large block open a bin too high.
 _FALSE_BIN = 1e-6

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
 from dpgrain.publishing.terms import Terms
 from dpgrain.statistics import values
@@ -14,7 +15,6 @@ from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
 from dpgrain.statistics.values import Powers
-from dpgrain.tables.engines.kernel import FloatArray
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpgrain.tables.engines.kernel import FloatArray
+from dpgrain._types import FloatArray
 
 
 def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> int:

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.kernel import FloatArray, IntArray
 
 # Items that share one law of true values, at least; and groups, at most.
 _GROUP = 300

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.terms import Terms
@@ -18,7 +19,6 @@ from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Request, noisy_sums
 from dpgrain.statistics.values import Tree
-from dpgrain.tables.engines.kernel import FloatArray
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit

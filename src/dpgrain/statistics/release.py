@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike
 from dpgrain import _validate
 from dpgrain._files import whole_file
 from dpgrain._shown import ShownRelease
+from dpgrain._types import FloatArray
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics import postprocess
 from dpgrain.statistics.order import misordered_pairs
-from dpgrain.tables.engines.kernel import FloatArray
 from dpgrain.tables.groups import Groups
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
+from dpgrain._types import FloatArray, IntArray
 from dpgrain._wording import counted, powers, rounded_up
 from dpgrain.accounting import (
     BoundedRange,
@@ -49,7 +50,7 @@ from dpgrain.statistics.values import AutoRange, Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain
 from dpgrain.tables.engines.duckdb import Cells, Engine
-from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray
+from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.split import Split

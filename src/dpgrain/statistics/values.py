@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.tables.engines.feed import Chunk
-from dpgrain.tables.engines.kernel import FloatArray, IntArray
 from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.kernel import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 import pyarrow.compute
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
 from dpgrain.tables.engines.feed import Chunk, Feed
-from dpgrain.tables.engines.kernel import FloatArray, Grid, IntArray
+from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 

@@ -12,8 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines.feed import Chunk
-from dpgrain.tables.engines.kernel import SATURATION, FloatArray, IntArray
+from dpgrain.tables.engines.kernel import SATURATION
 
 
 class Split(Protocol):

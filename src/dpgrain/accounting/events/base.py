@@ -22,11 +22,11 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from dpgrain import _fields, _validate
+from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.losses.curves import Group, Worst
 from dpgrain.accounting.losses.gaussian import pure_mu
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.pairs import FloatArray
 from dpgrain.accounting.losses.rounding import or_worst, product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level

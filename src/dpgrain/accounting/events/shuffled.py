@@ -6,21 +6,18 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri, ndtri_exp
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.errors import ParameterError
 from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
 from dpgrain.units import Level
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # ln of the mass, relative to the leak, that is left out of the sums.
 _LEFT_OUT = 50.0

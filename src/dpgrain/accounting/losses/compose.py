@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
-from dpgrain.accounting.losses.pairs import Counted, FloatArray, Law, Losses
+from dpgrain._types import FloatArray
+from dpgrain.accounting.losses.pairs import Counted, Law, Losses
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted
 

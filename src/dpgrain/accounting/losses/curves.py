@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, gammaln, log_ndtr
 
+from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
 from dpgrain.accounting.losses.rounding import fails_closed
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # Numbers of rounds that are told apart; more are put together, rounded up.
 _ROUNDS = 600

@@ -11,12 +11,12 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpgrain._later import later
+from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_delta, gaussian_epsilon
 from dpgrain.accounting.losses.pairs import (
     LARGEST_SHIFT,
     Counted,
-    FloatArray,
     FromCurve,
     Mixtures,
     Pair,

@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, ndtr
 
+from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Rounds
 from dpgrain.accounting.losses.rounding import fails_closed
 from dpgrain.accounting.losses.sequences import increasing
-
-FloatArray: TypeAlias = NDArray[np.float64]
 
 # Beyond this many standard deviations the normal law has less mass than any δ.
 _FAR = 38.4

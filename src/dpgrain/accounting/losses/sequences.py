@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray: TypeAlias = NDArray[np.float64]
+from dpgrain._types import FloatArray
 
 # So many terms are added up at a time: they stay in cache. A power of two.
 _CHUNK = 1 << 14

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.means.protocol import FloatArray
-
-IntArray: TypeAlias = NDArray[np.int64]
+from dpgrain._types import FloatArray, IntArray
 
 # Coordinates saturate at so many steps, each by itself.
 _LARGEST = 2.0**60

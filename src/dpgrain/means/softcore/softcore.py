@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate, accounting
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, calibrate, gaussian_mu
 from dpgrain.accounting.events.choices import reached
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
-from dpgrain.means.softcore.neighbours import IntArray, close, on_grid
+from dpgrain.means.protocol import Contributions, CountedRounds
+from dpgrain.means.softcore.neighbours import close, on_grid
 from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian
 from dpgrain.units import Level, Relation, User
 

@@ -6,17 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
-from dpgrain.means.protocol import FloatArray
 from dpgrain.noise import Source
 from dpgrain.noise.choice import choose_scores, uniform_below
-
-IntArray = NDArray[np.int64]
 
 # Bins are whole numbers that are exact as floats, with room for sums.
 _MOST_BINS = 2**50

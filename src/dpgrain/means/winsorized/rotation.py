@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.means.protocol import FloatArray
 from dpgrain.noise import Source
 
 # Numbers that are transformed at a time: they stay in cache.

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
 from dpgrain._clipping import clipped
+from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     ONE_EACH,
     Contribution,
@@ -24,7 +25,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import noised
-from dpgrain.means.protocol import Contributions, CountedRounds, FloatArray
+from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.winsorized.ranges import PrivateRange, range_event
 from dpgrain.means.winsorized.rotation import Rotation, padded
 from dpgrain.noise import Source, discrete_laplace, raised

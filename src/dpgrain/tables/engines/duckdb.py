@@ -12,11 +12,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.elements import cell_codes, cell_labels
 from dpgrain.tables.engines.feed import MIXING, Chunk, Feed, Scan, Share
-from dpgrain.tables.engines.kernel import IntArray, Layout
+from dpgrain.tables.engines.kernel import Layout
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.spill import SpillFolder
 from dpgrain.tables.groups import Groups

@@ -21,7 +21,8 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.tables.engines.kernel import SATURATION, BoolArray, FloatArray, IntArray, pair_totals
+from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain.tables.engines.kernel import SATURATION, pair_totals
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 # Keys that one kernel call handles: its work space stays near the cache.

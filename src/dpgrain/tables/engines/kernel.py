@@ -20,9 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from dpgrain._types import BoolArray, FloatArray, IntArray
 
 # Totals of a pair saturate here: below it a float64 sum of integers is exact in any order, and
 # once a partial sum exceeds it, it stays above.
