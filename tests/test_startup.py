@@ -120,7 +120,7 @@ else:
 
 
 def benchmark() -> ModuleType:
-    path = Path(__file__).parent.parent / "benchmarks" / "startup.py"
+    path = Path(__file__).parents[1] / "benchmarks" / "startup.py"
     spec = importlib.util.spec_from_file_location("benchmarks_startup", path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,0 +1,276 @@
+"""What the papers print and does not hold: explicit neighbours, integrated by tests/oracle.py.
+
+Each claim's story is in docs/theory.md, "False claims, and what holds". Lemma 3.2(ii) of
+the element-level paper and equation (4) of its short version are tested in test_accounting.py. Nothing
+printed here is in the library.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.oracle import (
+    Mixture,
+    at_least,
+    gaussian,
+    hockey_stick,
+    participation,
+    renyi,
+    sampled,
+    solve,
+)
+
+from dpgrain.accounting import SampledGaussian
+from dpgrain.errors import ParameterError
+
+Array = NDArray[np.float64]
+
+# The paper's experiment: n = 8000 users, batches of 100 on average.
+RATE = 100 / 8000
+DELTA = 5e-5
+RUNS = [
+    pytest.param(40_000, 7.94, 29.9, id="T=40000"),
+    pytest.param(200, 0.84, 38.6, id="T=200"),
+]
+ORDERS = (1.5, 2.0, 2.5, *(k / 4 for k in range(12, 32)), *map(float, range(8, 40, 2)))
+
+
+def billed(p: Mixture, q: Mixture, sd: float, count: int, delta: float) -> float:
+    """The ε of Corollary 2.5 and 3.1: Rényi divergences of one round, in both directions, added up."""
+    return min(
+        count * max(renyi(p, q, sd, order), renyi(q, p, sd, order))
+        + math.log(1 / delta) / (order - 1)
+        for order in ORDERS
+    )
+
+
+def person(angle: float, others: int = 29) -> tuple[Mixture, Mixture]:
+    """A user with ``others`` equal elements and one more, which is exchanged for its opposite."""
+    along, across = math.sin(angle), math.cos(angle)
+    there, back = [across, others + along], [-across, others - along]
+    return sampled(RATE, there), sampled(RATE, back)
+
+
+@pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
+def test_sampling_users_does_not_amplify_for_elements(rounds: int, sd: float, true: float) -> None:
+    # Corollaries 2.5 and 3.1 with the paper's pair: ε = 3.
+    claimed = billed(sampled(RATE, [1.0]), sampled(RATE, [-1.0]), sd, rounds, DELTA)
+    assert claimed == pytest.approx(3.0, abs=0.02)
+    # The 29 other elements tell in which rounds the user takes part, so these count in full.
+    p, q = person(0.4)
+    lower = at_least(p, q, sd, rounds, DELTA, points=600)
+    assert lower >= true
+    # With ever more elements it becomes what it is when participation is known.
+    limit = solve(lambda e: participation(e, RATE, rounds, 2 / sd), DELTA)
+    assert true < lower < limit < 39.7
+
+
+def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
+    # The weaker relation: 30 elements or 29.
+    p, q = sampled(RATE, [1.0, 29.0]), sampled(RATE, [0.0, 29.0])
+    limit = solve(lambda e: participation(e, RATE, 40_000, 1 / 7.94), DELTA)
+    assert limit == pytest.approx(14.40, abs=0.005)
+    assert 11.5 < at_least(p, q, 7.94, 40_000, DELTA) < limit
+    assert 11.5 < at_least(q, p, 7.94, 40_000, DELTA) < limit
+
+
+def test_ten_elements_are_enough() -> None:
+    p, q = person(0.4, others=9)
+    assert at_least(p, q, 7.94, 40_000, DELTA) > 3.5
+    assert at_least(p, q, 0.84, 200, DELTA) > 38.6
+
+
+@pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
+def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, true: float) -> None:
+    event = SampledGaussian(sd, RATE, rounds, sampling="users")
+    p, q = person(0.4)
+    lower = at_least(p, q, sd, rounds, DELTA, points=600)
+    assert true <= lower <= event.epsilon(DELTA, relation="replace")
+    for others in (1, 9):
+        p, q = person(0.4, others)
+        reported = event.epsilon(DELTA, relation="replace", max_elements=others + 1)
+        assert at_least(p, q, sd, rounds, DELTA, points=600) <= reported
+
+
+@pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
+def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true: float) -> None:
+    event = SampledGaussian(sd, RATE, rounds, sampling="pairs")
+    p, q = sampled(RATE, [1.0]), sampled(RATE, [-1.0])
+    lower = at_least(p, q, sd, rounds, DELTA, points=8000)
+    assert lower <= event.epsilon(DELTA, relation="replace") <= lower + 0.01
+    # The paper's conversion of Rényi divergences is valid for pairs, and loose.
+    assert event.epsilon(DELTA, relation="replace") < billed(p, q, sd, rounds, DELTA) < 3.02
+    assert event.epsilon(DELTA) <= event.epsilon(DELTA, relation="replace")
+
+
+def test_corollary_2_4_is_false_for_users_with_several_elements() -> None:
+    # Each of K bits of a user is published by randomized response of 1-DP, fair coins for those who are
+    # not in the sample: 1-DP for an element. The sample keeps a user with probability 1%.
+    rate, epsilon, bits = 0.01, 1.0, 40
+    keep = 1 / (1 + math.exp(-epsilon))
+    # All bits are 1, and the last one is 1 or 0; the output is all ones.
+    absent = (1 - rate) * 0.5**bits
+    ratio = (rate * keep**bits + absent) / (rate * keep ** (bits - 1) * (1 - keep) + absent)
+    claimed = math.log(1 + rate * (math.exp(epsilon) - 1))
+    assert claimed == pytest.approx(0.017, abs=5e-4)
+    assert math.log(ratio) > 0.999
+
+
+# Batches of a fixed size.
+
+
+def fixed_size(batch: int, users: int, own: float, others: float) -> Mixture:
+    """The sum over every batch of this size, all equally likely; the last user has ``own``."""
+    values = [others] * (users - 1) + [own]
+    batches = list(itertools.combinations(values, batch))
+    return [(1 / len(batches), [sum(chosen)]) for chosen in batches]
+
+
+def test_one_fixed_size_batch_is_not_a_poisson_sample() -> None:
+    # Every batch of 2 out of 10 users, enumerated: the user's vector takes another's place.
+    p, q = fixed_size(2, 10, 1.0, -1.0), fixed_size(2, 10, -1.0, -1.0)
+    poisson = sampled(0.2, [1.0]), sampled(0.2, [-1.0])
+    for epsilon in (0.5, 1.0, 2.0):
+        gamma = math.exp(epsilon)
+        true = hockey_stick(p, q, 1.0, gamma)
+        assert true > 2 * hockey_stick(*poisson, 1.0, gamma)
+        # It is the pair of a shift by 2 against none.
+        direct = hockey_stick(sampled(0.2, [2.0]), sampled(0.2, [0.0]), 1.0, gamma)
+        assert true == pytest.approx(direct, rel=1e-4)
+
+
+def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
+    # 10 of 1000 users in each of 1000 rounds. All others have -1; one has 1, or -1.
+    rate, sd, rounds, delta = 0.01, 1.0, 1000, 1e-5
+    true = at_least(sampled(rate, [2.0]), sampled(rate, [0.0]), sd, rounds, delta, points=4000)
+    replaced = billed(sampled(rate, [1.0]), sampled(rate, [-1.0]), sd, rounds, delta)
+    removed = billed(sampled(rate, [1.0]), sampled(rate, [0.0]), sd, rounds, delta)
+    assert removed < 2.6
+    assert replaced < 3.7
+    assert true > 13
+    # What holds for such batches: it is seen in which of them one is.
+    assert true <= solve(lambda e: participation(e, rate, rounds, 2 / sd), delta)
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "shuffle", "without_replacement"])
+def test_batches_of_a_fixed_size_are_refused(sampling: Any) -> None:
+    with pytest.raises(ParameterError, match="Participation"):
+        SampledGaussian(1.0, 0.01, 1000, sampling=sampling)
+
+
+# Asi & Liu, Algorithm 1.
+
+
+def printed_algorithm(values: Array) -> tuple[float, Array, float]:
+    """Score, selection probabilities and mean of one round, in units of τ, as printed."""
+    n = len(values)
+    distance = np.abs(values[:, None] - values[None, :])
+    score = float((distance <= 1).sum()) / n
+    seen = (distance <= 2).sum(axis=1)
+    chosen = np.where(seen < n / 2, 0.0, np.clip((seen - n / 2) / (n / 6), 0.0, 1.0))
+    mean = float(chosen @ values / chosen.sum())
+    return score, chosen, mean
+
+
+def crowd(user: float, *groups: tuple[int, float]) -> Array:
+    """Groups of users at one place each, others far from everybody, and the user."""
+    placed = np.concatenate([np.full(size, place) for size, place in groups])
+    lonely = 100.0 * (1 + np.arange(999 - len(placed)))
+    return np.concatenate([placed, lonely, [user]])
+
+
+def laplace_cdf(x: Array, scale: float) -> Array:
+    half = 0.5 * np.exp(-np.abs(x) / scale)
+    return np.where(x < 0, half, 1 - half)
+
+
+def test_the_constants_of_asi_and_liu_are_not_private() -> None:
+    n, epsilon, delta, rounds = 1000, 1.0, 1e-6, 1000
+    logs = math.log(math.exp(epsilon / 2) * rounds / delta) * math.log(
+        math.exp(epsilon / 2) / delta
+    )
+    sd = math.sqrt(8 * rounds * logs) / (n * epsilon)
+    assert sd * n == pytest.approx(1559, abs=1)
+    assert n >= (8 * math.log(rounds / 0.01) + 8 * math.log(rounds / delta)) / epsilon
+
+    # Three kinds of queries; the same 999 users and one more, here and there.
+    low, last = [(887, -1.0), (112, 1.0)], [(888, -1.0), (111, 1.0)]
+    queries = {
+        # Passed for sure; the user stands at either end of what all others see.
+        "sure": (crowd(2.0, (930, 0.0)), crowd(-2.0, (930, 0.0))),
+        # Passed rarely; here the user is near to all others, there near to nobody.
+        "rare": (crowd(0.0, *low), crowd(-3.0, *low)),
+        "last": (crowd(-3.0, *last), crowd(0.0, *last)),
+    }
+    seen = {name: [printed_algorithm(v) for v in pair] for name, pair in queries.items()}
+    for here, there in seen.values():
+        # Everybody is chosen for certain or not at all, so the means have no randomness.
+        assert set(here[1]) | set(there[1]) <= {0.0, 1.0}
+    score = {name: (here[0], there[0]) for name, (here, there) in seen.items()}
+    # The score changes by almost 2, where AboveThreshold is run as if it changed by 1.
+    assert score["rare"][0] - score["rare"][1] == pytest.approx(2 - 2 / n)
+    moved = {name: abs(here[2] - there[2]) for name, (here, there) in seen.items()}
+
+    # The event: 989 sure and 10 rare queries pass, the last one does not. AboveThreshold as printed,
+    # with ε/2: passes if score + Lap(8/ε) ≥ 4n/5 - Lap(4/ε), the second drawn once.
+    z, step = np.linspace(-200, 200, 400_001, retstep=True)
+    once = np.exp(-np.abs(z) * epsilon / 4) * epsilon / 8 * step
+
+    def passes(value: float) -> Array:
+        return laplace_cdf(value - 0.8 * n + z, 8 / epsilon)
+
+    def happens(side: int) -> float:
+        passed = passes(score["sure"][side]) ** 989 * passes(score["rare"][side]) ** 10
+        return float(once @ (passed * (1 - passes(score["last"][side]))))
+
+    ratio = math.log(happens(0) / happens(1))
+    assert happens(0) > 0.006
+    assert 0.95 < ratio < 1.0
+    # Given the event, 999 means with Gaussian noise were published: one Gaussian of this μ.
+    mu = math.sqrt(989 * moved["sure"] ** 2 + 10 * moved["rare"] ** 2) / sd
+    true = happens(0) * gaussian(epsilon - ratio, mu)
+    assert true > 1.3e-4
+
+
+def test_lemma_3_3_of_asi_and_liu_is_false() -> None:
+    # 999 users on a circle who see 600 others each, and one in the middle who sees all, or is far away.
+    n = 1000
+    turn = 2 * math.pi * np.arange(n - 1) / (n - 1)
+    ring = 1.236 * np.column_stack([np.cos(turn), np.sin(turn)])
+
+    def chosen(user: tuple[float, float]) -> Array:
+        points = np.vstack([ring, [user]])
+        gaps = np.linalg.norm(points[:, None] - points[None, :], axis=2)
+        seen = (gaps <= 2).sum(axis=1)
+        return np.asarray(np.clip((seen - n / 2) / (n / 6), 0.0, 1.0))
+
+    change = float(np.abs(chosen((0.0, 0.0)) - chosen((50.0, 0.0))).sum())
+    assert change > 6.9
+
+
+# Levy et al., Theorem 7.
+
+
+def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
+    # K hypotheses, one better than all others by the gap; all users agree, so that the means are
+    # exact and each evaluation has Laplace noise of scale 8τ/(n·ε/3), which is the unit here.
+    def found(hypotheses: int, alpha: float, gap: float) -> float:
+        stop = alpha / hypotheses
+        x, step = np.linspace(-80, 80, 1_600_001, retstep=True)
+        share = 1 / hypotheses
+        survive = 1 - (share * laplace_cdf(x, 1.0) + (1 - share) * laplace_cdf(x - gap, 1.0))
+        # The number of evaluations is geometric: P(all > x) = stop·s/(1 - (1-stop)·s), s = survive.
+        density = stop / (1 - (1 - stop) * survive) ** 2
+        return float((density * share * 0.5 * np.exp(-np.abs(x))).sum() * step)
+
+    hypotheses, alpha = 10**6, 0.2
+    claimed = math.log(25 * hypotheses * math.log(5 / alpha) / alpha**2)
+    # 8τ/(nε)·log(…), that is a third of it in units of the noise; found with probability 0.8, it says.
+    assert found(hypotheses, alpha, claimed / 3) < 0.1
+    # Two noises of 24τ/(nε) have to be told apart: 48.
+    assert found(hypotheses, alpha, 2 * claimed) > 1 - alpha

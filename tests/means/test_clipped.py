@@ -1,0 +1,341 @@
+"""The clipped mean under the contract of all means, and its statistical audit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import beta
+from tests.contracts.mean import BLOCKS, DIMENSION, USERS, AggregatorContract, Array
+
+from dpgrain.accounting import SampledGaussian
+from dpgrain.errors import ParameterError
+from dpgrain.means import (
+    Aggregator,
+    ClippedMean,
+    ClippedRounds,
+    Contributions,
+    Vectors,
+    clipped,
+    grid,
+)
+from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
+from dpgrain.units import Element, Record, Relation, Unit, User
+
+CLIP = 2.0
+
+
+class Clipped(AggregatorContract):
+    """What the clipped means have in common."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+        values = {"clip": CLIP, "noise_multiplier": 0.5, "n_users": USERS, "rounds": rounds}
+        return ClippedMean(**{**values, **self.options, **options})
+
+    def mean(self, aggregator: Aggregator) -> ClippedMean:
+        assert isinstance(aggregator, ClippedMean)
+        return aggregator
+
+    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+        mean = self.mean(mean)
+        return mean.event.contribution.sensitivity(1, relation) * mean.clip / mean.divisor
+
+    def sd(self, mean: Aggregator) -> float:
+        return self.mean(mean).noise_sd
+
+
+class TestElements(Clipped):
+    pass
+
+
+class TestExact(Clipped):
+    options: ClassVar[dict[str, Any]] = {"exact": True}
+
+
+class TestPairsDrawn(Clipped):
+    options: ClassVar[dict[str, Any]] = {"sampling_rate": 0.6}
+
+
+class TestUsersDrawn(Clipped):
+    options: ClassVar[dict[str, Any]] = {"sampling_rate": 0.6, "sampling": "users", "exact": True}
+
+
+class TestRecords(Clipped):
+    options: ClassVar[dict[str, Any]] = {"level": "record", "blocks_per_user": 1.0}
+
+
+class TestUsers(Clipped):
+    options: ClassVar[dict[str, Any]] = {"level": "user"}
+
+
+def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-9, 9, (BLOCKS, 1))
+    mean = ClippedMean(1.0, 1.0, USERS, 9, exact=True)
+    runs = [
+        mean.start(SeededSource(5)).estimate(Vectors(rows)) for rows in (vectors, vectors[::-1])
+    ]
+    assert np.array_equal(runs[0], runs[1])
+
+
+@pytest.mark.parametrize("noise", [2.0**-10, 2.0**15, 2.0**17, 2.0**30])
+def test_exact_sums_take_every_noise_that_is_allowed(noise: float) -> None:
+    mean = ClippedMean(3e-5, noise, 10, 1, level="user", exact=True)
+    run = mean.start(SystemSource())
+    found = run.estimate(Vectors(np.full((10, 2), 1.0)))
+    signal = 10 * 3e-5 / math.sqrt(2) / 10
+    assert np.abs(found - signal).max() < 8 * mean.noise_sd + 1e-2 * signal
+
+
+def test_exact_blocks_are_never_longer_than_the_clip() -> None:
+    # Each vector alone: the sum is the block, and its integer norm must not exceed the bound.
+    rng = np.random.default_rng(6)
+    step = 2.0**-24
+    for d in (1, 2, 3, 50):
+        vectors = clipped(rng.normal(size=(4000, d)) * 100, 1.0)
+        steps = grid.on_grid(vectors, 1.0, step)
+        assert (steps.astype(object) ** 2).sum(axis=1).max() <= 2**48
+        assert np.abs(steps * step - vectors).max() <= 2 * step
+    # A vector a hair too long, as rounding may leave it, gives up a step.
+    assert (grid.on_grid(np.array([[1.0 + 1e-7, 0.0]]), 1.0, step)[0] == [2**24, 0]).all()
+
+
+def test_vectors_of_any_size_are_clipped() -> None:
+    rows = np.array([[1e308, 1e308], [-1e308, 1e-308], [1e-320, 0.0], [0.0, 0.0], [0.3, 0.4]])
+    norms = np.linalg.norm(clipped(rows, 1.0), axis=1)
+    assert np.allclose(norms, [1, 1, 0, 0, 0.5])
+
+
+def test_poisson_draws_are_independent_with_the_stated_rate() -> None:
+    blocks, rounds, rate = 400, 300, 0.3
+    mean = ClippedMean(1.0, 1.0, blocks, rounds, sampling_rate=rate)
+    run = mean.start(SeededSource(1))
+    drawn = np.zeros((rounds, blocks))
+    for i in range(rounds):
+        chosen = run._draw(blocks)
+        assert chosen is not None
+        drawn[i, chosen] = 1
+    assert abs(drawn.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / drawn.size)
+    # Sizes of the batches vary as those of independent draws do.
+    assert 0.8 < drawn.sum(axis=1).var() / (blocks * rate * (1 - rate)) < 1.25
+    assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.02
+
+
+def test_drawn_users_bring_all_their_blocks() -> None:
+    mean = ClippedMean(1.0, 1.0, 50, 9, sampling_rate=0.5, sampling="users")
+    owners = np.arange(200) // 4
+    chosen = mean.start(SeededSource(1), owners)._draw(200)
+    assert chosen is not None
+    assert set(np.bincount(owners[chosen], minlength=50)) == {0, 4}
+
+
+def test_the_divisor_is_public() -> None:
+    mean = ClippedMean(1.0, 1.0, 50, 9, sampling_rate=0.5, blocks_per_user=3.0)
+    assert mean.divisor == 75
+    # With whatever blocks there are, the noise of the mean is the same.
+    runs = [
+        mean.start(SeededSource(2)).estimate(Vectors(np.zeros((blocks, 2)))) for blocks in (1, 1)
+    ]
+    assert np.array_equal(runs[0], runs[1])
+    assert mean.noise_sd == 1 / 75
+
+
+@pytest.mark.parametrize(
+    "unit", [Record(), Element(), User(), User(max_elements=3)], ids=lambda unit: repr(unit)
+)
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_calibration_keeps_the_promise(unit: Unit, relation: Relation, rate: float) -> None:
+    mean = ClippedMean.calibrate(
+        epsilon=1.0,
+        delta=1e-6,
+        n_users=100,
+        rounds=20,
+        unit=unit,
+        relation=relation,
+        sampling_rate=rate,
+    )
+    found = mean.event.epsilon(1e-6, relation=relation, unit=unit)
+    assert 0.999 < found <= 1.0
+    kept = isinstance(unit, User) and unit.max_elements
+    assert mean.level == ("element" if kept else unit.level)
+    assert mean.event.rounds == mean.rounds == 20
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"clip": 0.0}, "clip must be finite and above 0"),
+        ({"clip": 1e200}, "clip must lie between"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be finite and above 0"),
+        ({"noise_multiplier": 1e10}, "noise_multiplier must lie between"),
+        ({"n_users": 0}, "n_users must be a whole number"),
+        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"sampling_rate": 0.0}, "sampling_rate must be above 0"),
+        ({"sampling_rate": 1.5}, "sampling_rate must lie in"),
+        ({"sampling": "shuffled"}, "only independent draws"),
+        ({"blocks_per_user": 0}, "blocks_per_user must be finite and above 0"),
+        ({"level": "row"}, "level must be one of"),
+    ],
+)
+def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+    values = {"clip": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
+    with pytest.raises(ParameterError, match=message):
+        ClippedMean(**{**values, **wrong})
+
+
+def test_users_cannot_be_drawn_without_owners() -> None:
+    mean = ClippedMean(1.0, 1.0, 10, 2, sampling_rate=0.5, sampling="users")
+    with pytest.raises(ParameterError, match="owners must say whose"):
+        mean.start(SeededSource(1))
+
+
+@pytest.mark.parametrize("bad", [[1.0, 2.0], [["a", "b"]], np.zeros((2, 2, 2))])
+def test_vectors_must_be_numbers(bad: Any) -> None:
+    with pytest.raises(ParameterError, match="vectors must be numbers"):
+        Vectors(bad)
+
+
+# -- a statistical audit: every user has a coordinate, so one run is many independent trials --
+
+# Each assertion fails by chance with probability below this.
+CHANCE = 1e-7
+TRIALS = 100_000
+
+
+class OneCoordinateEach:
+    """Contributions of users who hold some blocks, all on a coordinate of their own."""
+
+    def __init__(self, users: int, held: int, value: float) -> None:
+        self.dimension, self.blocks = users, users * held
+        self._held, self._value = held, value
+
+    def vectors(self, drawn: NDArray[np.intp] | None = None) -> Array:
+        raise NotImplementedError("as a matrix they would be too many")
+
+    def clipped_sum(self, clip: float, drawn: NDArray[np.intp] | None = None) -> Array:
+        # By the module's own name, so that a bug seeded there is seen.
+        added = float(vars(grid)["clipped"](np.array([[self._value]]), clip)[0, 0])
+        which = np.arange(self.blocks) if drawn is None else drawn
+        counts = np.bincount(which // self._held, minlength=self.dimension)
+        return added * counts.astype(np.float64)
+
+
+def published(mean: ClippedMean, held: int, value: float = 30.0, trials: int = TRIALS) -> Array:
+    """(trials, rounds): the noisy sums of users with so many blocks, in clipping bounds."""
+    contributions: Contributions = OneCoordinateEach(trials, held, value * mean.clip)
+    owners = np.arange(contributions.blocks) // held
+    run = mean.start(SystemSource(), owners)
+    rounds = [run.estimate(contributions) for _ in range(mean.rounds)]
+    return np.transpose(rounds) * mean.divisor / mean.clip
+
+
+def rates(present: Array, absent: Array, threshold: float) -> tuple[float, float]:
+    """A lower bound on P(score ≥ threshold | unit present), an upper one if it is absent."""
+    hits, false, n = (
+        int((present >= threshold).sum()),
+        int((absent >= threshold).sum()),
+        len(absent),
+    )
+    low = beta.ppf(CHANCE / 2, hits, n - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - CHANCE / 2, false + 1, n - false) if false < n else 1.0
+    return float(low), float(high)
+
+
+def mu_below(present: Array, absent: Array) -> float:
+    """A lower bound on the distance of the two in standard deviations."""
+    low, high = rates(present, absent, float(np.median(np.concatenate([present, absent]))))
+    return float(ndtri(low) - ndtri(high))
+
+
+def epsilon_below(present: Array, absent: Array, share: float) -> float:
+    """A lower bound on ε at δ = 1e-5, from the scores of which this share is accepted."""
+    low, high = rates(present, absent, float(np.quantile(present, 1 - share)))
+    return math.log((low - 1e-5) / high) if low > 1e-5 else 0.0
+
+
+def claimed_mu(mean: ClippedMean, unit: Unit | None = None) -> float:
+    return mean.event.loss(unit=unit).mu
+
+
+FULL = ClippedMean(2.0, 3.0, 10, 4)
+
+
+def test_audit_of_full_rounds() -> None:
+    found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
+    # Of the rounds' sum the sd is √4 noise sds.
+    assert 0.9 * claimed_mu(FULL) < found <= claimed_mu(FULL)
+
+
+def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = rounded_gaussian
+
+    def half(scale: Array, d: int, source: Source) -> Any:
+        return real(scale / 2, d, source=source)
+
+    monkeypatch.setattr(grid, "rounded_gaussian", half)
+    found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
+    assert found > claimed_mu(FULL)
+
+
+def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "clipped", lambda vectors, clip: vectors)
+    found = mu_below(published(FULL, 1, 3.0).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
+    assert found > claimed_mu(FULL)
+
+
+def test_audit_finds_the_wrong_unit() -> None:
+    # Noise for one element does not protect a user with three.
+    found = mu_below(published(FULL, 3).sum(axis=1), published(FULL, 3, 0.0).sum(axis=1))
+    assert claimed_mu(FULL) < found <= claimed_mu(FULL, User(max_elements=3))
+
+
+DRAWN = ClippedMean(2.0, 1.5, 10, 6, sampling_rate=0.2)
+
+
+def pair_scores(mean: ClippedMean, sums: Array) -> Array:
+    """The log likelihood ratio of one block that is drawn with the rate, or is not there."""
+    q, sd = mean.sampling_rate, mean.noise_multiplier
+    scores: Array = np.log1p(q * np.expm1((sums - 0.5) / sd**2)).sum(axis=1)
+    return scores
+
+
+def audit_pairs(mean: ClippedMean) -> float:
+    present, absent = (pair_scores(mean, published(mean, 1, value)) for value in (30.0, 0.0))
+    return max(epsilon_below(present, absent, share) for share in (0.01, 0.05, 0.2))
+
+
+def test_audit_of_drawn_pairs() -> None:
+    claimed = DRAWN.event.epsilon(1e-5)
+    assert 0.3 * claimed < audit_pairs(DRAWN) <= claimed
+
+
+def test_audit_finds_twice_the_sampling_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    mean = ClippedMean(1.0, 1.0, 10, 6, sampling_rate=0.05)
+    claimed = mean.event.epsilon(1e-5)
+    assert audit_pairs(mean) <= claimed
+    # All are in every round, as if by a sampler that forgets its rate.
+    monkeypatch.setattr(ClippedRounds, "_draw", lambda run, blocks: None)
+    assert audit_pairs(mean) > claimed
+
+
+def test_audit_finds_users_billed_as_pairs() -> None:
+    held, mean = 11, ClippedMean(1.0, 2.0, 10, 100, sampling_rate=0.1, sampling="users")
+    billed = SampledGaussian(2.0, 0.1, 100).epsilon(1e-5)
+
+    def scores(there: int) -> Array:
+        """The log likelihood ratio of one element, in the rounds in which the others are seen."""
+        sums = published(mean, there, trials=20_000)
+        seen = sums > (held - 1) / 2
+        ratios: Array = np.where(seen, sums - held + 0.5, 0.0) / mean.noise_multiplier**2
+        total: Array = ratios.sum(axis=1)
+        return total
+
+    found = epsilon_below(scores(held), scores(held - 1), 0.05)
+    assert billed < found <= mean.event.epsilon(1e-5)

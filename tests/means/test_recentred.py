@@ -1,0 +1,315 @@
+"""The recentred mean under the contract of all means, its choice of radii, and its audit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import logsumexp, ndtri
+from scipy.stats import beta, chisquare
+from tests.contracts.mean import BLOCKS, DIMENSION, AggregatorContract, Array
+
+from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, Vectors
+from dpgrain.means import recentred as module
+from dpgrain.means.grid import exactly_noised
+from dpgrain.means.recentred import Recentred, scores_of
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.units import Record, Relation, User
+
+# Each statistical assertion fails by chance with probability below this.
+CHANCE = 1e-7
+
+
+class Contract(AggregatorContract):
+    """What recentred means have in common: a block is a user."""
+
+    users = BLOCKS
+    options: ClassVar[dict[str, Any]] = {}
+
+    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+        values = {"radius": 2.0, "noise_multiplier": 0.5, "n_users": BLOCKS, "rounds": rounds}
+        return Recentred(**{**values, **self.options, **options})
+
+    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+        assert isinstance(mean, Recentred)
+        return (1 if relation == "zero_out" else 2) * mean.radius_of(0) / mean.n_users
+
+    def sd(self, mean: Aggregator) -> float:
+        assert isinstance(mean, Recentred)
+        return mean.noise_sd
+
+
+class TestFixedRadius(Contract):
+    pass
+
+
+class TestSlowlyMoved(Contract):
+    options: ClassVar[dict[str, Any]] = {"weight": 0.1}
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_no_neighbour_moves_later_rounds_farther(relation: Relation) -> None:
+    # Around any public centre; a removed user has no vector, and counts as the centre.
+    rng, largest = np.random.default_rng(1), 0.0
+    bound = (1 if relation == "zero_out" else 2) * 2.0 / BLOCKS
+    for _ in range(60):
+        centre = tuple(rng.normal(size=DIMENSION) * 10.0 ** rng.integers(-2, 4))
+        mean = Recentred(2.0, 0.5, BLOCKS, centre=centre)
+        vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-2, 9)
+        vectors += rng.choice([0.0, 1.0]) * np.array(centre)
+        other = vectors[1:]
+        if relation == "replace":
+            other = np.vstack([2 * np.array(centre) - vectors[:1], other])
+        seed = int(rng.integers(1000))
+        ends = [mean.start(SeededSource(seed)).estimate(Vectors(v)) for v in (vectors, other)]
+        largest = max(largest, float(np.linalg.norm(ends[0] - ends[1])))
+    assert 0.9 * bound < largest <= bound * (1 + 1e-6)
+
+
+def test_rounds_follow_what_was_published() -> None:
+    mean = Recentred(1.0, 2.0**-10, BLOCKS, rounds=40)
+    run = mean.start(SeededSource(1))
+    users = Vectors(np.full((BLOCKS, DIMENSION), 5.0))
+    ends = [run.estimate(users) for _ in range(40)]
+    # Each round moves by at most the radius: 8.66 away, the users are reached after 9.
+    assert np.linalg.norm(ends[0]) < 1.1
+    assert np.linalg.norm(ends[-1] - 5.0) < 0.02
+
+
+def test_weights_hold_the_centre_back() -> None:
+    users = Vectors(np.full((BLOCKS, DIMENSION), 5.0))
+    still = Recentred(1.0, 2.0**-10, BLOCKS, rounds=9, weight=0.0).start(SeededSource(1))
+    ends = [still.estimate(users) for _ in range(9)]
+    assert max(np.linalg.norm(end) for end in ends) < 1.1
+
+
+def test_users_without_data_count_as_the_centre() -> None:
+    mean = Recentred(4.0, 2.0**-10, 2 * BLOCKS, centre=1.0)
+    found = mean.start(SeededSource(1)).estimate(Vectors(np.full((BLOCKS, DIMENSION), 3.0)))
+    assert np.allclose(found, 2.0, atol=0.01)
+
+
+def test_unequal_shares_cost_what_equal_ones_do() -> None:
+    shares = (0.1, 0.2, 0.7)
+    mean = Recentred(1.0, 3.0, 10, 3, shares)
+    squares = sum(mean.multiplier(t) ** -2 for t in range(3))
+    assert squares == pytest.approx(3 / 3.0**2)
+    parts = [Gaussian(mean.multiplier(t), ONE_EACH) for t in range(3)]
+    whole = parts[0] + parts[1] + parts[2]
+    assert whole.epsilon(1e-6) == pytest.approx(mean.event.epsilon(1e-6))
+    # The noise that is drawn is that of the share.
+    run = Recentred(1.0, 3.0, 1, 3, shares).start(SystemSource())
+    noise = [run.estimate(Vectors(np.zeros((1, 40_000)))) for _ in range(3)]
+    assert noise[0].std() == pytest.approx(mean.multiplier(0), rel=0.03)
+    assert (noise[2] - noise[1]).std() == pytest.approx(mean.multiplier(2), rel=0.03)
+
+
+def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
+    """How many users each radius is the first to hold, and at the end how many none holds."""
+    return np.bincount(np.searchsorted(radii, distances), minlength=len(radii) + 1)
+
+
+def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
+    # The centre stays at 0: a look at the median first, and then a last one, against their formulas.
+    distances = np.array([0.2, 0.3, 0.5, 0.8, 1.1, 1.2, 1.3, 3.0, 3.2, 50.0])
+    mean = Recentred(4.0, 1.0, 12, rounds=2, weight=0.0, choice_scale=0.7, beyond=0.2)
+    radii, times, source = mean.choices(), 3000, SystemSource()
+    chosen = np.zeros((2, len(radii)))
+    for _ in range(times):
+        run = mean.start(source)
+        for look in range(2):
+            run.estimate(Vectors(distances[:, None]))
+            chosen[look, np.flatnonzero(radii == run.radii[look])[0]] += 1
+    for counts, beyond in zip(chosen, (0.5, 0.2), strict=True):
+        scores = scores_of(first_of(distances, radii), 12, beyond) / (1024 * mean.choice_scale)
+        law = np.exp(scores - logsumexp(scores))
+        # Ten neighbourhoods of radii, each about as likely.
+        parts = np.minimum(np.cumsum(law) * 10, 9.5).astype(int)
+        met, expected = (np.bincount(parts, each, minlength=10) for each in (counts, law * times))
+        assert expected.min() > 100
+        assert chisquare(met, expected).pvalue > CHANCE / 2
+
+
+@pytest.mark.parametrize("beyond", [0.5, 0.2, 0.01])
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_scores_of_radii_move_by_one(relation: Relation, beyond: float) -> None:
+    rng, least, most = np.random.default_rng(2), 0, 0
+    radii = Recentred(10.0, 1.0, 7, choice_scale=1.0).choices()
+
+    def scores(distances: Array) -> NDArray[np.int64]:
+        return scores_of(first_of(distances, radii), 7, beyond)
+
+    for trial in range(300):
+        # Some at the same place, some beyond all radii, some nearer than the smallest.
+        distances = rng.exponential(size=7) * 10.0 ** rng.integers(-5, 3)
+        distances[: trial % 7] = distances[0]
+        distances *= rng.choice([0.0, 1.0, 1.0, 1e6], size=7)
+        other = distances[1:]
+        if relation == "replace":
+            other = np.append(other, rng.exponential() * 10.0 ** rng.integers(-5, 3))
+        moved = scores(other) - scores(distances)
+        least, most = min(least, int(moved.min())), max(most, int(moved.max()))
+    # A removed user moves scores one way, which halves the cost; an exchanged one either way.
+    assert (least, most) == ((0, 1024) if relation == "zero_out" else (-1024, 1024))
+
+
+@pytest.mark.parametrize("beyond", [0.5, 0.1, 0.02])
+def test_the_best_radius_leaves_so_many_outside(beyond: float) -> None:
+    radii = Recentred(100.0, 1.0, 5000, choice_scale=1.0).choices()
+    distances = np.random.default_rng(9).lognormal(sigma=2, size=5000)
+    best = radii[scores_of(first_of(distances, radii), 5000, beyond).argmax()]
+    assert 0.6 * beyond < np.mean(distances > best) < 1.1 * beyond
+
+
+def test_a_radius_for_each_round() -> None:
+    shares = (0.1, 0.3, 0.6)
+    mean = Recentred((9.0, 3.0, 0.5), 2.0, 4, 3, shares)
+    run, source = mean.start(SystemSource()), SystemSource()
+    far = Vectors(np.full((4, 1), 1e6))
+    quiet = Recentred((9.0, 3.0, 0.5), 2.0**-10, 4, 3).start(source)
+    assert [round(float(quiet.estimate(far)[0]), 1) for _ in range(3)] == [9.0, 12.0, 12.5]
+    ends = [run.estimate(Vectors(np.zeros((4, 40_000)))) for _ in range(3)]
+    assert run.radii == [9.0, 3.0, 0.5]
+    # With users within the radius only what is drawn last is left: others' clipped sums are not 0.
+    assert ends[0].std() == pytest.approx(mean.multiplier(0) * 9 / 4, rel=0.03)
+    assert mean.multiplier(2) == pytest.approx(2 / math.sqrt(3 * 0.6))
+    assert mean.noise_sd == pytest.approx(mean.multiplier(2) * 0.5 / 4)
+    # What it costs rests on no radius.
+    assert mean.event == Recentred(1.0, 2.0, 4, 3, shares).event
+    assert "of 0.5 around" in mean.facts[1]
+
+
+def test_zoom_finds_users_far_from_the_start() -> None:
+    rng = np.random.default_rng(3)
+    users = 40.0 + rng.normal(size=(4000, 20))
+    mean = Recentred.calibrate(
+        epsilon=1.0,
+        delta=1e-6,
+        n_users=4000,
+        rounds=4,
+        radius=1000.0,
+        shares=(0.02, 0.04, 0.08, 0.86),
+        choose=True,
+        relation="replace",
+    )
+    run = mean.start(SeededSource(4))
+    for _ in range(4):
+        found = run.estimate(Vectors(users))
+    assert 4 < run.radii[-1] < 7
+    noise = mean.multiplier(3) * run.radii[-1] / 4000 * math.sqrt(20)
+    assert np.linalg.norm(found - users.mean(axis=0)) < 2 * noise < 0.5
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("choose", [False, True])
+def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None:
+    mean = Recentred.calibrate(
+        epsilon=1.0,
+        delta=1e-6,
+        n_users=100,
+        rounds=20,
+        radius=3.0,
+        relation=relation,
+        choose=choose,
+    )
+    assert 0.999 < mean.event.epsilon(1e-6, relation=relation) <= 1.0
+    if choose:
+        fixed = Recentred.calibrate(
+            epsilon=1.0, delta=1e-6, n_users=100, rounds=20, radius=3.0, relation=relation
+        )
+        # Choices take 3% of the budget as zCDP; the bound on their sum with the noise takes more.
+        assert 1.01 < mean.noise_multiplier / fixed.noise_multiplier < 1.1
+    # A record of a user costs no less than the user does when exchanged.
+    record = mean.event.epsilon(1e-6, unit=Record())
+    assert record == pytest.approx(mean.event.epsilon(1e-6, relation="replace", unit=User()))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"radius": 0.0}, "radius must be finite and above 0"),
+        ({"radius": 1e200}, "radius must lie between"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier must be finite and above 0"),
+        ({"noise_multiplier": 1e12}, "noise_multiplier must lie between"),
+        ({"n_users": 0}, "n_users must be a whole number"),
+        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"weight": 1.5}, "weight must lie in"),
+        ({"choice_scale": -1.0}, "choice_scale must be finite and at least 0"),
+        ({"beyond": 0.0}, "beyond must be finite and above 0"),
+        ({"beyond": 0.6}, r"beyond must be a share in \(0, 0.5\], not 0.6"),
+        ({"radius": (1.0, 1.0, 1.0)}, "radius must be one number, or one for each of 2 rounds"),
+        ({"radius": ()}, "radius must be one number, or one for each of 2 rounds"),
+        ({"radius": (1.0, math.nan)}, "radius must be finite and above 0"),
+        ({"radius": (1.0, 1e200)}, "radius must lie between"),
+        ({"centre": math.inf}, "centre must be finite"),
+        ({"shares": (0.5,)}, "shares must be 2, one for each round"),
+        ({"shares": (0.5, 0.6)}, "shares must be 2, one for each round"),
+    ],
+)
+def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+    values: dict[str, Any] = {"radius": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
+    with pytest.raises(ParameterError, match=message):
+        Recentred(**{**values, **wrong})
+
+
+# -- a statistical audit: one user far away, in many coordinates of their own --
+
+
+def claimed_mu(mean: Recentred) -> float:
+    return mean.event.loss().mu
+
+
+def audit(mean: Recentred, trials: int = 60_000) -> float:
+    """A lower bound on the distance in sds, of all rounds with one user there or not."""
+    # Two users on opposite sides in each coordinate would share its clip; a user alone has it all,
+    # so each trial is a run of its own in one dimension, all with one source.
+    scores = np.empty((2, trials))
+    source = SystemSource()
+    present, absent = Vectors(np.array([[1e6]])), Vectors(np.zeros((0, 1)))
+    each = trials // 30
+    for row, users in enumerate((present, absent)):
+        for i in range(each):
+            run = mean.start(source)
+            centre = score = 0.0
+            for _ in range(mean.rounds):
+                found = float(run.estimate(users)[0])
+                # What the user adds is known: a radius from the centre that was published.
+                score += found - centre
+                centre += mean.weight * (found - centre)
+            scores[row, i] = score
+    some, none = scores[0, :each], scores[1, :each]
+    threshold = float(np.median(np.concatenate([some, none])))
+    hits, false = int((some >= threshold).sum()), int((none >= threshold).sum())
+    low = beta.ppf(CHANCE / 2, hits, each - hits + 1)
+    high = beta.ppf(1 - CHANCE / 2, false + 1, each - false)
+    return float(ndtri(low) - ndtri(high))
+
+
+AUDITED = Recentred(2.0, 2.0, 10, 4)
+
+
+def test_audit_stays_below_the_claim() -> None:
+    assert 0.6 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
+
+
+def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = exactly_noised
+    monkeypatch.setattr(
+        module, "exactly_noised", lambda c, r, z, s, centre: real(c, r, z / 2, s, centre=centre)
+    )
+    assert audit(AUDITED) > claimed_mu(AUDITED)
+
+
+def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = exactly_noised
+    monkeypatch.setattr(
+        module,
+        "exactly_noised",
+        lambda c, r, z, s, centre: real(c, 2 * r, z / 2, s, centre=centre),
+    )
+    assert audit(AUDITED) > claimed_mu(AUDITED)

@@ -1,0 +1,382 @@
+"""Shuffled means under the contract of all means, and who is asked when."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+from scipy.stats import beta
+from tests.contracts.mean import DIMENSION, OWNERS, USERS, AggregatorContract, Array
+
+from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.means import Aggregator, ClippedMean, Contributions, Vectors
+from dpgrain.means.grid import tiles
+from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.shuffle import Coins
+from dpgrain.units import Relation, User
+
+CLIP = 2.0
+INTERACTIONS: tuple[Interaction, ...] = ("sequential", "full")
+PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "dimension": DIMENSION, "clip": CLIP}
+
+
+class Contract(AggregatorContract):
+    """What shuffled means have in common. A user's two blocks are one vector, their sum."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+        return Shuffled.calibrate(
+            **{**PROMISE, "n_users": USERS, "rounds": rounds, **self.options, **options}
+        )
+
+    def mean(self, aggregator: Aggregator) -> Shuffled:
+        assert isinstance(aggregator, Shuffled)
+        return aggregator
+
+    def sd(self, mean: Aggregator) -> float:
+        return self.mean(mean).noise_sd
+
+    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+        mean = self.mean(mean)
+        protocol = mean.protocol
+        # Users round with randomness of their own: with the same seed a changed vector moves every
+        # coordinate by at most a step of the grid more than the vector itself.
+        step = protocol.encoding.step
+        moved = CLIP if relation == "zero_out" else 2 * CLIP
+        return (moved + step * math.sqrt(DIMENSION)) / mean.batch
+
+    @property
+    def units(self) -> int:
+        return USERS
+
+    def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
+        other = vectors.copy()
+        other[unit == OWNERS] = 0.0 if to is None else to
+        return other
+
+
+class TestFull(Contract):
+    options: ClassVar[dict[str, Any]] = {"interaction": "full"}
+
+    def test_more_rounds_cost_more(self) -> None:
+        few, many = (self.mean(self.make(rounds=rounds)) for rounds in (2, 5))
+        assert few.protocol.event_with(USERS, rounds=5).epsilon(1e-6) > 1.2 * 4.0
+        for mean in (few, many):
+            assert 0.9 * 4.0 < mean.event.epsilon(1e-6) <= 4.0
+        assert many.noise_sd / few.noise_sd == pytest.approx(math.sqrt(5 / 2), rel=0.05)
+
+
+class TestFullPoisson(TestFull):
+    options: ClassVar[dict[str, Any]] = {"interaction": "full", "protocol": "poisson"}
+
+
+class TestSequential(Contract):
+    def test_more_rounds_cost_more(self) -> None:
+        # They cost the same: each has users of its own, the fewer the more rounds there are.
+        few, many = (self.mean(self.make(rounds=rounds)) for rounds in (2, 3))
+        assert (few.batch, many.batch) == (3, 2)
+        for mean in (few, many):
+            assert 0.9 * 4.0 < mean.event.epsilon(1e-6) <= 4.0
+        assert many.noise_sd / few.noise_sd == pytest.approx(3 / 2, rel=0.05)
+
+
+class TestSequentialPoisson(TestSequential):
+    options: ClassVar[dict[str, Any]] = {"protocol": "poisson"}
+
+
+# -- who is asked when --
+
+
+def quiet(n_users: int, rounds: int, dimension: int, **options: Any) -> Shuffled:
+    """A mean with hardly any noise."""
+    promise = {"epsilon": 5000.0, "delta": 0.1, "n_users": n_users, "rounds": rounds}
+    return Shuffled.calibrate(**{**promise, "dimension": dimension, **options})
+
+
+def test_each_round_asks_the_next_users_and_nobody_twice() -> None:
+    # In any order, some without data, one with two blocks, some who are not on the roster.
+    owners = np.array([9, 4, 0, 6, 4, -1, 10, 3, 8])
+    mean = quiet(10, 3, len(owners))
+    assert (mean.batch, mean.rounds) == (3, 3)
+    run = mean.start(SystemSource(), owners)
+    found = np.array([run.estimate(Vectors(np.eye(9))) for _ in range(3)]) * 3
+    # Users 0 to 2, 3 to 5, 6 to 8, both blocks of the fourth together; the last one is never asked.
+    expected = np.zeros((3, 9))
+    expected[[0, 1, 2, 2], [2, 7, 3, 8]] = 1
+    expected[1, [1, 4]] = math.sqrt(1 / 2)
+    assert np.abs(found - expected).max() < 10 * mean.noise_sd * 3 < 0.5
+    assert "the last 1 of the roster are never asked" in mean.facts
+    with pytest.raises(ParameterError, match="rounds = 3 are over"):
+        run.estimate(Vectors(np.eye(9)))
+
+
+def test_everybody_is_asked_in_every_round() -> None:
+    mean = quiet(4, 2, 3, interaction="full")
+    for owners in (None, np.array([2, 0, 1])):
+        run = mean.start(SystemSource(), owners)
+        for _ in range(2):
+            found = run.estimate(Vectors(np.eye(3) / 2))
+            assert np.abs(found - 1 / 8).max() < 0.05
+    # Whoever is not on the roster is never asked.
+    run = mean.start(SystemSource(), np.array([-1, 4, 3]))
+    assert np.abs(run.estimate(Vectors(np.eye(3) / 2)) - [0, 0, 1 / 8]).max() < 0.05
+
+
+@pytest.mark.parametrize("interaction", INTERACTIONS)
+def test_blocks_of_a_user_are_one_vector(interaction: Interaction) -> None:
+    mean = quiet(1, 1, 2, interaction=interaction)
+    run = mean.start(SystemSource(), np.zeros(3, dtype=int))
+    found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
+    assert np.abs(found - [0.6, 0.8]).max() < 10 * mean.noise_sd < 0.5
+    # What overflows counts as zero, without a word.
+    run = mean.start(SystemSource(), np.zeros(2, dtype=int))
+    assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]]))).max() < 0.5
+
+
+def test_the_order_of_blocks_does_not_matter() -> None:
+    rng = np.random.default_rng(1)
+    vectors, owners, order = rng.normal(size=(40, 3)), np.arange(40), rng.permutation(40)
+    mean = quiet(40, 4, 3)
+    one, two = mean.start(SystemSource(), owners), mean.start(SystemSource(), owners[order])
+    for _ in range(4):
+        pair = one.estimate(Vectors(vectors)), two.estimate(Vectors(vectors[order]))
+        assert np.abs(pair[0] - pair[1]).max() < 0.1
+
+
+def test_noise_is_nearly_that_of_a_curator() -> None:
+    for relation in ("zero_out", "replace"):
+        promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "relation": relation}
+        for interaction, batch, rounds in (("sequential", 500, 1), ("full", 2000, 4)):
+            of_all: Any = {"n_users": 2000, "rounds": 4, "interaction": interaction}
+            mean = Shuffled.calibrate(**promise, **of_all, dimension=5)
+            central = ClippedMean.calibrate(**promise, n_users=batch, rounds=rounds, unit=User())
+            assert 1.0 < mean.noise_sd / central.noise_sd < 1.05
+            assert mean.event.epsilon(1e-6, relation=relation) <= 1.0
+
+
+def test_dishonest_users_make_others_add_more_noise() -> None:
+    for interaction in INTERACTIONS:
+        all_, half = (
+            Shuffled.calibrate(
+                **PROMISE, n_users=200, rounds=2, interaction=interaction, honest_fraction=share
+            )
+            for share in (1.0, 0.5)
+        )
+        assert half.noise_sd / all_.noise_sd == pytest.approx(math.sqrt(2), rel=0.02)
+        assert any("at least 50 " in fact or "at least 100 " in fact for fact in half.facts)
+
+
+def test_with_something_beside_it_there_is_less_left() -> None:
+    beside = Gaussian(1.0, Contribution("user"))
+    promise: dict[str, Any] = {**PROMISE, "epsilon": 8.0, "n_users": 20, "rounds": 2}
+    alone, less = Shuffled.calibrate(**promise), Shuffled.calibrate(**promise, beside=beside)
+    assert less.noise_sd > alone.noise_sd
+    assert (less.event + beside).epsilon(1e-6) <= 8.0 < (alone.event + beside).epsilon(1e-6)
+
+
+def test_users_of_two_rounds_are_given_away_twice() -> None:
+    mean = Shuffled.calibrate(**PROMISE, n_users=30, rounds=3)
+    one = mean.protocol.event
+    assert mean.event.epsilon(1e-6) == one.epsilon(1e-6)
+    # Where noise hides nothing any more: each round leaks by itself.
+    far = 60.0
+    leak = one.delta(far)
+    assert 0 < leak < 2e-8
+    assert one.delta(far, units=2) == leak
+    assert mean.event.delta(far, units=2) >= 2 * leak
+    assert Shuffled.calibrate(**PROMISE, n_users=30, rounds=1).event.delta(far, units=2) == leak
+
+
+# -- sizes that are chosen on the way --
+
+
+def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
+    batches = FreshBatches(epsilon=1000.0, delta=0.1, n_users=20, dimension=20)
+    run = batches.start(SystemSource(), np.arange(20)[::-1].copy())
+    users = Vectors(np.eye(20)[::-1] * 8)
+    first = run.next(users, size=4, clip=8.0)
+    assert np.abs(first * 4 / 8 - (np.arange(20) < 4)).max() < 0.3
+    second = run.next(users, size=10, clip=1.0)
+    assert np.abs(second * 10 - ((np.arange(20) >= 4) & (np.arange(20) < 14))).max() < 0.3
+    assert run.left == 6
+    assert [protocol.n_users for protocol in run.protocols] == [4, 10]
+    for protocol in run.protocols:
+        assert protocol.event.epsilon(0.1) <= 1000.0
+    for size in (7, 20):
+        with pytest.raises(ParameterError, match=f"size must be at most 6.*not {size}: nobody"):
+            run.next(users, size=size, clip=1.0)
+    with pytest.raises(ParameterError, match="size must be a whole number"):
+        run.next(users, size=0, clip=1.0)
+    with pytest.raises(ParameterError, match="l2_bound must be"):
+        run.next(users, size=2, clip=-1.0)
+    # Nobody was asked by what was refused.
+    assert run.left == 6
+    run.next(users, size=6, clip=1.0)
+    with pytest.raises(ParameterError, match="size must be at most 0"):
+        run.next(users, size=1, clip=1.0)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("protocol", ["binomial", "poisson"])
+def test_every_batch_keeps_the_promise_of_all(relation: Relation, protocol: Any) -> None:
+    batches = FreshBatches(2.0, 1e-6, 500, 3, relation, 0.8, protocol)
+    assert batches.event.epsilon(1e-6, relation=relation) <= 2.0
+    run = batches.start(SeededSource(1), np.arange(500))
+    vectors = Vectors(np.full((500, 3), 0.5))
+    for size in (7, 493):
+        run.next(vectors, size=size, clip=1.0)
+        found = run.protocols[-1]
+        assert 0.9 * 2.0 < found.event.epsilon(1e-6, relation=relation) <= 2.0
+        assert found.honest == math.ceil(0.8 * size)
+
+
+def test_a_batch_moves_by_its_own_users_alone() -> None:
+    # Whoever else changes, and whatever sizes follow: the same seed gives the same means.
+    batches = FreshBatches(4.0, 1e-6, 30, 2)
+    vectors = np.random.default_rng(0).normal(size=(30, 2))
+    other = vectors.copy()
+    other[17] = -9.0
+    runs = []
+    for data in (vectors, other):
+        run = batches.start(SeededSource(3), np.arange(30))
+        means = [run.next(Vectors(data), size=size, clip=1.0) for size in (10, 5, 10, 5)]
+        runs.append(np.array(means))
+    same = (runs[0] == runs[1]).all(axis=1)
+    assert same.tolist() == [True, True, False, True]
+
+
+# -- parameters --
+
+
+def test_wrong_numbers_say_so() -> None:
+    users, odd = Vectors(np.zeros((5, 3))), "odd"
+    mean = quiet(5, 2, 3)
+    other: Any = odd
+    for make, message in (
+        (lambda: quiet(5, 6, 3), "rounds must be at most n_users = 5"),
+        (lambda: quiet(5, 2, 3, interaction=other), "interaction must be one of"),
+        (lambda: quiet(5, 2, 3, protocol=other), "protocol must be one of"),
+        (lambda: quiet(5, 2, 3, honest_fraction=0.0), "honest_fraction must be above 0"),
+        (lambda: quiet(0, 2, 3), "n_users must be a whole number"),
+        (lambda: quiet(5, 0, 3), "rounds must be a whole number"),
+        (lambda: quiet(5, 2, 0), "dim must be a whole number"),
+        (lambda: Shuffled(mean.protocol, 9, 2), "protocol must be made for 4 users"),
+        (lambda: Shuffled(mean.protocol, 2, 2, "full"), "in 2 rounds each, not for 2 in 1"),
+        (lambda: mean.start(SystemSource()), "owners must be whole numbers.*not left out"),
+        (lambda: mean.start(SystemSource(), np.ones(5)), "owners must be whole numbers.*float64"),
+        (
+            lambda: mean.start(SystemSource(), np.arange(4)).estimate(users),
+            "owners must name a user for each of 5 blocks, not for 4",
+        ),
+        (
+            lambda: quiet(5, 1, 2, interaction="full").start(SystemSource()).estimate(users),
+            "2 coordinates, as the protocol has",
+        ),
+        (
+            lambda: (
+                FreshBatches(1.0, 1e-6, 5, 2)
+                .start(SystemSource(), np.arange(5))
+                .next(users, size=5, clip=1.0)
+            ),
+            "contributions must have 2 coordinates, not 3",
+        ),
+        (lambda: FreshBatches(0.0, 1e-6, 5, 3), "epsilon must be"),
+        (lambda: FreshBatches(1.0, 0.0, 5, 3), "delta"),
+        (lambda: FreshBatches(1.0, 1e-6, 5, 3, other), "relation must be one of"),
+        (lambda: FreshBatches(1.0, 1e-6, 5, 3, protocol=other), "protocol must be one of"),
+    ):
+        with pytest.raises(ParameterError, match=message) as found:
+            make()
+        assert "\n" not in str(found.value)
+    # More rounds than users are no matter where everybody is in each.
+    assert quiet(5, 6, 3, interaction="full").batch == 5
+
+
+# -- a statistical audit of all that is published --
+
+# Each bound of the audit fails by chance with at most this probability.
+CHANCE = 1e-8
+AUDITED = {
+    interaction: Shuffled.calibrate(
+        epsilon=8.0,
+        delta=1e-6,
+        n_users=120,
+        rounds=3,
+        dimension=120,
+        clip=CLIP,
+        interaction=interaction,
+    )
+    for interaction in INTERACTIONS
+}
+
+
+def audit(mean: Shuffled, runs: int = 20) -> float:
+    """A lower bound on the distance in sds of all rounds together, with a user there or not.
+
+    Each user is alone in a coordinate, with all of the clip: a run is as many trials as users.
+    """
+    seen, n = [], mean.n_users
+    for there in (1e6, 0.0):
+        rows = []
+        for _ in range(runs):
+            run = mean.start(SystemSource(), np.arange(n))
+            means = [run.estimate(Vectors(np.eye(n) * there)) for _ in range(mean.rounds)]
+            rows.append(np.array(means) * mean.batch / mean.clip)
+        seen.append(np.concatenate(rows, axis=1))
+    own = np.tile(np.arange(n) * mean.rounds // n, runs)
+    bounds = []
+    # The round of one's own, where there is one, and all of them; half of what a user then adds.
+    for (some, none), half in (
+        ([rows[own, np.arange(rows.shape[1])] for rows in seen], 0.5),
+        ([rows.sum(axis=0) for rows in seen], mean.rounds / 2),
+    ):
+        hits, false, each = int((some >= half).sum()), int((none >= half).sum()), some.size
+        low = beta.ppf(CHANCE, hits, each - hits + 1) if hits else 0.0
+        high = beta.ppf(1 - CHANCE, false + 1, each - false) if false < each else 1.0
+        bounds.append(float(ndtri(low) - ndtri(high)))
+    return max(bounds)
+
+
+@pytest.mark.parametrize("interaction", INTERACTIONS)
+def test_audit_stays_below_the_claim(interaction: Interaction) -> None:
+    mean = AUDITED[interaction]
+    claimed = mean.event.loss().mu
+    assert 0.55 * claimed < audit(mean) <= claimed
+
+
+def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
+    mean = run.mean
+    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch, run.source)
+    return found / mean.batch
+
+
+def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
+    mean = run.mean
+    design = mean.protocol.design
+    assert isinstance(design.noise, Coins)
+    few = copy.copy(mean.protocol)
+    less = replace(design, noise=Coins(design.noise.count // 4, design.noise.probability))
+    object.__setattr__(few, "design", less)
+    found: Array = few.estimate(tiles(contributions), mean.batch, run.source)
+    return found / mean.batch
+
+
+@pytest.mark.parametrize(
+    ("interaction", "bug"),
+    [("sequential", asks_everybody), ("full", halves_noise)],
+    ids=["asks everybody", "halves noise"],
+)
+def test_audit_sees_what_is_wrong(
+    interaction: Interaction, bug: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean = AUDITED[interaction]
+    monkeypatch.setattr(ShuffledRounds, "_round", bug)
+    assert audit(mean) > mean.event.loss().mu
