@@ -99,7 +99,7 @@ class Parameters:
 
             return ApproximateDP(self.epsilon or 0.0, 0.0, self.unit, count=self.releases)
         if self.mechanism == "zcdp":
-            from dpgrain.accounting.events.base import ZCDP
+            from dpgrain.accounting.events.known import ZCDP
 
             return ZCDP(self.rho or 0.0, self.unit, count=self.releases)
         return self._noisy_sum()

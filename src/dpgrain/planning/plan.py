@@ -24,7 +24,9 @@ from dpgrain.accounting.calibrate import (
     calibrate_truncated_geometric,
 )
 from dpgrain.accounting.contribution import Contribution
-from dpgrain.accounting.events.base import Event, Gaussian, Laplace, Selection
+from dpgrain.accounting.events.base import Event
+from dpgrain.accounting.events.naming import Selection
+from dpgrain.accounting.events.noise import Gaussian, Laplace
 from dpgrain.errors import ParameterError
 from dpgrain.planning.floors import (
     choice_order,
