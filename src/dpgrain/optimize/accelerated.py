@@ -53,6 +53,7 @@ class AcSa:
     the least by at most 2βD²/(T(T + 1)) + (4/3)·σD·(T + 2)^(3/2)/(T(T + 1)) in expectation.
     Source: shuffle paper, Algorithm 4 and Theorem 4.3, after Lan (2012), Theorem 2; with 2β for β.
 
+    >>> import numpy as np
     >>> from dpgrain.optimize import run
     >>> run(AcSa(1.0, rounds=100), lambda theta: theta - 3.0, np.zeros(1), 100).round(2).tolist()
     [3.0]
@@ -120,6 +121,7 @@ class StronglyConvexAcSa:
     Source: Ghadimi, Lan, *Optimal stochastic approximation algorithms for strongly convex stochastic
     composite optimization I*, SIAM J. Optim. 2012, Proposition 9: α_t = 2/(t + 1), γ_t = 4β/(t(t + 1)).
 
+    >>> import numpy as np
     >>> from dpgrain.optimize import run
     >>> solver = StronglyConvexAcSa(1.0, 1.0)
     >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 100).round(1).tolist()
