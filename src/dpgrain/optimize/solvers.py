@@ -58,7 +58,6 @@ def run(
     Raises:
         ParameterError: if rounds is not a whole number of at least 1.
 
-    >>> import numpy as np
     >>> from dpgrain.optimize import Constant, Last, Sgd
     >>> solver = Sgd(Constant(0.5), average=Last())
     >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 60).round(6).tolist()
