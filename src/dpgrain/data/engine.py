@@ -19,7 +19,7 @@ from dpgrain.data.groups import Groups
 from dpgrain.data.kernel import IntArray, Layout
 from dpgrain.data.memory import Memory
 from dpgrain.data.sources import quoted, reading
-from dpgrain.data.spill import SpillFolder
+from dpgrain.data.spill import new_spill_folder
 from dpgrain.data.split import Split
 from dpgrain.data.table import UserTable
 from dpgrain.errors import DataError, ParameterError
@@ -109,12 +109,7 @@ class Engine:
         self._lookups: dict[str, str] = {}
 
     def __enter__(self) -> Engine:
-        try:
-            self._spill = SpillFolder()
-        except OSError as error:
-            raise DataError(
-                "The temporary folder cannot be written; point TMPDIR to a disk with room."
-            ) from error
+        self._spill = new_spill_folder()
         try:
             with reading("The spill folder"):
                 self._connection = duckdb.connect(":memory:", config=self._settings())

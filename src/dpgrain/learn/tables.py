@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpgrain.data.sources import quoted, reading
+from dpgrain.data.spill import new_spill_folder
 from dpgrain.data.table import UserTable
 from dpgrain.errors import ParameterError
 
@@ -223,8 +224,11 @@ def load_rows(
     names = [f"c{place}" for place in range(len(wanted))]
     listed = ", ".join(f"{sql} AS {name}" for sql, name in zip(wanted, names, strict=True))
     with (
+        new_spill_folder() as folder,
         reading(table.source.name),
-        duckdb.connect(":memory:", config={"threads": table.threads}) as connection,
+        duckdb.connect(
+            ":memory:", config={"threads": table.threads, "temp_directory": folder.path}
+        ) as connection,
     ):
         connection.execute("SET enable_progress_bar = false")
         source = table.source.attach(connection)
