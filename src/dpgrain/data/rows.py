@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 #: Bytes of the longest row that is read, without its end: half of what DuckDB holds at once.
 LONGEST_BYTES = 8 << 20
 # Bytes that are looked at together: they stay in the cache.
-_PIECE_BYTES = 1 << 18
+_PIECE_BYTES = 1 << 19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FEED, _RETURN, _QUOTE, _SPACE = b'\n\r" '
 # Where a quote leads to: inside quotes, behind them, the middle of a value that has none.
@@ -60,7 +60,7 @@ def parts(path: str) -> Iterator[bytes]:
 
 
 def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
-    """The rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the next does.
+    r"""The rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the next does.
 
     Args:
         pieces: the bytes of a file, the first at least as long as a mark of the byte order.
