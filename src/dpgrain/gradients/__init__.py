@@ -1,1 +1,1 @@
-"""What blocks of rows add to one round of a fit: clipped sums of gradients."""
+"""Clipped sums of gradients: what blocks of rows add to one round of a fit."""
