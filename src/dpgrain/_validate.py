@@ -20,7 +20,7 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
 
 
 # Messages show at most this many characters of a wrong value.
-_SHOWN = 60
+_SHOWN_CHARACTERS = 60
 
 
 def said(value: object) -> str:
@@ -29,7 +29,7 @@ def said(value: object) -> str:
         text = repr(value)
     except Exception:
         return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def real(**parameter: object) -> float:

@@ -41,7 +41,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
             one user per row. A row whose user is null is left out.
         elements: (rows,) labels; a null is a cell like any other. They are needed for ``Element()``
             and ``User(max_elements=…)``, and refused where nothing uses them.
-        unit: what is protected. Of a ``User(max_elements=M)`` the first M elements in a public order
+        unit: the privacy unit. Of a ``User(max_elements=M)`` the first M elements in a public order
             (the hash of their names) are kept.
         places: True if users are places in a stated roster.
 
@@ -91,12 +91,12 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
 
 def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IndexArray, list[Key]]:
     """Return labels as codes from 0, −1 for a null, and their keys."""
-    found, keys = codes(values, places=places)
-    if found.shape != (rows,):
+    codes_of_rows, keys = codes(values, places=places)
+    if codes_of_rows.shape != (rows,):
         raise ParameterError(
             f"{name} must have one label for each row, in one dimension, no more and no fewer."
         )
-    return found, keys
+    return codes_of_rows, keys
 
 
 def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) -> NDArray[np.bool_]:
@@ -112,5 +112,5 @@ def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) ->
     held_by = present // max(len(names), 1)
     # Pairs are sorted by user, then by rank, so that this is a pair's place among those of its user.
     place = np.arange(len(present)) - np.searchsorted(held_by, held_by)
-    kept: NDArray[np.bool_] = (place < most)[pair]
-    return kept
+    chosen: NDArray[np.bool_] = (place < most)[pair]
+    return chosen

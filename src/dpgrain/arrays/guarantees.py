@@ -23,7 +23,7 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     """Return the public probability of a block, or a user, to be in a round.
 
     Args:
-        sampling: what is drawn: pairs (blocks), users, or everything in every round.
+        sampling: ``"pairs"`` draws blocks, ``"users"`` draws users, and ``"full"`` takes all of them.
         sampling_rate: the probability that the caller states; None to choose it.
         n_users: the public size of the roster; None if it is not stated: then all are drawn.
 
@@ -88,10 +88,10 @@ def promised(
     """Make the guarantee of a fit, which composes with others on the same users and elements only.
 
     Args:
-        unit: what is protected.
+        unit: the privacy unit.
         relation: the neighbouring relation.
         delta: the promised δ.
-        event: what is published.
+        event: what the fit publishes.
         public: what was taken as public, in words.
         private: True if nobody can predict the noise.
         users: the users' labels that the caller passed; None for one user per row.

@@ -62,7 +62,7 @@ class Roster:
             n_users: the public size that the caller states; None if it is not known.
             epsilon: the promised ε of the whole release.
             delta: the promised δ of the whole release.
-            unit: what is protected.
+            unit: the privacy unit.
             relation: the neighbouring relation.
 
         Raises:

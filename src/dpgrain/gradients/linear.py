@@ -34,9 +34,9 @@ _TILE_BYTES, _FORMED_BYTES, _TILE_ROWS = 1 << 23, 1 << 21, 1 << 14
 _KEPT_BLOCK_ROWS, _KEPT_BYTES = 128, 1 << 25
 # Tiles are kept, with the matrices that add up their blocks, if there are at most this many rows.
 _KEPT_ROWS = 1 << 22
-# A Gram matrix costs s²(p+C) operations; a formed gradient costs p·C for each row, of which each is
-# about ten times cheaper. The factor was measured.
-_FORMED_COST_FACTOR = 10
+# A Gram matrix pays while its s²(p+C) operations are at most this many times the p·C numbers of a
+# formed gradient. The factor was measured.
+_GRAM_OPERATIONS_PER_NUMBER = 10
 # Gradients with at most this many entries are formed for a whole slice of blocks at once.
 _SMALL_ENTRIES = 1 << 13
 # Features and targets are kept in a public range of sizes, by the bytes of their type.
@@ -239,8 +239,8 @@ class _Tile:
         lasts = np.append(firsts[1:], len(self.sizes))
         begins = self.starts[firsts]
         ends = begins + sizes * (lasts - firsts)
-        found = zip(sizes, firsts, lasts, begins, ends, strict=True)
-        return [(int(s), slice(int(a), int(b)), slice(int(c), int(d))) for s, a, b, c, d in found]
+        ranges = zip(sizes, firsts, lasts, begins, ends, strict=True)
+        return [(int(s), slice(int(a), int(b)), slice(int(c), int(d))) for s, a, b, c, d in ranges]
 
     @cached_property
     def gather(self) -> Any:
@@ -403,7 +403,7 @@ class LinearGradients:
 
     def _gram_pays(self, size: int) -> bool:
         p, outputs = self.rows.width, self.loss.outputs
-        return size**2 * (p + outputs) <= _FORMED_COST_FACTOR * p * outputs
+        return size**2 * (p + outputs) <= _GRAM_OPERATIONS_PER_NUMBER * p * outputs
 
     def _by_kept_gram(
         self, tile: _Tile, own: slice, rows: slice, r: Array, clip: float, total: FloatArray
@@ -411,9 +411,9 @@ class LinearGradients:
         """Return the weights of equal blocks from their kept products XX', in double precision."""
         size = int(tile.sizes[own.start])
         first = int(np.searchsorted(self.rows.sizes, size))
-        places, kept = tile.places[own] - first, self.rows.grams[size]
+        places, grams = tile.places[own] - first, self.rows.grams[size]
         near = places[-1] - places[0] == len(places) - 1
-        gram = kept[places[0] : places[-1] + 1] if near else kept[places]
+        gram = grams[places[0] : places[-1] + 1] if near else grams[places]
         by_block = r.astype(np.float64).reshape(-1, size, self.loss.outputs)
         squares = np.einsum("nij,nij->n", gram, by_block @ by_block.swapaxes(1, 2))
         lengths = self._lengths(tile, rows, r, size)

@@ -42,7 +42,7 @@ __all__ = [
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 _lock = threading.Lock()
 # Equal values of these types have equal keys, so that each needs to be looked at only once.
-_SIMPLE = (str, bytes, bool, int)
+_SIMPLE_TYPES = (str, bytes, bool, int)
 # Few whole numbers below this share a hash; of longer ones any number may.
 _HASHED_BELOW = 2**63
 
@@ -158,7 +158,7 @@ def _one_by_one(
     for place, label in enumerate(objects):
         # Only simple labels are remembered: (1, "a") equals (True, "a"), and the first would stand for
         # both. Long whole numbers are not, because any number of them may share a hash.
-        simple = type(label) in _SIMPLE and (
+        simple = type(label) in _SIMPLE_TYPES and (
             type(label) is not int or -_HASHED_BELOW <= label < _HASHED_BELOW
         )
         mark = (type(label), label) if simple else None

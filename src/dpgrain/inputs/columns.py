@@ -55,8 +55,8 @@ def values(column: Any) -> NDArray[Any] | None:
     if isinstance(column, pd.Series | pd.Index):
         kind = column.dtype
         if isinstance(kind, pd.CategoricalDtype):
-            held = column.array if isinstance(column, pd.Series) else column
-            return _taken(_plain(kind.categories), np.asarray(held.codes))  # type: ignore[union-attr]
+            categorical = column.array if isinstance(column, pd.Series) else column
+            return _taken(_plain(kind.categories), np.asarray(categorical.codes))  # type: ignore[union-attr]
         arrow = stored(kind) is not None or (
             isinstance(kind, pd.StringDtype) and kind.storage == "pyarrow"
         )
@@ -148,8 +148,8 @@ def _one(chunk: pa.Array) -> NDArray[Any]:
 
 
 def _plain_arrow(column: pa.Array) -> NDArray[Any]:
-    found = _one(column)
-    return found if found.dtype == object else _objects(found)
+    cells = _one(column)
+    return cells if cells.dtype == object else _objects(cells)
 
 
 def _unit(kind: pa.DataType) -> np.dtype[Any] | None:

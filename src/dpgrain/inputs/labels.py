@@ -367,7 +367,8 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
         return Fraction(0)
     assert isinstance(exponent, int)  # noqa: S101 - of a finite number
     exponent += len(digits) - last
-    # The digits are no multiple of ten now, so that no denominator cancels both its twos and its fives.
+    # The digits are no multiple of ten now, so that the reduced denominator keeps at least all of its
+    # twos or all of its fives.
     if last > _MOST_DIGITS or exponent > _MOST_DIGITS or exponent < -BITS:
         return None
     coefficient = int(Decimal((sign, digits[:last], 0)))

@@ -148,8 +148,8 @@ def uniform_below(bounds: IntArray, *, source: Source | None = None) -> IntArray
         limits = bounds[left].astype(np.uint64)
         words = source.words(len(left))
         rest = words % limits
-        # A run of `limit` words begins at words − rest. The last run may not fit below 2^64, and its
-        # words are drawn again, because they would favour the small remainders.
+        # Words come in runs of as many as the bound, and a run begins at words − rest. Words of a last
+        # run that does not fit below 2^64 are drawn again, since they would favour small remainders.
         whole = words - rest <= np.uint64(2**64 - 1) - (limits - np.uint64(1))
         out[left[whole]] = rest[whole].astype(np.int64)
         left = left[~whole]

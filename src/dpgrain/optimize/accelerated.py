@@ -90,10 +90,10 @@ class AcSa:
     def step(self, state: Accelerated, gradient: FloatArray) -> Accelerated:
         """Take one projected step, and add it to the average."""
         steep = (self.rounds + 2) ** 1.5 * self.noise / self.distance + 2 * self.smoothness
-        moved = self.domain.project(state.theta - (state.done + 1) / steep * gradient)
+        end = self.domain.project(state.theta - (state.done + 1) / steep * gradient)
         share = self._share(state)
-        average = share * moved + (1 - share) * state.average
-        return replace(state, theta=moved, average=average, done=state.done + 1)
+        average = share * end + (1 - share) * state.average
+        return replace(state, theta=end, average=average, done=state.done + 1)
 
     def finish(self, state: Accelerated) -> FloatArray:
         """Return the average."""
@@ -158,9 +158,9 @@ class StronglyConvexAcSa:
         share, near = self._numbers(state)
         pull, rest = share * self.strength, (1 - share) * self.strength + near
         centre = pull * self.point(state) + rest * state.theta - share * gradient
-        moved = self.domain.project(centre / (pull + rest))
-        average = share * moved + (1 - share) * state.average
-        return replace(state, theta=moved, average=average, done=state.done + 1)
+        end = self.domain.project(centre / (pull + rest))
+        average = share * end + (1 - share) * state.average
+        return replace(state, theta=end, average=average, done=state.done + 1)
 
     def finish(self, state: Accelerated) -> FloatArray:
         """Return the average."""

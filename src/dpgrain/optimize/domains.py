@@ -64,8 +64,8 @@ class Ball:
         # Lengths are relative to the largest coordinate, so that no square overflows.
         scale = np.maximum(np.abs(away).max(axis=-1, keepdims=True), 1.0)
         lengths = scale * np.linalg.norm(away / scale, axis=-1, keepdims=True)
-        kept = self.radius / np.maximum(lengths, self.radius)
-        inside: FloatArray = np.where(lengths <= self.radius, theta, self.centre + away * kept)
+        share = self.radius / np.maximum(lengths, self.radius)
+        inside: FloatArray = np.where(lengths <= self.radius, theta, self.centre + away * share)
         return inside
 
 

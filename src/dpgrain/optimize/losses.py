@@ -20,7 +20,7 @@ from dpgrain import _validate
 from dpgrain._types import Array, RealArray
 
 # Poisson margins saturate here, where e^30 is about 10^13, so that nothing overflows.
-_LARGEST_MARGIN = 30.0
+_SATURATED_MARGIN = 30.0
 # Proximal slopes are solved with at most this many Newton steps.
 _MOST_NEWTON_STEPS = 60
 
@@ -152,10 +152,10 @@ class Logistic(MarginLoss):
             # A record that has converged keeps its Newton step: halving would lead away again.
             there = np.abs(newton - s) <= 1e-15 * (np.abs(s) + 1 / steep)
             inside = there | ((newton > low) & (newton < high))
-            moved = np.where(inside, newton, (low + high) / 2)
+            next_s = np.where(inside, newton, (low + high) / 2)
             if np.all(there):
                 break
-            s = moved
+            s = next_s
         return s.astype(z.dtype, copy=False)
 
 
@@ -169,16 +169,16 @@ class Poisson(MarginLoss):
 
     def at(self, z: RealArray, y: Array) -> RealArray:
         """Return (m,) the loss at margins z, which beyond 30 is a straight line."""
-        kept = np.minimum(z, _LARGEST_MARGIN)
-        return np.exp(kept) * (1 + (z - kept)) - y * z
+        saturated = np.minimum(z, _SATURATED_MARGIN)
+        return np.exp(saturated) * (1 + (z - saturated)) - y * z
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
         """Return the expected count minus the count."""
-        return (np.exp(np.minimum(z, _LARGEST_MARGIN)) - y).astype(z.dtype, copy=False)
+        return (np.exp(np.minimum(z, _SATURATED_MARGIN)) - y).astype(z.dtype, copy=False)
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
         """Return the expected count, and 0 where z saturates."""
-        return np.where(z < _LARGEST_MARGIN, np.exp(np.minimum(z, _LARGEST_MARGIN)), 0.0)
+        return np.where(z < _SATURATED_MARGIN, np.exp(np.minimum(z, _SATURATED_MARGIN)), 0.0)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
         """Return ω(z + t·y + ln t)/t − y, where Wright's function ω(x) solves ω + ln ω = x."""
@@ -186,8 +186,8 @@ class Poisson(MarginLoss):
         some = np.where(lengths > 0, lengths, 1.0)
         count = wrightomega(margins + some * y + np.log(some)) / some
         # A step that ends where z saturates has been on the straight line only.
-        straight = margins - some * (np.exp(_LARGEST_MARGIN) - y) > _LARGEST_MARGIN
-        count = np.where(straight, np.exp(_LARGEST_MARGIN), count)
+        straight = margins - some * (np.exp(_SATURATED_MARGIN) - y) > _SATURATED_MARGIN
+        count = np.where(straight, np.exp(_SATURATED_MARGIN), count)
         return np.where(lengths > 0, count - y, self.slope(z, y)).astype(z.dtype, copy=False)
 
 

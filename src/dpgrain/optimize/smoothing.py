@@ -68,8 +68,8 @@ class Moreau:
         ends = self.loss.proximal(theta, X, y, 1 / self.smoothness)
         at_ends = [self.loss.value(v, X[i : i + 1], y[i : i + 1])[0] for i, v in enumerate(ends)]
         away: RealArray = ((ends - theta) ** 2).sum(axis=1)
-        found: RealArray = np.asarray(at_ends) + self.smoothness / 2 * away
-        return found
+        envelope: RealArray = np.asarray(at_ends) + self.smoothness / 2 * away
+        return envelope
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
         """Return (m, p) the gradient of the envelope of each record's loss."""
@@ -153,9 +153,9 @@ class RandomizedBall:
             # A point u of the ball moves a margin by u·x, which has the law of ‖x‖ times a coordinate
             # of u, so that C coordinates are enough.
             shadows = self._shadows(loss.outputs, theta.size, generator, len(X))
-            moved = shadows * np.linalg.norm(X, axis=1)[:, None]
+            shifts = shadows * np.linalg.norm(X, axis=1)[:, None]
             z = loss.margins(theta, X)
-            z = z + moved.reshape(z.shape).astype(z.dtype, copy=False)
+            z = z + shifts.reshape(z.shape).astype(z.dtype, copy=False)
             return loss.along(loss.slope(z, y), X)
         points = theta + self.draw(theta.size, generator, len(X))
         own = [loss.gradient(v, X[i : i + 1], y[i : i + 1])[0] for i, v in enumerate(points)]

@@ -1,4 +1,4 @@
-"""The price of a release, in three currencies: what it takes from a budget.
+"""The price that a release takes from a budget, in three currencies.
 
 A release has price (e, m, ℓ) if for all neighbours, in both orders, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ at
 every γ ≥ 0, where N(m, 1) is a Gaussian mechanism, RR_e randomised response, and H_γ the hockey-stick
@@ -23,11 +23,11 @@ from dpgrain.units import Relation, Unit
 
 # A curve is looked up at this many points; between them it lies below its chords.
 _CURVE_POINTS = 64
-# A curve takes at least the first of these shares of a budget's leak at which it is known, which
-# bounds how far out it is looked up.
+# A curve is looked up to the ε at which its δ is a share of the budget's leak. The share is the first
+# of these at which ε is not too large.
 _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
 # Beyond this ε a curve has no price.
-_LARGEST_EPSILON = 300.0
+_LARGEST_CURVE_EPSILON = 300.0
 # Prices are rounded up by this much, which covers the rounding of the special functions.
 _RELATIVE_ROUNDING = 1e-9
 # Every combination is tried of at most this many parts that have two prices.
@@ -247,14 +247,14 @@ class _Curve:
         if leak > 0:
             loss = loss.best_at(leak)
         ends = (loss.epsilon(share * leak) for share in _LEAST_LEAK_SHARES if leak > 0)
-        last = next((end for end in ends if end <= _LARGEST_EPSILON), None)
+        last = next((end for end in ends if end <= _LARGEST_CURVE_EPSILON), None)
         if last is None:
             return _Curve(np.empty(0), np.empty(0))
         epsilons = np.linspace(0.0, last, _CURVE_POINTS)
         deltas = np.array([loss.delta(float(epsilon)) for epsilon in epsilons])
         # A δ that holds at some ε holds at every larger one. NaN stands for a δ that is not known.
-        known = np.where(np.isnan(deltas), 1.0, deltas)
-        return _Curve(epsilons, np.minimum.accumulate(known))
+        bounds = np.where(np.isnan(deltas), 1.0, deltas)
+        return _Curve(epsilons, np.minimum.accumulate(bounds))
 
     @cached_property
     def _slopes(self) -> FloatArray:

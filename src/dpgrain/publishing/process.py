@@ -1,4 +1,4 @@
-"""Marks of the process of a budget: a copy of it in another process would be spent twice."""
+"""Checks that a budget stays in its process: a copy in another one would be spent a second time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 from dpgrain.errors import ParameterError
 
 # A process that is started while a budget is open inherits this variable from its parent.
-_MARK = "DPGRAIN_BUDGET_OPEN"
+_MARK_VARIABLE = "DPGRAIN_BUDGET_OPEN"
 
 
 class _Process:
@@ -34,15 +34,15 @@ def mark_open() -> str:
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     _process.marks.add(mark)
     _process.open += 1
-    os.environ[_MARK] = mark
+    os.environ[_MARK_VARIABLE] = mark
     return mark
 
 
 def mark_closed(mark: str) -> None:
     """Take the mark away, unless another has replaced it."""
     _process.open -= 1
-    if os.environ.get(_MARK) == mark:
-        del os.environ[_MARK]
+    if os.environ.get(_MARK_VARIABLE) == mark:
+        del os.environ[_MARK_VARIABLE]
 
 
 def check_process(opened_by: int | None) -> None:
@@ -54,7 +54,7 @@ def check_process(opened_by: int | None) -> None:
     Raises:
         ParameterError: in a forked or spawned process.
     """
-    mark = os.environ.get(_MARK)
+    mark = os.environ.get(_MARK_VARIABLE)
     copied = _process.forked or (opened_by is not None and opened_by != os.getpid())
     if copied or (mark is not None and mark not in _process.marks):
         raise ParameterError(

@@ -24,13 +24,13 @@ Published = TypeVar("Published")
 Parameters = ParamSpec("Parameters")
 
 # The search for ε ends when the release takes this part of its share.
-_GOOD_ENOUGH = 0.995
+_ENOUGH_OF_SHARE = 0.995
 # The search tries at most this many ε, …
 _MOST_TRIALS = 14
 # … and changes ε by at most this factor at a time.
-_LARGEST_STEP = 4.0
+_LARGEST_STEP_FACTOR = 4.0
 # The search ends below this multiple of the ε of Gaussian noise.
-_SMALLEST_FACTOR = 1e-3
+_SMALLEST_EPSILON_FACTOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Terms:
     def settled(
         self, event_of: Callable[[float, float], Event], relation: Relation, unit: Unit
     ) -> Terms:
-        """Find the largest ε at which a release stays within its share; keep an ε that is stated.
+        """Find an ε at which a release takes nearly all of its share; keep an ε that is stated.
 
         Args:
             event_of: makes the event of a release with this ε and δ, from public numbers alone.
@@ -109,14 +109,14 @@ class Terms:
             part = taken.share_of(room)
             if part <= 1 + SUMMING:
                 fits = factor
-                if part >= _GOOD_ENOUGH:
+                if part >= _ENOUGH_OF_SHARE:
                     break
             else:
                 too_much = factor
-            if fits == 0 and factor < _SMALLEST_FACTOR:
+            if fits == 0 and factor < _SMALLEST_EPSILON_FACTOR:
                 break
             factor = _next(factor, part, fits, too_much)
-            if fits > 0 and too_much <= fits * (2 - _GOOD_ENOUGH):
+            if fits > 0 and too_much <= fits * (2 - _ENOUGH_OF_SHARE):
                 break
         if fits == 0:
             raise ParameterError(
@@ -198,11 +198,11 @@ def _both(share: object) -> ParameterError:
 
 def _next(factor: float, part: float, fits: float, too_much: float) -> float:
     """Choose the next factor of ε to try, since prices grow about with the square of ε."""
-    step = 1 / _LARGEST_STEP if math.isinf(part) else math.sqrt(0.998 / max(part, 1e-9))
-    guess = factor * min(max(step, 1 / _LARGEST_STEP), _LARGEST_STEP)
+    step = 1 / _LARGEST_STEP_FACTOR if math.isinf(part) else math.sqrt(0.998 / max(part, 1e-9))
+    guess = factor * min(max(step, 1 / _LARGEST_STEP_FACTOR), _LARGEST_STEP_FACTOR)
     if fits < guess < too_much:
         return guess
-    return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP
+    return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP_FACTOR
 
 
 def _of_gaussian_noise(share: float, caps: Caps, delta: float) -> tuple[float, float]:

@@ -179,7 +179,10 @@ class BlindSum(SumOfVectors):
 
     @property
     def influence(self) -> float:
-        """The l2 distance by which one corrupt device can move the sum to any value in range."""
+        """The l2 distance by which one corrupt device can move the sum.
+
+        Its shares may add up to any sum that is accepted.
+        """
         return self.n_users * super().influence
 
     @property

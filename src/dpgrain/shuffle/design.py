@@ -19,8 +19,8 @@ Kind: TypeAlias = Literal["binomial", "poisson"]
 LEAK = 0.01
 # Rounding lets one user move a sum by √d more steps. The grid is so fine that the user's own vector
 # moves it by 50 times as many, up to 2500 coordinates. Beyond, where a fine grid takes long to account
-# for, it stays at 2500 steps, but at least at 10 times as many. …
-_FINER, _COARSE = 50.0, 10.0
+# for, it stays at 2500 steps, or at 10 times as many as rounding if these are more. …
+_FINE_STEPS_PER_ROUNDING, _COARSE_STEPS_PER_ROUNDING = 50.0, 10.0
 # … The grid is also so fine that the noise has 50 times the variance of the rounding of all users, …
 _NOISE_TO_ROUNDING_VARIANCE = 50.0
 # … unless there is little noise: for a μ above this one the grid becomes no finer.
@@ -84,7 +84,11 @@ def least_noise(
     half = 2 if relation == "zero_out" and centred else 1
     root = math.sqrt(dim)
     rounding = min(mu, _LARGEST_MU) * math.sqrt(_NOISE_TO_ROUNDING_VARIANCE * n_users) / 2
-    fine = max(min(_FINER * root, _FINER**2), _COARSE * root, rounding)
+    fine = max(
+        min(_FINE_STEPS_PER_ROUNDING * root, _FINE_STEPS_PER_ROUNDING**2),
+        _COARSE_STEPS_PER_ROUNDING * root,
+        rounding,
+    )
     if _MOST_NOISE_STEPS * mu < 2 * root:
         raise ParameterError(
             f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "

@@ -184,7 +184,7 @@ class Bag:
 
 
 class Enrolment:
-    """The devices that have taken part, and the reports that count, so that none does twice.
+    """The devices that have taken part, and the reports that count, so that none counts twice.
 
     >>> enrolment = Enrolment()
     >>> enrolment.take("a"), enrolment.take("a")

@@ -26,7 +26,7 @@ from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
-_MISSING = ("own", "drop", "error")
+_MISSING_CHOICES = ("own", "drop", "error")
 #: Messages about an item that the column cannot hold begin with this.
 NAMED = "the partition names item"
 
@@ -53,7 +53,7 @@ class Elements:
     missing: Missing = "own"
 
     def __post_init__(self) -> None:
-        _validate.one_of(_MISSING, missing=self.missing)
+        _validate.one_of(_MISSING_CHOICES, missing=self.missing)
         if (self.mapping is None) == (self.function is None):
             raise ParameterError("give Elements either a mapping or a function of the item.")
 
