@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,11 @@ def _modules(source: Path) -> dict[str, Path]:
     return names
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def _imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
     """All imports that may run, those inside functions as well; not those for types only."""
     for child in ast.iter_child_nodes(node):
@@ -76,7 +82,7 @@ def _read(source: Path) -> tuple[Graph, list[tuple[str, str]]]:
     graph: Graph = {name: set() for name in modules}
     private = []
     for importer, path in modules.items():
-        for node in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in _imports(_tree(path)):
             for module, name in _pairs(node):
                 whole = f"{module}.{name}"
                 target = whole if whole in modules else module
@@ -91,7 +97,7 @@ def _homes(source: Path) -> dict[str, str]:
     """The modules that the public names of packages come from."""
     homes: dict[str, str] = {}
     for package, path in _modules(source).items():
-        for block in ast.parse(path.read_text(encoding="utf-8")).body:
+        for block in _tree(path).body:
             if path.stem == "__init__" and isinstance(block, ast.If):
                 for node in block.body:
                     if isinstance(node, ast.ImportFrom):
@@ -105,7 +111,7 @@ def _needed(source: Path) -> Graph:
     modules, homes = _modules(source), _homes(source)
     graph: Graph = {name: set() for name in modules}
     for importer, path in modules.items():
-        for node in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in _imports(_tree(path)):
             for module, name in _pairs(node):
                 whole = f"{module}.{name}"
                 target = whole if whole in modules else homes.get(whole, module)
@@ -128,7 +134,7 @@ def _inside(source: Path) -> dict[str, int]:
     """How many modules of the package each module imports inside its functions."""
     count: dict[str, int] = {}
     for importer, path in _modules(source).items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = _tree(path)
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         found = {node for function in functions for node in _imports(function)}
         own = [node for node in found if any(_is_own(module) for module, _ in _pairs(node))]
