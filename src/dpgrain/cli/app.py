@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpgrain._version import __version__
+import dpgrain as dg
 from dpgrain.cli.command import group
 from dpgrain.cli.printing import console, errors
 from dpgrain.errors import DpgrainError
@@ -66,7 +66,7 @@ def _show_warning(message: Warning | str, *_: Any) -> None:
 
 def _version(asked: bool) -> None:
     if asked:
-        console().print(f"dpgrain {__version__}", highlight=False)
+        console().print(f"dpgrain {dg.__version__}", highlight=False)
         raise typer.Exit
 
 

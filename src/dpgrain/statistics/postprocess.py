@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from dpgrain import _validate
+from dpgrain._special import ndtr
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 

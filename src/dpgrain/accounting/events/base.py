@@ -19,9 +19,9 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from dpgrain import _fields, _validate
+from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.losses.curves import Group, Worst

@@ -21,8 +21,8 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, log_ndtr, ndtr
 
+from dpgrain._special import gammaln, log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Rounds
 from dpgrain.accounting.losses.rounding import fails_closed
