@@ -30,7 +30,7 @@ from dpgrain.accounting import Gaussian, Selection
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.roster import ENROLLED, SHARE, Roster
 from dpgrain.choices.select import select
-from dpgrain.cli import app
+from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
 from dpgrain.learn import (
     HuberRegressor,
