@@ -16,7 +16,7 @@ from dpgrain.errors import DataError
 from dpgrain.statistics.histogram import histogram
 from dpgrain.statistics.release import Histogram
 from dpgrain.tables.elements import Elements
-from dpgrain.tables.sources import text
+from dpgrain.tables.engines.sql import text
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element
 

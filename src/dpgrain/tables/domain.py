@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpgrain.errors import ParameterError
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.table import UserTable
+from dpgrain.tables.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Domain:
         return Groups.of(self.keys, [columns[key] for key in self.keys])
 
 
-def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[str]) -> Domain:
+def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str]) -> Domain:
     """The public part of the domain that the caller gave, of the types of the key columns.
 
     Args:
@@ -86,7 +86,17 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
     return known
 
 
-def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+def listed_values(
+    domain: Any, table: Rows, keys: Sequence[str]
+) -> dict[tuple[str, ...], tuple[pa.Array, ...]]:
+    """The public values that a domain lists, by the keys whose values they are; arguments as above."""
+    known = public_domain(domain, Blocks("record"), table, keys)
+    if known.listed is not None:
+        return {tuple(keys): known.listed.columns}
+    return {(key,): (column,) for key, column in known.public.items()}
+
+
+def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
     """The public part of a domain, in any form that a caller may give it."""
     if domain is None:
         return _implied(blocks, table, keys)
@@ -105,7 +115,7 @@ def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...])
     return Domain(keys, {}, _listed(_values(domain), table, keys))
 
 
-def _implied(blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
     """The values that a public mapping tells of, key by key."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
@@ -122,7 +132,7 @@ def _implied(blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
     return Domain(keys, public)
 
 
-def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
+def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
@@ -135,7 +145,7 @@ def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
     return Groups.of(keys, columns)
 
 
-def _column(values: list[Any], table: UserTable, key: str) -> pa.Array:
+def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
     found = _typed(values, table, key)
     _no_repeat(found.to_pylist())
     return found
@@ -149,7 +159,7 @@ def _no_repeat(values: list[Any]) -> None:
         raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
 
 
-def _typed(values: list[Any], table: UserTable, key: str) -> pa.Array:
+def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
     """The keys of a column that stated items are."""
     integers = table.is_integer(key)
     if any(type(value) is not (int if integers else str) for value in values):
