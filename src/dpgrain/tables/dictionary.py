@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -106,7 +106,7 @@ def public_order(groups: Groups, cells: Cells) -> IntArray:
     return np.array(sorted(np.flatnonzero(cells.codes >= 0).tolist(), key=place), dtype=np.int64)
 
 
-def column_order(names: Sequence[int | str]) -> list[int | str]:
+def column_order(names: Iterable[int | str]) -> list[int | str]:
     """The names of the cells of a column in the public order, as :func:`public_order` has it."""
     return sorted(names, key=lambda name: (mark(name), name))
 
