@@ -90,6 +90,7 @@ PACKAGES = (
     "dpgrain.recipes",
     "dpgrain.shuffle",
     "dpgrain.statistics",
+    "dpgrain.testing",
 )
 
 

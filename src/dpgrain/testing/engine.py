@@ -318,6 +318,16 @@ class EngineContract:
         assert str(found.column(3).to_pylist()) == str([row.w for row in rows])
         assert found.column(4).to_pylist() == [row.day for row in rows]
 
+    def test_long_columns_keep_their_order(self) -> None:
+        """So many rows that an engine may read them in several places at once."""
+        users = np.random.default_rng(4).permutation(1_000_000)
+        rows = pa.table({"who": users, "w": users / 7})
+        table = read(rows, user="who", engine=self.engine, threads=2)
+        with table.open_engine() as engine:
+            found = engine.columns([("who", "text"), ("w", "number")])
+        assert np.array_equal(found.column(1).to_numpy(), users / 7)
+        assert np.array_equal(found.column(0).cast(pa.int64()).to_numpy(), users)
+
     def test_releases_of_one_seed_are_the_same(self) -> None:
         """Every statistic publishes the same numbers through either engine."""
         rows = some_rows(120)
