@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.feed import (
@@ -27,7 +27,7 @@ from dpgrain.tables.engines.feed import (
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sources import reading
-from dpgrain.tables.engines.spill import SpillFolder
+from dpgrain.tables.engines.spill import new_spill_folder
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.groups import Groups
@@ -49,12 +49,7 @@ class DuckDB:
         self._lookups: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        try:
-            self._spill = SpillFolder()
-        except OSError as error:
-            raise DataError(
-                "The temporary folder cannot be written; point TMPDIR to a disk with room."
-            ) from error
+        self._spill = new_spill_folder()
         try:
             with reading("The spill folder"):
                 self._connection = duckdb.connect(":memory:", config=self._settings())
