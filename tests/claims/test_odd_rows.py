@@ -52,7 +52,7 @@ from dpgrain.means.generic import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
-from dpgrain.tables.engines.duckdb import Engine
+from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]
@@ -717,14 +717,13 @@ def test_files_of_several_types_name_a_thing_once_or_not_at_all(
         paths.append(tmp_path / f"{kind}.parquet")
         pq.write_table(pa.table({"who": SEVEN[kind]}), paths[-1])
     try:
-        with Engine(dg.read(paths, user="who")) as engine:
-            key = engine.table.key("who", "user")
-            found = engine.ask(f"SELECT DISTINCT {key} AS who FROM source WHERE who IS NOT NULL")
+        with dg.read(paths, user="who").open_engine() as engine:
+            found = engine.distinct(["who"])
     except dg.SchemaError:
         # Whole numbers and texts have one text each.
         assert set(kinds) & {"float", "double", "decimal", "truth"}
         return
-    assert [str(name) for name in found.column("who").to_pylist()] == ["7"]
+    assert [str(name) for name in found.columns[0].to_pylist()] == ["7"]
 
 
 MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1, 1), pd.NaT]
@@ -741,7 +740,7 @@ def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None
     for frame in frames:
         table = dg.read(frame, user="who")
         assert table.schema == {"who": "VARCHAR", "word": "VARCHAR", "mine": "BOOLEAN"}
-        with Engine(table) as engine:
+        with DuckDB(table) as engine:
             rows = engine.ask("SELECT who, word FROM source WHERE NOT mine ORDER BY word")
         found.append(rows.to_pylist())
     assert found[0] == found[1]

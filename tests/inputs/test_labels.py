@@ -41,7 +41,6 @@ from dpgrain.learn.classes import unselected
 from dpgrain.learn.features import Category, Encoding, Number, load_rows
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import public_domain
-from dpgrain.tables.engines.duckdb import Engine
 from dpgrain.units import Element, Record, User
 
 Array: TypeAlias = NDArray[Any]
@@ -454,7 +453,7 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
     for name, source in tables_of(spelled, tmp_path, who=[f"u{i}" for i in range(n)]):
         table = dg.read(source, user="label")
         assert f"{n}  users with a record" in table.check(), name
-        with Engine(table) as engine:
+        with table.open_engine() as engine:
             assert sorted(engine.distinct(["label"]).columns[0].to_pylist()) == sorted(spelled), (
                 name
             )
@@ -724,7 +723,7 @@ def test_text_places_of_a_roster_are_those_of_numbers() -> None:
 def test_users_of_arrays_and_of_tables_are_the_same(users: list[str]) -> None:
     valid = [user for user in users if user.isprintable() and user.isascii()]
     table = pa.table({"who": pa.array(valid, pa.string())})
-    with Engine(dg.read(table, user="who")) as engine:
+    with dg.read(table, user="who").open_engine() as engine:
         assert len(engine.distinct(["who"])) == len(set(valid))
     assert arrange(len(valid), valid, None, User()).users == len(set(valid))
 

@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -37,12 +37,13 @@ from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines import duckdb as engine_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines import memory as memory_module
-from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
-from dpgrain.tables.engines.feed import Chunk, Feed
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.feed import Feed
 from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
-from dpgrain.tables.split import Split, Weight
+from dpgrain.tables.split import Weight
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Norm: TypeAlias = Literal["l2", "l1"]
@@ -76,6 +77,19 @@ def table_of(rows: list[Row], **options: Any) -> dg.UserTable:
 
 
 # -- a. end to end -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def no_rows() -> dg.UserTable:
+    return table_of([], engine="in_memory", threads=1)
+
+
+def in_memory(rows: Sequence[Row]) -> dg.UserTable:
+    """The table of these rows, in memory: thousands of neighbours in seconds."""
+    source: Any = no_rows().source
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 4
+    made = pa.table(columns, schema=source.table.schema)
+    return dataclasses.replace(no_rows(), source=dataclasses.replace(source, table=made))
 
 
 @functools.cache
@@ -229,16 +243,16 @@ def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Pa
 # -- b. the same integers however they are read ---
 
 
-def contributions(engine: Any, blocks: Blocks, unit: float | None) -> Contributions:
+def contributions(engine: Engine, blocks: Blocks, unit: float | None) -> Contributions:
     """What users hold of the public items, with weights in multiples of a unit or without."""
     groups = Groups.of(["item"], [pa.array(ITEMS)])
-    cells = Cells.of(blocks, groups, public=True)
+    cells = blocks.cells(groups, public=True)
     value, split = (None, None) if unit is None else ("w", Weight(unit))
     return Contributions(engine, blocks, groups, cells, value, split)
 
 
 def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         data = contributions(
             engine, Blocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
         )
@@ -277,49 +291,6 @@ def test_same_integers_for_any_batches_threads_and_order(
 # -- c. the search for neighbours that move the sums farther than billed ---
 
 
-class MemoryEngine:
-    """Rows in memory behind the engine's interface: thousands of neighbours in seconds."""
-
-    def __init__(self, rows: list[Row], dictionary: Dictionary) -> None:
-        self._rows, self._dictionary = rows, dictionary
-
-    def dictionary(self, *_: Any, **__: Any) -> Dictionary:
-        return self._dictionary
-
-    def _chunk(
-        self, key: Callable[[Row, int], int], value: str | None, split: Split | None
-    ) -> Chunk:
-        (items,) = self._dictionary.groups.columns
-        code = {item: i for i, item in enumerate(items.to_pylist())}
-        rows = [row for row in self._rows if value is None or math.isfinite(row[3])]
-        keys = np.array([key(row, code[row[1]]) for row in rows], dtype=np.int64)
-        if split is None:
-            return keys, None
-        return split(keys, np.array([row[3] for row in rows], dtype=np.float64))
-
-    def feed(
-        self,
-        dictionary: Dictionary,
-        *,
-        value: str | None,
-        split: Split | None,
-        cell_column: str | None,
-    ) -> Feed:
-        layout = dictionary.layout
-
-        def key(row: Row, code: int) -> int:
-            cell = 0 if cell_column is None else CELLS.index(row[2]) << layout.item_bits
-            return (row[0] << layout.user_shift) | cell | code
-
-        chunk = self._chunk(key, value, split)
-        return Feed(lambda share: iter([chunk]), layout.user_shift, 10_000, 1)
-
-    def records(
-        self, dictionary: Dictionary, *, value: str | None, split: Split | None
-    ) -> Iterator[Chunk]:
-        return iter([self._chunk(lambda _, code: code, value, split)])
-
-
 CELLS = [None, "p", "q", "r"]
 
 
@@ -355,21 +326,17 @@ def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.
 
 
 @functools.cache
-def dictionary_of(name: str) -> tuple[Blocks, Dictionary]:
-    table = table_of([(1, "a", cell, 1.0) for cell in CELLS])
-    blocks = Blocks.of_unit(UNITS[name], table, ["item"])
-    with Engine(table) as engine:
-        return blocks, contributions(engine, blocks, None).dictionary
+def blocks_of(name: str) -> Blocks:
+    return Blocks.of_unit(UNITS[name], no_rows(), ["item"])
 
 
 @functools.lru_cache(maxsize=4096)
 def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntArray]:
     """The integer sums and bin counts of a release, before noise."""
-    blocks, dictionary = dictionary_of(what.name)
-    engine = MemoryEngine(list(rows), dictionary)
-    data = contributions(engine, blocks, 2.0**-30 if what.weighted else None)
-    grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
-    return data.sums(grid), data.norm_counts(np.array([1.0, 2, 4, 8, 16]), what.norm)
+    with in_memory(rows).open_engine() as engine:
+        data = contributions(engine, blocks_of(what.name), 2.0**-30 if what.weighted else None)
+        grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
+        return data.sums(grid), data.norm_counts(np.array([1.0, 2, 4, 8, 16]), what.norm)
 
 
 class Asked(NamedTuple):
@@ -815,9 +782,9 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
         pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
     event = Selection(1.0, 3.0, 10, Contribution(block="user"))
     blocks = Blocks.of_unit(dg.User(), table, ["item"])
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         held = engine.distinct(["item"])
-        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
         assert len(select(data, event, SystemSource())) <= 10
     rows = pa.table({"who": np.ones(size, dtype=np.int64), "item": np.arange(size),
                      "w": np.full(size, 1e-9)})  # fmt: skip
@@ -890,10 +857,10 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
 
 @pytest.fixture
 def _no_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Engine, *_: Any) -> str:
+    def refuse(self: DuckDB, *_: Any) -> str:
         raise AssertionError("rows were read")
 
-    monkeypatch.setattr(Engine, "_attach", refuse)
+    monkeypatch.setattr(DuckDB, "_attach", refuse)
 
 
 GOOD: dict[str, Any] = {"unit": dg.Element("item"), "epsilon": 1.0, "delta": 1e-6, "clip": 1.0}

@@ -12,10 +12,9 @@ import pytest
 import dpgrain as dg
 from dpgrain.statistics.shrink import shrink
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.held import Contributions, candidates
 
 
 def shop(rows: int = 6000) -> dg.UserTable:
@@ -149,9 +148,9 @@ UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
 def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
     table = shop()
     blocks = Blocks.of_unit(UNITS[name], table, ("item",))
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         held = engine.distinct(("item",))
-        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
         limit = None if blocks.block == "record" else max_items
         # A bound of 64 with a step of 1: no block of 40 ones reaches it.
         sums = data.sums(Grid(np.array([64.0]), 6), indicator=True, max_items=limit)
@@ -160,16 +159,16 @@ def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) 
 
 @pytest.mark.parametrize("column", ["item", "name"])
 def test_candidates_hold_all_that_occur(column: str) -> None:
-    with Engine(shop()) as engine:
-        found = engine.candidates((column,)).columns[0].to_pylist()
+    with shop().open_engine() as engine:
+        found = candidates(engine, (column,)).columns[0].to_pylist()
         assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)
         assert len(set(found)) == len(found)
 
 
 def test_far_items_are_looked_up() -> None:
     rows = pa.table({"who": [1] * 40, "item": [0, 2**62] * 20})
-    with Engine(dg.read(rows, user="who")) as engine:
-        assert sorted(engine.candidates(("item",)).columns[0].to_pylist()) == [0, 2**62]
+    with dg.read(rows, user="who").open_engine() as engine:
+        assert sorted(candidates(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]
 
 
 def test_what_is_listed_and_not_held_is_never_named() -> None:

@@ -20,7 +20,6 @@ import pytest
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
@@ -93,7 +92,7 @@ def table_of(rows: Any = None, **options: Any) -> dg.UserTable:
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
     """What a column of cells holds for the values of another column."""
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         return dict(rows_of(engine.distinct([of, name])))
 
 
@@ -178,8 +177,8 @@ def found_sums(
     table: dg.UserTable, blocks: Blocks, groups: Groups, clip: float, *, public: bool = True
 ) -> dict[tuple[Any, ...], float]:
     """The integer sums of a release before noise."""
-    cells = Cells.of(blocks, groups, public=public)
-    with Engine(table) as engine:
+    cells = blocks.cells(groups, public=public)
+    with table.open_engine() as engine:
         data = Contributions(engine, blocks, groups, cells)
         grid = Grid(np.array([clip]), 30)
         sums = data.sums(grid) * grid.step[0]
@@ -188,7 +187,7 @@ def found_sums(
 
 
 def held_groups(table: dg.UserTable, keys: Sequence[str]) -> Groups:
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         return engine.distinct(keys) if keys else Groups.of((), ())
 
 
@@ -281,7 +280,7 @@ def test_a_function_that_fails_on_private_values_is_silent(function: Any, missin
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
     # The cell of an item is the same where the item itself tells it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
-    cells = Cells.of(Blocks.of_unit(dg.Element("topic"), table, ["page"]), groups, public=False)
+    cells = Blocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
     assert yo == hello != bro
     assert (bro == -1) == (missing == "drop")
@@ -664,6 +663,6 @@ def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, pub
     blocks = Blocks.of_unit(dg.Element(by), table_of(), ["page", "month"])
     pages = ["d", "a", "d", "e", "b", "d", "c"]
     groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])
-    codes = Cells.of(blocks, groups, public=public).codes.tolist()
+    codes = blocks.cells(groups, public=public).codes.tolist()
     cells = [TOPICS.get(page, page) for page in pages]
     assert len({*zip(codes, cells, strict=True)}) == len({*codes}) == len({*cells}) == 4

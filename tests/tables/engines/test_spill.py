@@ -23,10 +23,10 @@ RUNNING = """
     import signal, sys, time
     {before}
     import pyarrow as pa, dpgrain as dg
-    from dpgrain.tables.engines.duckdb import Engine
+    from dpgrain.tables.engines.duckdb import DuckDB
     {host}
     def work():
-        with Engine(dg.read(pa.table({{"who": ["a"]}}), user="who")) as engine:
+        with DuckDB(dg.read(pa.table({{"who": ["a"]}}), user="who")) as engine:
             (open(engine._spill.path + "/duckdb_temp_storage-0.tmp", "w")).write("rows")
             print("ready", flush=True)
             {busy}

@@ -21,7 +21,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain.learn.features import Encoding, Number, load_rows
 from dpgrain.statistics import request
-from dpgrain.tables.engines.duckdb import Engine
+from dpgrain.tables.engines.duckdb import DuckDB
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 SENTENCE = (
@@ -84,7 +84,7 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     monkeypatch.setattr(request, "before_publishing", ended)
-    monkeypatch.setattr(Engine, "__enter__", ended)
+    monkeypatch.setattr(DuckDB, "__enter__", ended)
 
 
 @pytest.mark.parametrize("place", list(PLACES))
@@ -411,7 +411,7 @@ def test_no_row_is_read_otherwise_for_another(
     for threads, files in ((1, 1), (2, 2)):
         paths = [tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"][:files]
         table = dg.read(paths, user="who", threads=threads)
-        with Engine(table) as engine:
+        with DuckDB(table) as engine:
             found = engine.ask("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
         counts = {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
         own_rows = counts.pop(("eve", "b"), 0)
