@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from tests.sampling import examples
 
 from dpgrain.accounting import (
     RDP,
@@ -497,7 +498,7 @@ CONTRIBUTIONS = [
     st.sampled_from(RELATIONS),
     st.sampled_from([1, 2, 10, 1000]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(
     epsilon: float, delta: float, contribution: Contribution, relation: Relation, count: int
 ) -> None:
@@ -521,7 +522,7 @@ def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(
     ),
     st.sampled_from(RELATIONS),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_several_releases_together_keep_one_promise(
     epsilon: float, delta: float, parts: list[tuple[Contribution, float]], relation: Relation
 ) -> None:

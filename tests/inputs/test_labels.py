@@ -22,9 +22,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.sampling import examples
 from typer.testing import CliRunner
 
 import dpgrain as dg
@@ -106,7 +107,7 @@ TEXTS = WRITTEN | WRITTEN.map(np.str_) | WRITTEN.filter(str.isascii).map(str.enc
 LABELS = NUMBERS | TEXTS
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(LABELS, LABELS)
 @example("007", "7")
 @example(1, "1")
@@ -123,7 +124,7 @@ def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
         assert (key(a) == key(b)) == same(a, b)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(LABELS, max_size=6), st.randoms(use_true_random=False))
 def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: Any) -> None:
     found, keys = codes(values)
@@ -135,7 +136,7 @@ def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: A
     assert [None if code < 0 else keys[code] for code in found] == [key(value) for value in several]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.one_of(NUMBERS, WRITTEN), LABELS)
 @example(1, "1")
 @example(1.0, "1.0")
@@ -245,7 +246,7 @@ def test_times_are_equal_by_moment() -> None:
         assert key(nothing) is None
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.datetimes(timezones=st.none() | st.timezones()),
     st.datetimes(timezones=st.none() | st.timezones()),
@@ -713,7 +714,7 @@ def test_text_places_of_a_roster_are_those_of_numbers() -> None:
     assert arrange(2, ["7", 7], None, User()).users == 2
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(
         st.text(alphabet="0123456789abcdef", min_size=16, max_size=16) | WRITTEN,
@@ -903,7 +904,7 @@ def test_targets_of_a_column_of_a_table_are_those_of_a_list() -> None:
 # --- what is published of a label ---
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(LABELS, LABELS)
 @example(Decimal("0.1"), 0.1)
 @example(2**53 + 1, float(2**53))

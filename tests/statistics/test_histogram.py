@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -513,7 +514,7 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     place=st.sampled_from(SEARCHED),
     norm=st.sampled_from(["l2", "l1"]),

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.optimize import minimize
+from tests.sampling import examples
 
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import postprocess
@@ -179,7 +180,7 @@ def test_default_groups_keep_equal_errors_together() -> None:
     assert np.unique(postprocess._like(np.linspace(1, 2, 100_000))).size <= 64
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_shrinkage_is_finite_monotone_and_between(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
@@ -195,7 +196,7 @@ def test_shrinkage_is_finite_monotone_and_between(data: st.DataObject) -> None:
     assert (better <= np.maximum(noisy, 0) + 2 * sd).all()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_shrinkage_knows_no_unit(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
@@ -300,7 +301,7 @@ def test_unclipping_goes_cell_by_cell() -> None:
 # Totals ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_the_projection_is_optimal(data: st.DataObject) -> None:
     """The conditions of Karush, Kuhn and Tucker, which are sufficient: one multiplier a group."""
@@ -367,7 +368,7 @@ def test_the_projection_survives_scales_far_apart() -> None:
     assert consistent([-5.0, 10.0], [1.0, 1e-200], 8.0) == pytest.approx([0.0, 8.0])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_reconciled_levels_add_up_and_are_least_squares(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 8))

@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import beta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -1724,7 +1725,7 @@ def test_coverage_of_intervals(name: str, noise: str) -> None:
     assert 0.91 <= coverage(name, noise, 300, 1.0) <= 1.0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     low=st.floats(-1e9, 1e9),
     width=st.floats(1e-6, 1e9),
@@ -1928,7 +1929,7 @@ def test_a_table_without_users_has_records_only(ask: Any) -> None:
 # -- g. the order of items ---
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 4)), max_size=25),
     gamma=st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.6, 2.0]),
