@@ -158,6 +158,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.search(keep=24)
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
     event = EVENTS[name]
@@ -377,6 +378,7 @@ def test_absurd_fields_of_guarantees_fail_closed(field: str) -> None:
         assert found is None or field in ("public", "private", "user")
 
 
+@pytest.mark.search(keep=0)
 def test_events_are_not_nested_without_end() -> None:
     event: Event = Gaussian(1.0)
     for _ in range(40):

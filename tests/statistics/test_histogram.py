@@ -111,6 +111,7 @@ def exact_sums(
     return sums
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 3.0])
 @pytest.mark.parametrize(
@@ -214,6 +215,7 @@ def test_nonnegative_and_largest() -> None:
     assert len(release.to_pandas()) == 200
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
@@ -255,6 +257,7 @@ def fed(
     return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("unit", UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -506,6 +509,7 @@ SEARCHED = [
 ]
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
 def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
@@ -514,6 +518,7 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
 
 
+@pytest.mark.search(keep=0)
 @examples(80)
 @given(
     place=st.sampled_from(SEARCHED),
@@ -532,6 +537,7 @@ def test_random_neighbours(
     assert worst_ratio(what, Asked(place[1], relation, count), seed) <= 1 + 1e-9
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("clip", [math.sqrt(100_000_001), math.sqrt(3), math.sqrt(2), 5.0, 9.7])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-6])
@@ -830,6 +836,7 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
 # -- e. plans, warnings, seeds, parameters ---
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("clip", [2.0, "auto"])

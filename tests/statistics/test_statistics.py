@@ -745,6 +745,7 @@ def searched(statistic: str, seed: int, shapes: int, pairs: int) -> float:
     return worst
 
 
+@pytest.mark.search(keep=6)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> None:
@@ -769,6 +770,7 @@ def held(name: str, relation: Relation, noise: Any, by: str | None = None) -> As
     return ask
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("in_memory")
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_no_neighbours_move_what_people_hold_farther_than_billed(noise: str) -> None:
@@ -837,6 +839,7 @@ def test_the_search_finds_a_missing_clip(case: Any, monkeypatch: pytest.MonkeyPa
     assert seen(case, asked) > 1.3
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("case", ALL_CLIPPED, ids=lambda case: case[0])
 def test_the_search_finds_a_missing_root_two_of_replace(
@@ -927,6 +930,7 @@ def billed_as(**fields: Any) -> Callable[[Event], Event]:
     return bill
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
 @pytest.mark.parametrize("keys", [(), ("item",)])
@@ -1022,6 +1026,7 @@ def test_the_search_finds_gumbel_scores_of_records() -> None:
 # -- the same integers from the database, and the loss that is paid ---
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_the_database_brings_the_same_integers(
@@ -1154,6 +1159,7 @@ NAMING: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("way", NAMING)
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User()], ids=["element", "user"])
@@ -1294,6 +1300,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
     return mu_below(apart[0], apart[1]), loss.mu
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("name", AUDITS)
 def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = {"method": "gaussian", "clip": 1.0} if name == "top" else {}
@@ -1306,6 +1313,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
 def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}
@@ -1407,6 +1415,7 @@ def audit_whole(name: str, runs: int, cases: dict[str, Whole] = WHOLE) -> tuple[
     ).mu
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("name", ["held"])
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1527,6 +1536,7 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     Shifted(monkeypatch, 0.0)
 
 
+@pytest.mark.search(keep=24)
 @pytest.mark.parametrize("grouped", GROUPED)
 @pytest.mark.parametrize("name", EXACT)
 def test_estimates_are_those_of_pandas(
@@ -1717,6 +1727,7 @@ def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     return float(np.mean(inside))
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize(
     ("name", "noise"), [(n, law) for n, (_, laws) in COVERED.items() for law in laws]

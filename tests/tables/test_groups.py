@@ -201,6 +201,7 @@ UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page
                           "month": dg.Element("month"), "user": dg.User()}  # fmt: skip
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
@@ -261,6 +262,7 @@ class Odd:
         raise ValueError
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "function",
     [

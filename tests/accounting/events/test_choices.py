@@ -228,6 +228,7 @@ def largest_move(event: SoftCore, dimensions: int, removed: bool, seed: int) -> 
     return best
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(10, 8), (14, 11), (20, 14)], ids=["10-8", "14-11", "20-14"])
 def test_no_neighbours_move_the_mean_by_more(size: tuple[int, int], removed: bool) -> None:

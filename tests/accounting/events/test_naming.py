@@ -343,6 +343,7 @@ CASES: list[tuple[Contribution, int, bool]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None:
@@ -599,6 +600,7 @@ def worst_composed(
     return stick(choices + leaks, 0)
 
 
+@pytest.mark.search(keep=7)
 @pytest.mark.parametrize(
     ("choices", "others"),
     [(1, {}), (5, {}), (60, {}), (30, {"mu": 0.7}), (20, {"leaks": 20, "leak": 1e-5}),

@@ -128,6 +128,7 @@ def claims(event: Binomial | Poisson, shifts: Sequence[int]) -> list[float]:
     return [loss.delta(epsilon) for epsilon in EPSILONS]
 
 
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", SHIFTS)
 def test_no_shift_exceeds_the_claim(law: str, name: str) -> None:

@@ -149,6 +149,7 @@ def pair_of(rate: float, blocks: int, relation: Relation) -> tuple[Any, Any]:
     return p, oracle.binomial(rate, blocks, -1.0) if relation == "replace" else [(1.0, [0.0])]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("units", [1, 2, 5])
 def test_one_round_is_the_integral_of_its_mixtures(units: int, relation: Relation) -> None:
@@ -186,6 +187,7 @@ GOOGLE = [
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "delta"), GOOGLE)
 def test_the_poisson_sampled_gaussian_is_googles(
     rate: float, sd: float, rounds: int, delta: float
@@ -287,6 +289,7 @@ USERS = [
 ]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
@@ -412,6 +415,7 @@ EXTREMES = [
 ]
 
 
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "units", "delta"), EXTREMES)
 def test_extremes_neither_crash_nor_lie(
@@ -451,6 +455,7 @@ def test_delta_at_any_epsilon(epsilon: float, relation: Relation) -> None:
         assert found <= oracle.gaussian(epsilon, mu) * (1 + 1e-2) + 1e-290
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [

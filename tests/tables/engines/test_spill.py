@@ -74,6 +74,7 @@ def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("number", "parts"),
     [(signal.SIGKILL, {}), (signal.SIGTERM, {"start": IN_A_THREAD})],
