@@ -1,14 +1,16 @@
 """What ``make test`` runs of each long search, and what it leaves to ``make audit``.
 
-A search is one test of many cases, marked ``@pytest.mark.search``, or of many random examples. The
-sample of its cases is the same in every run: it follows from their names alone.
+A search is one test of many cases, marked ``@pytest.mark.search``; or it tries many examples that
+hypothesis draws; or it has a loop of its own, over what the fixture ``some_of`` gives it. What the
+sample tries is the same in every run: it follows from the names of the tests alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal
+import random
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -17,9 +19,10 @@ from hypothesis import is_hypothesis_test, settings
 Part = Literal["sample", "rest", "all"]
 PARTS: tuple[Part, ...] = ("sample", "rest", "all")
 
-# Of random examples the sample tries this share, and no fewer than are worth a start.
-_SHARE = 5
+# Of examples the sample tries one in this many, and no fewer than are worth a start.
+_ONE_IN = 5
 _FEWEST_EXAMPLES = 15
+_FEWEST_TURNS = 4
 
 # The sample draws the same examples in every run, the audit new ones.
 settings.register_profile("sample", derandomize=True, deadline=None)
@@ -34,8 +37,22 @@ def load(part: Part) -> None:
 def examples(most: int) -> settings:
     """Hypothesis tries at most this many examples in an audit, and fewer in a sample."""
     if settings.get_current_profile_name() == "sample":
-        most = min(most, max(most // _SHARE, _FEWEST_EXAMPLES))
+        most = min(most, max(most // _ONE_IN, _FEWEST_EXAMPLES))
     return settings(max_examples=most)
+
+
+def shortened(name: str, part: Part) -> Callable[[Iterable[Any]], list[Any]]:
+    """How a test of this name shortens its loops: it draws some turns, and keeps their order."""
+    draw = random.Random(name)
+
+    def some(turns: Iterable[Any]) -> list[Any]:
+        every = list(turns)
+        few = max(len(every) // _ONE_IN, _FEWEST_TURNS)
+        if part != "sample" or len(every) <= few:
+            return every
+        return [every[i] for i in sorted(draw.sample(range(len(every)), few))]
+
+    return some
 
 
 def spread(cases: Mapping[str, frozenset[Hashable]], keep: int | None) -> set[str]:
@@ -87,8 +104,9 @@ def sampled(items: Sequence[pytest.Item]) -> set[str]:
 
 
 def belongs(item: pytest.Item, part: Part, sample: set[str]) -> bool:
-    """Whether this part runs the test. Random searches belong to both, with other examples."""
+    """Whether this part runs the test; both run one that tries fewer examples in the sample."""
     in_sample = item.get_closest_marker("search") is None or item.nodeid in sample
     if part == "rest" and in_sample:
-        return is_hypothesis_test(getattr(item, "obj", None))
+        tries_more = is_hypothesis_test(getattr(item, "obj", None))
+        return tries_more or "some_of" in getattr(item, "fixturenames", ())
     return part != "sample" or in_sample

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.sampling import spread
+from tests.sampling import shortened, spread
 
 CASES = {
     f"{word}-{number}-{last}": frozenset({("word", word), ("number", number), ("last", last)})
@@ -42,6 +41,8 @@ class TestOne:
 
 class TestTwo(TestOne): pass
 
+def test_loop(some_of): pass
+
 @given(st.integers())
 @examples(50)
 def test_random(number): pass
@@ -73,6 +74,19 @@ def test_the_sample_does_not_depend_on_the_order_of_cases() -> None:
     assert spread(dict(reversed(CASES.items())), 5) == spread(CASES, 5)
 
 
+def test_a_loop_is_shortened_in_the_sample_alone() -> None:
+    some = shortened("a test", "sample")
+    first, second = some(range(100)), some(range(100))
+    assert len(first) == len(second) == 20
+    assert first == sorted(first) != second
+    assert shortened("a test", "sample")(range(100)) == first
+    assert shortened("another test", "sample")(range(100)) != first
+    assert len(some(range(7))) == 4
+    assert some("abc") == ["a", "b", "c"]
+    for part in ("rest", "all"):
+        assert shortened("a test", part)(range(100)) == list(range(100))
+
+
 def _collected(folder: Path, *options: str) -> set[str]:
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     words += ["--rootdir", str(folder), "-c", str(folder / "pytest.ini"), *options]
@@ -99,10 +113,10 @@ def test_sample_and_rest_are_everything(searches: Path) -> None:
     rest = _collected(searches, "--search=rest")
     everything = _collected(searches, "--search=all")
     at = "tests/test_it.py::"
-    # Of random searches both parts try examples, of slow tests neither.
-    assert sample & rest == {f"{at}test_random"}
+    # Of random searches and loops both parts try examples, of slow tests neither.
+    assert sample & rest == {f"{at}test_random", f"{at}test_loop"}
     assert sample | rest == everything
-    assert len(everything) == 8 + 1 + 3 + 2 * (5 + 1) + 1
+    assert len(everything) == 8 + 1 + 3 + 2 * (5 + 1) + 2
     assert len({name for name in sample if name.startswith(f"{at}test_product")}) == 4
     assert f"{at}test_expensive" in rest
     # Each class has a sample of its own, and the case that is not slow is the one to keep.
