@@ -89,6 +89,7 @@ def test_the_ends_of_the_curve() -> None:
     assert gaussian_mu(1.0, 1.0) == math.inf
 
 
+@pytest.mark.search(keep=20)
 @pytest.mark.parametrize("delta", [0.3, 1e-2, 1e-5, 1e-10, 1e-30, 1e-200])
 @pytest.mark.parametrize("mu", MUS)
 def test_epsilon_of_delta_rounds_towards_privacy(delta: float, mu: float) -> None:

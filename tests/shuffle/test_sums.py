@@ -237,6 +237,7 @@ def small(kind: type[Any] = VectorSum, coins: int = 6) -> Any:
     return protocol
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None:
     protocol, times = small(kind), 2500
@@ -692,6 +693,7 @@ def consistent(shuffler: Any, packing: Packing) -> bool:
     )
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) -> None:
     protocol = kind(n_users=50_000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-7)

@@ -90,6 +90,7 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Engine, "__enter__", ended)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 @pytest.mark.usefixtures("_nothing_is_read")
@@ -110,6 +111,7 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
     assert len(said) == 1
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
@@ -168,6 +170,7 @@ def inside(
     return run
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("command", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_commands_ask_for_a_type_and_take_it(
@@ -192,6 +195,7 @@ def test_commands_ask_for_a_type_and_take_it(
     assert "0  cells of 'x' that are not numbers" in told
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -406,6 +410,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
     return rows
 
 
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
