@@ -121,6 +121,7 @@ def test_the_curve_is_monotone(epsilon: float, mu: float, other: float, delta: f
     assert 0.0 <= gaussian_delta(epsilon, mu) <= 1.0
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("sd", [0.5, 1.0, 3.7306, 10.0])
 def test_the_curve_agrees_with_googles_accountant(sd: float) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld

@@ -449,6 +449,7 @@ def test_users_and_elements_of_arrays(spelled: list[str]) -> None:
     assert len(set(codes(mixed)[0])) == 2 + len(SEVEN) + len(ONE)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("spelled", [SEVEN, ONE, HEX], ids=["seven", "one", "hex"])
 def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path) -> None:
     n = len(spelled)
@@ -522,6 +523,7 @@ def test_columns_of_objects_are_text_cell_by_cell() -> None:
     assert release.to_pandas()["estimate"].round().tolist() == [5, 1, 1, 1, 1]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("model", [LogisticRegression, LinearSVC])
 @pytest.mark.parametrize(
     ("stated", "kept", "other"), [("7", "7", "007"), ("007", "007", "7"), (7, "7", "007")]
@@ -949,6 +951,7 @@ EQUAL: list[tuple[list[Any], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("case", EQUAL, ids=lambda case: repr(case[0][0]))
 def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any]) -> None:
     several, other = case

@@ -127,6 +127,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
         assert more or stage.mean.rounds < free.mean.rounds
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("loss", [Logistic(), Absolute(), Squared()], ids=repr)
 def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
@@ -168,6 +169,7 @@ def test_sums_in_floating_point_are_said() -> None:
     assert said not in exact.facts
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = run(RECIPES[name]), run(RECIPES[name]), run(RECIPES[name], random_state=1)
@@ -211,6 +213,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 ]
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("name", ONE_EACH)
 @pytest.mark.parametrize(("model", "y"), MODELS, ids=lambda value: type(value).__name__)
 def test_every_estimator_runs_by_every_recipe(
@@ -272,6 +275,7 @@ def excess(theta: Array, rows: Array) -> float:
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -731,6 +735,7 @@ def test_scores_move_one_way_and_by_one() -> None:
     assert moved == {0, 1}
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_the_choice_has_the_law_that_was_charged(relation: Relation) -> None:
     users = np.repeat(np.arange(9), [1, 1, 2, 3, 3, 4, 8, 8, 30])

@@ -451,6 +451,7 @@ def excess(theta: Array, rows: Array) -> float:
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -504,6 +505,7 @@ TRUSTS: dict[Trust, str] = {
 }
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
     model = learn.LogisticRegression(

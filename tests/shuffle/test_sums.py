@@ -153,6 +153,7 @@ def shifted(law: BinomialLaw, shift: int) -> PrivacyLossDistribution:
     return pld(lower, upper, value_discretization_interval=1e-5)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("number", range(4), ids=["one", "alike", "quarter", "large"])
 def test_another_accountant_agrees(number: int) -> None:
     protocol = VectorSum(**HEADLINE)
@@ -369,6 +370,7 @@ def claimed(protocol: VectorSum, relation: Relation) -> float:
     return protocol.event.loss(relation=relation).mu
 
 
+@pytest.mark.search(keep=0)
 def test_audit() -> None:
     replaced = mu_below(views(AUDITED, 1.0), views(AUDITED, -1.0))
     assert 0.68 * claimed(AUDITED, "replace") < replaced <= claimed(AUDITED, "replace")
@@ -376,6 +378,7 @@ def test_audit() -> None:
     assert 0.55 * claimed(AUDITED, "zero_out") < removed <= claimed(AUDITED, "zero_out")
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = counts_of
 
@@ -937,6 +940,7 @@ def test_poisson_noise_has_no_printed_numbers() -> None:
         PoissonSum(**HEADLINE, analysis="printed")
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:

@@ -852,6 +852,7 @@ def test_the_search_finds_a_missing_root_two_of_replace(
     assert seen(case, asked) > 1.39
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("laplace", [False, True])
 @pytest.mark.parametrize(

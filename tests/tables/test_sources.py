@@ -243,6 +243,7 @@ def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
 WRITTEN = ["1,5", "1.5", "2", "-3,25", "1.000,5", "", "one", "1e3", "nan", "1,5,5"]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     ("decimal", "read"),
     [

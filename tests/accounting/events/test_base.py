@@ -103,6 +103,7 @@ def test_every_kind_has_an_example() -> None:
     assert known == set().union(*map(kinds, EVENTS.values()))
 
 
+@pytest.mark.search(keep=0)
 def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
     """Modules are imported when they are used: reading JSON has to import what it names."""
     one_each = {type(event).__name__: event.to_json() for event in EVENTS.values()}
@@ -304,6 +305,7 @@ def test_the_profile_decreases_and_says_what_delta_says(event: Event, units: int
     assert found[3] == event.delta(float(grid[3]), units=units)
 
 
+@pytest.mark.search
 def test_bounds_enclose_the_answer(event: Event) -> None:
     for relation in RELATIONS:
         lower, upper = event.epsilon(DELTA, relation=relation, bounds=True)

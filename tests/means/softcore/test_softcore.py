@@ -362,6 +362,7 @@ def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
     assert worst(found, expected) < SURE
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("bug", ["redrawn", "half"])
 def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = soft_core(4, **NOISY)
@@ -392,6 +393,7 @@ def bounds(hits: int, times: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+@pytest.mark.search(keep=0)
 def test_audit_of_the_tail() -> None:
     # H = 9 of 12: of eight who agree each sees n/2 + 2. One less, and nobody has any weight.
     mean = soft_core(
@@ -446,6 +448,7 @@ def test_audit_of_the_means() -> None:
     assert 0.2 * claimed < found <= claimed
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = rounded_gaussian
 

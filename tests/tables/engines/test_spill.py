@@ -59,6 +59,7 @@ def ended(process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, 
     return process.returncode, said
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("busy", [WAITING, QUERYING], ids=["waiting", "querying"])
 def test_a_terminated_process_leaves_nothing(busy: str, tmp_path: Path) -> None:
     """It still dies of the signal, as its parent expects."""
