@@ -308,6 +308,7 @@ def targets(cell: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "door", [name for name in DOORS if name not in ("select", "mean_of_users")]
@@ -377,6 +378,7 @@ def outcome(call: Callable[[], Any]) -> str:
         return str(refused)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("door", [name for name in DOORS if name != "select"])
 def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:

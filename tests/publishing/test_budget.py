@@ -307,6 +307,7 @@ ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
 }
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("name", ARRAYS)
 def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
     with dg.budget(2.0, 1e-5) as b:
@@ -517,6 +518,7 @@ def test_what_is_noted_is_not_written() -> None:
             setattr(b, name, None)
 
 
+@pytest.mark.search(keep=0)
 def test_spawned_children_publish_nothing_of_their_own() -> None:
     """They are told by a mark in their environment, also when the budget is closed meanwhile."""
     said = run(

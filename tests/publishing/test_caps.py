@@ -175,6 +175,7 @@ def test_recomposing_what_has_happened_is_no_filter(
     assert best_delta(1.0, turn, 1, left, once=True) == pytest.approx(with_leak, rel=0.02)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("turns", "delta", "times"),
     [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (100, 1e-9, 18.0)],
