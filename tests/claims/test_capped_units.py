@@ -609,7 +609,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
     return contribution.sensitivity(asked.units, asked.relation, own)
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("shape", ["signed", "nonnegative", "one"])
 @pytest.mark.parametrize("unit", LEARNED, ids=repr)
 def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(

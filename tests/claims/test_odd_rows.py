@@ -654,6 +654,7 @@ def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("cell", ["surrogate", "bytes", "return"])
 @pytest.mark.parametrize("form", TABLES)
 def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_path: Path) -> None:
@@ -710,6 +711,7 @@ SEVEN: dict[str, pa.Array] = {
 }
 
 
+@pytest.mark.search(keep=20)
 @pytest.mark.parametrize("kinds", list(itertools.combinations(SEVEN, 3)), ids="+".join)
 def test_files_of_several_types_name_a_thing_once_or_not_at_all(
     kinds: tuple[str, ...], tmp_path: Path
@@ -809,6 +811,7 @@ MODELS: list[Any] = [
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
     for model in MODELS:

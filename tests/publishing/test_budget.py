@@ -83,7 +83,7 @@ ASKED: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", ASKED)
 def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Relation) -> None:
@@ -139,7 +139,7 @@ def laplace(rows: dg.UserTable, **options: Any) -> Any:
     return dg.sum(rows, "paid", noise="laplace", **options)
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
 def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:

@@ -127,7 +127,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
         assert more or stage.mean.rounds < free.mean.rounds
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("loss", [Logistic(), Absolute(), Squared()], ids=repr)
 def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
@@ -213,7 +213,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 ]
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("name", ONE_EACH)
 @pytest.mark.parametrize(("model", "y"), MODELS, ids=lambda value: type(value).__name__)
 def test_every_estimator_runs_by_every_recipe(

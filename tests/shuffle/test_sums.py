@@ -238,7 +238,7 @@ def small(kind: type[Any] = VectorSum, coins: int = 6) -> Any:
     return protocol
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None:
     protocol, times = small(kind), 2500

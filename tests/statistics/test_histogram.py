@@ -215,7 +215,7 @@ def test_nonnegative_and_largest() -> None:
     assert len(release.to_pandas()) == 200
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def fed(
     return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("unit", UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch

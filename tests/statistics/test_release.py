@@ -69,7 +69,7 @@ def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert str(again) == str(release)
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:

@@ -745,7 +745,7 @@ def searched(statistic: str, seed: int, shapes: int, pairs: int) -> float:
     return worst
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search(keep=4)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> None:

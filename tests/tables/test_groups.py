@@ -262,7 +262,7 @@ class Odd:
         raise ValueError
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -111,7 +111,7 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
     assert len(said) == 1
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
     return rows
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

@@ -114,7 +114,7 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("name", list(opened_sources(Path())))
 def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
     delimiter = "\t" if name == "tsv" else ","

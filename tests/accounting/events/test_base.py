@@ -305,7 +305,7 @@ def test_the_profile_decreases_and_says_what_delta_says(event: Event, units: int
     assert found[3] == event.delta(float(grid[3]), units=units)
 
 
-@pytest.mark.search
+@pytest.mark.search(keep=8)
 def test_bounds_enclose_the_answer(event: Event) -> None:
     for relation in RELATIONS:
         lower, upper = event.epsilon(DELTA, relation=relation, bounds=True)
@@ -333,7 +333,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
     assert lower <= exact <= upper
 
 
-@pytest.mark.search(keep=4)
+@pytest.mark.search(keep=2)
 def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
     alphas = np.linspace(0.0, 1.0, 21)
     # Of what is composed numerically, one kind stands for all: of several units it takes long.
@@ -400,6 +400,7 @@ def test_a_record_is_never_dearer_than_its_elements_exchanged(event: Event) -> N
         assert record <= event.epsilon(DELTA, unit=Element(), relation="replace") * (1 + NUMERIC)
 
 
+@pytest.mark.search(keep=0)
 def test_given_away_probability_is_not_lost_between_parts() -> None:
     # One of two groups has its data published with probability 10⁻³: no ε has a smaller δ.
     groups = Parallel((ApproximateDP(0.1, 1e-3), ApproximateDP(0.2, 1e-3)))

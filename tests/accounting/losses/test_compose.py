@@ -289,7 +289,7 @@ USERS = [
 ]
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
@@ -455,7 +455,7 @@ def test_delta_at_any_epsilon(epsilon: float, relation: Relation) -> None:
         assert found <= oracle.gaussian(epsilon, mu) * (1 + 1e-2) + 1e-290
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [

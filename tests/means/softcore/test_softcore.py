@@ -149,6 +149,7 @@ def climb(mean: SoftCore, removed: bool, seed: int, steps: int = 500) -> float:
     return best / mean.event.sensitivity
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(12, 9), (12, 10), (20, 14)], ids=["12-9", "12-10", "20-14"])
 def test_no_search_finds_neighbours_that_move_the_mean_farther(

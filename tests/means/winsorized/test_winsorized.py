@@ -632,6 +632,7 @@ def neighbours(place: str, relation: Relation, far: float = FAR) -> tuple[list[f
     return [*others, far], [*others, *([] if relation == "zero_out" else [-far])]
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("straight")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("place", ["together", "ends"])
@@ -691,6 +692,7 @@ def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
     return float(low - high) / range_event(rate, 1).delta(0.0, relation=relation)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_of_choices_and_of_weights_that_are_twice_as_steep(relation: Relation) -> None:
     assert 0.6 < chosen_apart(0.6, 0.6, relation) <= 1
@@ -718,6 +720,7 @@ def test_numbers_that_lie_together_are_not_clipped() -> None:
     assert mean.estimate(with_more, SeededSource(1)) == mean.estimate(values, SeededSource(1))
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = WinsorizedScalar(1.0, 6.0, USERS, 2.0, relation)
