@@ -67,6 +67,7 @@ def flips(scores: Sequence[int], scale: float) -> dict[int, float]:
 SCORES = [[0, 0], [5, 3, 0], [7, 7, 6, 0], [1, 2, 3, 4, 5]]
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("scores", SCORES, ids=str)
 def test_permute_and_flip_has_its_law(scores: list[int]) -> None:
     source, draws, scale = SeededSource(1), 20_000, 2.5
@@ -151,6 +152,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", EVENTS)
 def test_numbers_of_runs_have_their_law(name: str) -> None:
     event, source, draws = EVENTS[name], SeededSource(4), 4_000
@@ -542,6 +544,7 @@ ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 @pytest.mark.parametrize(
     ("relation", "neighbours"), [("zero_out", ZERO_OUT), ("replace", REPLACE)], ids=RELATIONS
