@@ -193,6 +193,7 @@ def test_intervals_of_least_squares() -> None:
     assert found.min() > 0.88
 
 
+@pytest.mark.search(keep=0)
 def test_intervals_without_noise_of_sampling_are_too_short() -> None:
     # Half of the standard error would be seen: 40 fits of 5 coefficients.
     model = LogisticRegression(unit=Element(), epsilon=1.0, intervals=0.15)

@@ -55,6 +55,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.search(keep=60)
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_scikit_learn(estimator: LinearModel, check: Any) -> None:
     with warnings.catch_warnings():
