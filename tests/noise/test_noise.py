@@ -210,6 +210,7 @@ def _bits() -> list[int]:
     return [b for b in bits if inversion._RARE <= b < 2**63] + middle
 
 
+@pytest.mark.search(keep=4)
 @both
 @pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 50.0, 1e4, 2.0**32, 2.0**40])
 def test_the_inverse_is_far_more_accurate_than_is_relied_on(kind: Kind, scale: float) -> None:
@@ -270,6 +271,7 @@ def brute_magnitude(kind: Kind, scale: float, words: list[int]) -> int:
 TOP = 2**64 - 1
 
 
+@pytest.mark.search
 @both
 @pytest.mark.parametrize("scale", [0.3, 3.7, 1000.0])
 @pytest.mark.parametrize(
