@@ -256,6 +256,7 @@ def test_blocks_of_users_are_never_moved_farther(
             assert_bounded(World(c, level, relation, units), random=60, climb=40)
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("norm", NORMS)

@@ -548,7 +548,7 @@ ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 @pytest.mark.parametrize(
     ("relation", "neighbours"), [("zero_out", ZERO_OUT), ("replace", REPLACE)], ids=RELATIONS
@@ -564,6 +564,7 @@ def test_audit_of_the_choice(method: str, relation: Relation, neighbours: Any) -
         assert found > 0.3
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 def test_one_way_noise_is_too_little_for_replace(method: str) -> None:
     one, two = ((x * STEPS).astype(np.int64) for x in REPLACE)
@@ -587,6 +588,7 @@ def test_clipping_records_instead_of_users_is_caught() -> None:
     assert picks(Record()) > 1.5
 
 
+@pytest.mark.search(keep=0)
 def test_runs_that_are_not_counted_are_caught() -> None:
     """A rare result below a less rare one: of many runs its chance moves by more than that of one."""
     epsilon = 0.8

@@ -648,6 +648,7 @@ def check_table(files: Files, form: str, column: str, cell: str, door: str) -> b
 TABLE_SAMPLE = random.Random(6).sample(TABLE_CASES, 60)
 
 
+@pytest.mark.search(keep=0)
 def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_SAMPLE) > 0.4 * len(
         TABLE_SAMPLE
@@ -734,6 +735,7 @@ def test_files_of_several_types_name_a_thing_once_or_not_at_all(
 MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1, 1), pd.NaT]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("cell", MIXED, ids=str)
 def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
     """pandas takes it from the values: 1 and 2 are whole numbers until somebody is 1.5."""
@@ -831,6 +833,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
                 break
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))

@@ -248,6 +248,7 @@ def both(X: Array, y: Array, codes: Array, loss: MarginLoss, blocks: int, *, exa
     return gradients.vectors() if exact else gradients.clipped_sum(1.0)
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize(
     ("kind", "large"),
     [(np.float32, 1.0), (np.float32, 1e8), (np.float32, 1e25)]

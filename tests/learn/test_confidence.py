@@ -77,7 +77,7 @@ def released(
     return parts
 
 
-@pytest.mark.search(keep=3)
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__

@@ -66,6 +66,7 @@ def mean(records: Any = None, users: Any = None, **options: Any) -> MeanOfUsers:
 # -- the promise, and how good the means are --
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("radius", [None, RADIUS], ids=["found", "stated"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", METHODS)
@@ -371,6 +372,7 @@ def test_a_roster_that_is_too_short() -> None:
             mean(method="softcore", n_users=N // 2, radius=radius)
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bound", [1e-90, 1e90])
 @pytest.mark.parametrize("radius", [None, 2.0**-20])

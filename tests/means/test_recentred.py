@@ -298,6 +298,7 @@ def test_audit_stays_below_the_claim() -> None:
     assert 0.6 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(
@@ -306,6 +307,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert audit(AUDITED) > claimed_mu(AUDITED)
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(

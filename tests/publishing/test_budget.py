@@ -591,6 +591,7 @@ def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) 
         assert b.guarantee == before
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "unit",
     [

@@ -135,6 +135,7 @@ def test_prices_of_choices_and_names() -> None:
     assert many.mu == pytest.approx(10 * pure_mu(0.1))
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("event", "mu", "exact"),
     [

@@ -88,6 +88,7 @@ def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
 # -- the contract --
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
@@ -113,6 +114,7 @@ def test_phases_part_the_roster(name: str) -> None:
         assert stage.mean.n_users == len(phase.users)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_with_something_beside_it_there_is_less_left(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
@@ -141,6 +143,7 @@ def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
     assert found.guarantee.event == program.event
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(RECIPES[name])
@@ -275,7 +278,7 @@ def excess(theta: Array, rows: Array) -> float:
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     "recipe",
     [

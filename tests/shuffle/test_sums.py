@@ -397,6 +397,7 @@ def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed(AUDITED, "zero_out")
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_the_wrong_unit() -> None:
     # A promise for a device does not protect a person with three.
     source = SystemSource()

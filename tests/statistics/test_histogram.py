@@ -176,6 +176,7 @@ def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
     assert abs(release.estimate.mean()) < 6 * claimed / math.sqrt(4000)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
 def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
@@ -992,6 +993,7 @@ def test_other_parameter_errors() -> None:
             dg.User(max_elements)  # type: ignore[arg-type]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "domain", [[7, 9], (7, 9), {7, 9}, {7: "x", 9: "y"}, np.array([7, 9]), [np.int64(7), np.int32(9)],
                pa.array([7, 9]), pa.chunked_array([[7], [9]]), iter([7, 9])]

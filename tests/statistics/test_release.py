@@ -58,6 +58,7 @@ RELEASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("kind", RELEASES)
 def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     release = RELEASES[kind]()
@@ -174,6 +175,7 @@ def test_far_items_are_looked_up() -> None:
         assert sorted(engine.candidates(("item",)).columns[0].to_pylist()) == [0, 2**62]
 
 
+@pytest.mark.search(keep=0)
 def test_what_is_listed_and_not_held_is_never_named() -> None:
     # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
     rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})

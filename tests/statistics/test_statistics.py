@@ -901,6 +901,7 @@ def test_the_search_finds_a_first_corner_that_is_not_the_rest(
     assert seen(case, asked) > 1.1
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
 @pytest.mark.parametrize("name", ["user", "own", "capped column"])
@@ -1327,6 +1328,7 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.search(keep=0)
 def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     # An exchanged unit costs √2 for masses, 2 for signed sums.
     monkeypatch.setattr(Contribution, "replace_factor", 1.0)
@@ -1573,6 +1575,7 @@ def test_estimates_are_those_of_pandas(
         assert "count" in release.to_arrow().column_names
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("bins", [16, 256, 4096])
 @pytest.mark.parametrize("grouped", ["no key", "one key", "both selected"])
 def test_quantiles_are_right_up_to_one_bin(
@@ -1607,6 +1610,7 @@ def quantile_of(x: Any, q: float, side: str) -> float:
     return float(ordered[min(max(index, 0), ordered.size - 1)])
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "method", ["gaussian", "laplace", "gumbel", "names", "truncated", "selected"]
 )
@@ -1668,6 +1672,7 @@ def test_what_people_hold_is_counted_exactly(
     assert release.share_at_most(10, "records") == pytest.approx((people.size() <= 10).mean())
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", [*EXACT, "quantiles"])
 def test_bad_values_are_left_out_without_a_word(
     name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -1728,7 +1733,7 @@ def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     return float(np.mean(inside))
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("in_memory", "cached_plans")
 @pytest.mark.parametrize(
     ("name", "noise"), [(n, law) for n, (_, laws) in COVERED.items() for law in laws]

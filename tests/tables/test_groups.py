@@ -144,6 +144,7 @@ def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
     return table_of().with_cells("topic", of=of, by=by()), expected
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("made", MADE)
 def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
     table, expected = with_topics(made)

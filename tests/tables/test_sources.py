@@ -111,7 +111,7 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
     assert len(said) == 1
 
 
-@pytest.mark.search(keep=6)
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
@@ -285,6 +285,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("seed", range(12))
 def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
     """Whatever lines stand between them, all good rows are read, by any number of threads."""
@@ -343,6 +344,7 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
 # -- what a release tells ---
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "publish",
     [

@@ -124,6 +124,7 @@ def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
 # ------------------------------------------------------------------------- how often, in which order
 
 
+@pytest.mark.search(keep=10)
 @pytest.mark.parametrize("units", [1, 3])
 @pytest.mark.parametrize("name", [n for n, e in EVENTS.items() if hasattr(e, "count")])
 def test_count_is_as_many_events(name: str, units: int) -> None:
@@ -333,7 +334,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
     assert lower <= exact <= upper
 
 
-@pytest.mark.search(keep=2)
+@pytest.mark.search(keep=1)
 def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
     alphas = np.linspace(0.0, 1.0, 21)
     # Of what is composed numerically, one kind stands for all: of several units it takes long.

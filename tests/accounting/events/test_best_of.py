@@ -199,6 +199,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
                 assert renyi(one, two, alpha) <= value + ROUNDING
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", LAWS)
 def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
     # Everything is told with probability 0.001, the best or the worst result.

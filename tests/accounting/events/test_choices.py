@@ -272,6 +272,7 @@ def test_one_user_may_move_everybody_on_the_ramp() -> None:
     assert scores[0] - scores[1] == pytest.approx(2 - 2 / 300)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("noise", ["geometric", "laplace"])
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (3.0, 2.0), (4.0, 4.0)], ids=["2-3", "3-2", "4-4"])
 def test_the_tail_is_that_of_the_noise_drawn(noise: str, scales: tuple[float, float]) -> None:

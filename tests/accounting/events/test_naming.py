@@ -434,6 +434,7 @@ def test_the_number_of_changes(
 # Calibration.
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("contribution", "items", "unit"),
@@ -516,6 +517,7 @@ def moves_of(relation: Relation, users: int = 1) -> list[tuple[int, ...]]:
     return list(itertools.product(steps, repeat=3))
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("users", [1, 2])

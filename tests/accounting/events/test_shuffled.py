@@ -221,6 +221,7 @@ def test_large_numbers_take_no_time() -> None:
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.search(keep=0)
 def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = by_definition(binomial(600, 0.5), 90, 1e-3)
     monkeypatch.setattr("dpgrain.accounting.events.shuffled._EVERY", 20)

@@ -166,6 +166,7 @@ def test_one_round_is_the_integral_of_its_mixtures(units: int, relation: Relatio
                 assert upper <= epsilon * (1 + 2e-3)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("units", "rounds"), [(1, 2), (1, 4), (3, 3)])
 def test_a_few_rounds_are_convolved(units: int, rounds: int, relation: Relation) -> None:

@@ -563,6 +563,7 @@ def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
     assert printed_softcore.our_delta(ours, 1.0) <= 1e-6
 
 
+@pytest.mark.search(keep=0)
 def test_the_printed_algorithm_runs_as_it_was_integrated() -> None:
     # How often all rounds but the last one pass, with the user here and there, against the integral.
     printed = printed_softcore.PrintedSoftCore(1.0, 300, 4, 4.0, 1e-6)

@@ -175,6 +175,7 @@ def is_law(found: NDArray[Any], law: Array) -> bool:
 SIZES = [[3, 0, 5, 40], [0, 0, 2, 1], [1, 1, 1, 1], [0, 10**6, 10**9, 10**12]]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("rate", [0.05, 1.0, 6.0])
 def test_scores_are_drawn_in_the_stated_law(sizes: list[int], rate: float) -> None:
@@ -302,6 +303,7 @@ def exponential(values: Any, bins: int, rate: float) -> Array:
 DATA = [[], [4], [0, 0], [2, 9], [3, 3, 5, 9, 11], [6, 6, 6, 6], [0, 1, 1, 1, 8, 11], [0, 11, 11]]
 
 
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("values", DATA, ids=str)
 @pytest.mark.parametrize("rate", [0.1, 0.7, 4.0])
 def test_bins_are_chosen_in_the_law_of_the_exponential_mechanism(
@@ -634,7 +636,7 @@ def neighbours(place: str, relation: Relation, far: float = FAR) -> tuple[list[f
     return [*others, far], [*others, *([] if relation == "zero_out" else [-far])]
 
 
-@pytest.mark.search(keep=1)
+@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("straight")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("place", ["together", "ends"])
