@@ -328,7 +328,7 @@ def test_duckdb_is_called_in_engines_only() -> None:
         if any(module.partition(".")[0] == "duckdb" for module, _ in _pairs(node))
     }
     assert f"{ENGINES}.duckdb" in calling
-    assert {name for name in calling if not name.startswith(ENGINES)} == {DEMONSTRATION}
+    assert {name for name in calling if not name.startswith(ENGINES)} <= {DEMONSTRATION}
 
 
 def test_only_the_table_knows_which_engines_there_are(graph: Graph) -> None:

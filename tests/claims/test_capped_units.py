@@ -530,6 +530,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
 def test_the_search_finds_what_is_seeded(
@@ -607,6 +608,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
     return contribution.sensitivity(asked.units, asked.relation, own)
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("shape", ["signed", "nonnegative", "one"])
 @pytest.mark.parametrize("unit", LEARNED, ids=repr)
 def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(

@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -124,6 +125,7 @@ def exact_sums(
     return sums
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 3.0])
 @pytest.mark.parametrize(
@@ -188,6 +190,7 @@ def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
     assert abs(release.estimate.mean()) < 6 * claimed / math.sqrt(4000)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
 def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
@@ -227,6 +230,7 @@ def test_nonnegative_and_largest() -> None:
     assert len(release.to_pandas()) == 200
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
@@ -268,6 +272,7 @@ def fed(
     return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("unit", UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -472,6 +477,7 @@ SEARCHED = [
 ]
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
 def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
@@ -480,7 +486,8 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.search(keep=0)
+@examples(80)
 @given(
     place=st.sampled_from(SEARCHED),
     norm=st.sampled_from(["l2", "l1"]),
@@ -498,6 +505,7 @@ def test_random_neighbours(
     assert worst_ratio(what, Asked(place[1], relation, count), seed) <= 1 + 1e-9
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("clip", [math.sqrt(100_000_001), math.sqrt(3), math.sqrt(2), 5.0, 9.7])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-6])
@@ -796,6 +804,7 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
 # -- e. plans, warnings, seeds, parameters ---
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("clip", [2.0, "auto"])
@@ -951,6 +960,7 @@ def test_other_parameter_errors() -> None:
             dg.User(max_elements)  # type: ignore[arg-type]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "domain", [[7, 9], (7, 9), {7, 9}, {7: "x", 9: "y"}, np.array([7, 9]), [np.int64(7), np.int32(9)],
                pa.array([7, 9]), pa.chunked_array([[7], [9]]), iter([7, 9])]

@@ -57,6 +57,7 @@ RELEASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("kind", RELEASES)
 def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     release = RELEASES[kind]()
@@ -68,6 +69,7 @@ def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert str(again) == str(release)
 
 
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:
@@ -143,6 +145,7 @@ UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
 }
 
 
+@pytest.mark.search(keep=7)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("max_items", [None, 1, 2, 5])
 def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
@@ -171,6 +174,7 @@ def test_far_items_are_looked_up() -> None:
         assert sorted(candidates(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]
 
 
+@pytest.mark.search(keep=0)
 def test_what_is_listed_and_not_held_is_never_named() -> None:
     # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
     rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})

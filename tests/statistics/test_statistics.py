@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import beta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -622,6 +623,7 @@ def searched(statistic: str, seed: int, shapes: int, pairs: int) -> float:
     return worst
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> None:
@@ -646,6 +648,7 @@ def held(name: str, relation: Relation, noise: Any, by: str | None = None) -> As
     return ask
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_no_neighbours_move_what_people_hold_farther_than_billed(noise: str) -> None:
     rng, worst = np.random.default_rng(7), dict.fromkeys(RELATIONS, 0.0)
@@ -713,6 +716,7 @@ def test_the_search_finds_a_missing_clip(case: Any, monkeypatch: pytest.MonkeyPa
     assert seen(case, asked) > 1.3
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("case", ALL_CLIPPED, ids=lambda case: case[0])
 def test_the_search_finds_a_missing_root_two_of_replace(
@@ -725,6 +729,7 @@ def test_the_search_finds_a_missing_root_two_of_replace(
     assert seen(case, asked) > 1.39
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("laplace", [False, True])
 @pytest.mark.parametrize(
@@ -773,6 +778,7 @@ def test_the_search_finds_a_first_corner_that_is_not_the_rest(
     assert seen(case, asked) > 1.1
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
 @pytest.mark.parametrize("name", ["user", "own", "capped column"])
@@ -803,6 +809,7 @@ def billed_as(**fields: Any) -> Callable[[Event], Event]:
     return bill
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
 @pytest.mark.parametrize("keys", [(), ("item",)])
@@ -897,6 +904,7 @@ def test_the_search_finds_gumbel_scores_of_records() -> None:
 # -- the same integers from the database, and the loss that is paid ---
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_the_database_brings_the_same_integers(statistic: str) -> None:
@@ -1024,6 +1032,7 @@ NAMING: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("way", NAMING)
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User()], ids=["element", "user"])
@@ -1164,6 +1173,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
     return mu_below(apart[0], apart[1]), loss.mu
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("name", AUDITS)
 def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = {"method": "gaussian", "clip": 1.0} if name == "top" else {}
@@ -1176,6 +1186,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
 def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}
@@ -1188,6 +1199,7 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.search(keep=0)
 def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     # An exchanged unit costs √2 for masses, 2 for signed sums.
     monkeypatch.setattr(Contribution, "replace_factor", 1.0)
@@ -1277,6 +1289,7 @@ def audit_whole(name: str, runs: int, cases: dict[str, Whole] = WHOLE) -> tuple[
     ).mu
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", ["held"])
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1397,6 +1410,7 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     Shifted(monkeypatch, 0.0)
 
 
+@pytest.mark.search(keep=24)
 @pytest.mark.parametrize("grouped", GROUPED)
 @pytest.mark.parametrize("name", EXACT)
 def test_estimates_are_those_of_pandas(
@@ -1432,6 +1446,7 @@ def test_estimates_are_those_of_pandas(
         assert "count" in release.to_arrow().column_names
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("bins", [16, 256, 4096])
 @pytest.mark.parametrize("grouped", ["no key", "one key", "both selected"])
 def test_quantiles_are_right_up_to_one_bin(
@@ -1466,6 +1481,7 @@ def quantile_of(x: Any, q: float, side: str) -> float:
     return float(ordered[min(max(index, 0), ordered.size - 1)])
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "method", ["gaussian", "laplace", "gumbel", "names", "truncated", "selected"]
 )
@@ -1527,6 +1543,7 @@ def test_what_people_hold_is_counted_exactly(
     assert release.share_at_most(10, "records") == pytest.approx((people.size() <= 10).mean())
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", [*EXACT, "quantiles"])
 def test_bad_values_are_left_out_without_a_word(
     name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -1587,6 +1604,7 @@ def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     return float(np.mean(inside))
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize(
     ("name", "noise"), [(n, law) for n, (_, laws) in COVERED.items() for law in laws]
@@ -1595,7 +1613,7 @@ def test_coverage_of_intervals(name: str, noise: str) -> None:
     assert 0.91 <= coverage(name, noise, 300, 1.0) <= 1.0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     low=st.floats(-1e9, 1e9),
     width=st.floats(1e-6, 1e9),
@@ -1799,7 +1817,7 @@ def test_a_table_without_users_has_records_only(ask: Any) -> None:
 # -- g. the order of items ---
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 4)), max_size=25),
     gamma=st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.6, 2.0]),

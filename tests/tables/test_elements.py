@@ -226,6 +226,7 @@ class Odd:
         raise ValueError
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -143,6 +143,7 @@ def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
     return table_of().with_cells("topic", of=of, by=by()), expected
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("made", MADE)
 def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
     table, expected = with_topics(made)
@@ -200,6 +201,7 @@ UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page
                           "month": dg.Element("month"), "user": dg.User()}  # fmt: skip
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
@@ -260,6 +262,7 @@ class Odd:
         raise ValueError
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "function",
     [
@@ -366,15 +369,15 @@ def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
     assert labels(table, "page", "topic") == expected
 
 
-def test_names_of_columns_do_not_matter() -> None:
+def test_names_of_columns_do_not_matter(some_of: Any) -> None:
     names = ["rows0", "label", "value", "lookup0", "made", "k0", 'x "{}" y', "key"]
     rows = {name: ["a", "b", "d"] for name in names}
     table = dg.read(pa.table({"rows_": [1, 2, 3], **rows}), user="rows_")
-    for name in names:
-        for cell in ("cell", 'c "{}" d', "code", "user_", "given"):
-            found = table.with_cells(cell, of=name, by=TOPICS)
-            assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
-            dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
+    cells = ("cell", 'c "{}" d', "code", "user_", "given")
+    for name, cell in some_of(itertools.product(names, cells)):
+        found = table.with_cells(cell, of=name, by=TOPICS)
+        assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
+        dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
 
 
 def test_check_counts_what_has_no_cell() -> None:
@@ -593,6 +596,7 @@ CELLS: dict[str, tuple[Unit, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [("page",), ("page", "month"), ("month", "page")])
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("name", list(opened_sources(Path())))
 def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
     delimiter = "\t" if name == "tsv" else ","
@@ -127,6 +128,7 @@ def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
         assert sums(table, unit, weight="n") == weighted
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     ("users", "items", "domain"),
     [
@@ -416,6 +418,7 @@ def many_users(rows: int) -> pa.Table:
     return pa.table({"who": users, "word": pa.array(np.zeros(rows, dtype=np.int64))})
 
 
+@pytest.mark.search(keep=0)
 def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled = []
     leave = DuckDB.__exit__
@@ -505,6 +508,7 @@ def test_bad_values_follow_the_fixed_rules(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "line",
     [
