@@ -17,6 +17,7 @@ from dpgrain.cli_accounting import guarantee, plan
 from dpgrain.cli_learn import fit, predict
 from dpgrain.cli_table import Check, Decimal, Delimiter, Types, opened, tell_curator
 from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.means.methods import METHODS
 from dpgrain.terminal import console, errors, plain
 from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
 
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
     from dpgrain.tables.table import UserTable
 
+    MeanMethod: TypeAlias = str
+else:
+    MeanMethod = Literal["auto", *METHODS]
+
 Noise: TypeAlias = Literal["gaussian", "laplace"]
 AnyNoise: TypeAlias = Literal["auto", "gaussian", "laplace"]
-MeanMethod: TypeAlias = Literal["auto", "clip", "recentred", "softcore", "winsorized"]
 
 app = typer.Typer(
     name="dpgrain",

@@ -31,13 +31,6 @@ SHARED = (
     "top",
     "output",
 )
-# From where `MeanOfUsers.radius` is measured.
-_CENTRE = {
-    "clip": "0",
-    "recentred": "the centre found before",
-    "softcore": "a common centre",
-    "winsorized": "a common centre",
-}
 _ENDINGS = (".json", ".csv", ".parquet")
 # Arguments of `mean_of_users` as its messages name them, which are options here.
 _ARGUMENT = re.compile(r"\b(bound|radius|epsilon|delta|n_users)(?= =| must)")
@@ -189,6 +182,8 @@ def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
     import numpy as np
     from rich.table import Table
 
+    from dpgrain.means.methods import method_of
+
     out = console()
     if np.isfinite(found.value).all():
         table = Table(
@@ -208,8 +203,9 @@ def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
         out.print(table)
         if len(names) > top:
             out.print("All of them: --output FILE, or a larger --top.", highlight=False)
+        centre = method_of(found.method).centre or "0"
         out.print(
-            f"Users count in full up to {found.radius:.3g} from {_CENTRE[found.method]}; what is cut "
+            f"Users count in full up to {found.radius:.3g} from {centre}; what is cut "
             "off beyond is not in the noise.",
             highlight=False,
         )

@@ -43,7 +43,9 @@ from dpgrain.learn import (
     minimise,
 )
 from dpgrain.learn.classes import LEAK, Targets, selected, selection, unselected
-from dpgrain.means.of_users import _Problem, mean_of_users
+from dpgrain.means.methods import method_of
+from dpgrain.means.of_users import AUTO, mean_of_users
+from dpgrain.means.problem import Problem
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.report import write_fit_report
@@ -582,14 +584,16 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     """Whatever number comes out, no more is spent than before it was known."""
     number = Gaussian(20.0, ENROLLED)
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
-        problem = _Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
-        for method in ("auto", "recentred", "clip"):
-            spent = problem.before(method)
+        problem = Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
+        for method in (AUTO, method_of("recentred"), method_of("clip")):
+            assert method.unstated is not None
+            spent = method.unstated(problem)
             limit = spent.event.loss(1, relation)
             assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
             made = set()
             for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
-                plan = replace(problem, n=n).after(method, spent)
+                assert spent.then is not None
+                plan = spent.then(replace(problem, n=n))
                 made.add((plan.method, plan.mean.rounds))
                 cost = plan.event.loss(1, relation)
                 gaussians = [
@@ -613,7 +617,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
                 ]
                 assert len({part.scale for part in choices}) <= 1
                 assert plan.mean.n_users == n
-            assert len(made) > 1 or method == "clip"
+            assert len(made) > 1 or method.name == "clip"
 
 
 # -- the command line --

@@ -646,8 +646,8 @@ def test_few_users_are_enough_for_some_noise() -> None:
         assert recipe.plan(few).event.epsilon(1e-6) <= 0.5
 
 
-def test_names_as_in_the_papers() -> None:
-    assert recipes.shuffle_sgd is ShuffleSgd
-    assert recipes.shuffle_agd_smoothed is ShuffleAgdSmoothed
-    assert recipes.pan_private_agd is PanPrivateAgd
+def test_every_recipe_has_one_name() -> None:
     assert {type(recipe).__name__ for recipe in RECIPES.values()} <= set(recipes.RECIPES)
+    made = [getattr(recipes, name) for name in recipes.__all__]
+    planned = [value for value in made if isinstance(value, type) and hasattr(value, "plan")]
+    assert sorted(kind.__name__ for kind in planned) == sorted([*recipes.RECIPES, "Recipe"])

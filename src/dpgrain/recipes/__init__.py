@@ -5,7 +5,7 @@ radii, step sizes and noise, all public numbers. A program runs on any convex lo
 :func:`dpgrain.learn.minimise`, and as ``algorithm=`` of the estimators. What a theorem leaves as O(…)
 is replaced by the noise that exact accounting asks for.
 
-Those of ``user_level`` trust a curator; those of ``shuffled`` a shuffler of messages that are noisy
+Those of ``curator`` trust a curator; those of ``shuffled`` a shuffler of messages that are noisy
 already, or a stream whose state may be seen once.
 """
 
@@ -24,13 +24,8 @@ if TYPE_CHECKING:
         UserLevelSgd,
         UserLevelSgdStronglyConvex,
         WinsorizedErm,
-        concentrated,
-        phased_erm_sco,
-        user_level_sgd,
-        user_level_sgd_strongly_convex,
-        winsorized_erm,
     )
-    from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
+    from dpgrain.recipes.program import Known, Program, Recipe, Smoothing, Stage, Task
     from dpgrain.recipes.shuffled import (
         PanPrivateAgd,
         PanPrivateConcentrated,
@@ -40,14 +35,6 @@ if TYPE_CHECKING:
         ShuffleGd,
         ShuffleRestarts,
         ShuffleSgd,
-        pan_private_agd,
-        pan_private_concentrated,
-        shuffle_agd,
-        shuffle_agd_smoothed,
-        shuffle_concentrated,
-        shuffle_gd,
-        shuffle_restarts,
-        shuffle_sgd,
     )
     from dpgrain.units import Trust
 
@@ -72,7 +59,6 @@ __all__ = [
     "Concentrated",
     "Kind",
     "Known",
-    "Mean",
     "PanPrivateAgd",
     "PanPrivateConcentrated",
     "PhasedErmSco",
@@ -92,21 +78,8 @@ __all__ = [
     "UserLevelSgd",
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
-    "concentrated",
     "middle_scores",
-    "pan_private_agd",
-    "pan_private_concentrated",
-    "phased_erm_sco",
-    "shuffle_agd",
-    "shuffle_agd_smoothed",
-    "shuffle_concentrated",
-    "shuffle_gd",
-    "shuffle_restarts",
-    "shuffle_sgd",
     "typical_records",
-    "user_level_sgd",
-    "user_level_sgd_strongly_convex",
-    "winsorized_erm",
 ]
 
 face(
@@ -114,7 +87,6 @@ face(
     {
         "dpgrain.recipes.program": (
             "Known",
-            "Mean",
             "Program",
             "Recipe",
             "Smoothing",
@@ -130,14 +102,6 @@ face(
             "ShuffleGd",
             "ShuffleRestarts",
             "ShuffleSgd",
-            "pan_private_agd",
-            "pan_private_concentrated",
-            "shuffle_agd",
-            "shuffle_agd_smoothed",
-            "shuffle_concentrated",
-            "shuffle_gd",
-            "shuffle_restarts",
-            "shuffle_sgd",
         ),
         "dpgrain.choices.typical": ("TypicalRecords", "middle_scores", "typical_records"),
         "dpgrain.recipes.curator": (
@@ -147,11 +111,6 @@ face(
             "UserLevelSgd",
             "UserLevelSgdStronglyConvex",
             "WinsorizedErm",
-            "winsorized_erm",
-            "phased_erm_sco",
-            "user_level_sgd",
-            "user_level_sgd_strongly_convex",
-            "concentrated",
         ),
         "dpgrain.units": ("Trust",),
     },

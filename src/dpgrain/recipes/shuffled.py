@@ -17,6 +17,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.means import Mean
 from dpgrain.means.pan_private import PanPrivate
 from dpgrain.means.shuffled import Interaction, Protocol, Shuffled
 from dpgrain.optimize import (
@@ -34,7 +35,6 @@ from dpgrain.recipes.program import (
     SMOOTH,
     STRONG,
     Known,
-    Mean,
     Program,
     Stage,
     Task,
@@ -576,14 +576,3 @@ def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
 def _check_count(count: int | None) -> None:
     if count is not None:
         _validate.integer(minimum=1, count=count)
-
-
-# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
-pan_private_agd = PanPrivateAgd
-pan_private_concentrated = PanPrivateConcentrated
-shuffle_agd = ShuffleAgd
-shuffle_agd_smoothed = ShuffleAgdSmoothed
-shuffle_concentrated = ShuffleConcentrated
-shuffle_gd = ShuffleGd
-shuffle_restarts = ShuffleRestarts
-shuffle_sgd = ShuffleSgd

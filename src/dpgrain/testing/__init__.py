@@ -1,0 +1,1 @@
+"""What every mean, engine or statistic must keep to: tests that one from anywhere inherits."""
