@@ -206,9 +206,9 @@ def predict(
     import pyarrow as pa
 
     from dpgrain._files import check_outputs
+    from dpgrain.learn import load
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.learn.features import Number, load_rows
-    from dpgrain.learn.files import load
 
     if not check and (out is None or out.suffix.lower() not in (".csv", ".parquet")):
         raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
@@ -267,7 +267,7 @@ def _fitted(
 
     model: LinearModel = getattr(learn, _NAMES[kind])(**options)
     # What is wrong with parameters is said before a long table is read.
-    model._check()
+    model.asked()
     labels = kind in _CLASSIFIERS
     rows = load_rows(
         table, encoding, target=target, labels=labels, element=element, named=model.trust == "pan"
@@ -280,22 +280,20 @@ def _fitted(
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
     model.fit(features, targets, users=users, elements=elements)
-    model.encoding_, model.target_ = encoding, target
     made = model.guarantee_
-    model.guarantee_ = replace(
+    guarantee = replace(
         made,
         elements=repr(element) if made.elements else "",
         public=(*made.public, *encoding.facts),
         user=table.user or "",
     )
-    return model
+    return model.of_columns(encoding, target, guarantee)
 
 
 def _write(model: LinearModel, out: Path, report: Path | None) -> None:
-    from dpgrain.learn.files import save
     from dpgrain.report import write_fit_report
 
-    save(model, out)
+    model.save(out)
     if report is not None:
         write_fit_report(model, report)
 

@@ -216,10 +216,12 @@ def promise_of(found: Any) -> dict[str, Any]:
 def public_part(found: Any) -> dict[str, Any]:
     """All that is told of a release, but for noisy numbers."""
     told = {"promise": promise_of(found), "sentence": str(getattr(found, "guarantee_", ""))}
-    for name in ("n_iter_", "n_features_in_", "classes_", "n_users", "_sampled"):
+    for name in ("n_iter_", "n_features_in_", "classes_", "n_users"):
         # A model's n_users is what was stated.
         if isinstance(found, LinearModel) and hasattr(found, name):
             told[name] = repr(getattr(found, name))
+    if isinstance(found, LinearModel) and hasattr(found, "fitted_"):
+        told["sampled"] = repr(found.fitted_.sampled)
     for history in (getattr(found, "history_", None), getattr(found, "history", None)):
         if history is not None:
             told["rounds"] = history.points.shape
@@ -282,7 +284,7 @@ def everything(found: Any, folder: Path) -> list[str]:
             return [repr(found.guarantee), str(found.n_users), *(a.tobytes().hex() for a in arrays)]
         return [repr(found)]
     told = [found.save(folder / "model.json").read_text(), repr(found.guarantee_)]
-    usual = found._unit == User() and found.relation == "zero_out"
+    usual = found.asked().unit == User() and found.relation == "zero_out"
     if usual and (found.intervals or isinstance(found, PoissonRegressor)):
         # Plots take their time: of one unit and relation, and two models.
         told.append(write_fit_report(found, folder / "page.html").read_text())

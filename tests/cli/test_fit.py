@@ -20,8 +20,8 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.cli import app
 from dpgrain.errors import DpgrainError
+from dpgrain.learn import load
 from dpgrain.learn.features import Category, Encoding, Number, load_rows
-from dpgrain.learn.files import load
 from dpgrain.report import write_fit_report
 
 SIZE = 3000
