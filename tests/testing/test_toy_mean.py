@@ -16,8 +16,8 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean, Method, Problem
-from dpgrain.means.grid import noised
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 from dpgrain.optimize import CoinBetting, Squared
 from dpgrain.testing.mean import BLOCKS, MeanContract
 from dpgrain.units import Level, Relation

@@ -10,8 +10,8 @@ import numpy as np
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.means import Contributions
-from dpgrain.means.grid import noised
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 
 # Half octaves from 2^-12 to 2^12; shorter and longer blocks are in the first and the last bin.
 _EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)

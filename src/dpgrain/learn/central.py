@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
-from dpgrain.arrays.guarantees import public_facts, rate_of
+from dpgrain.arrays.guarantees import rate_of
 from dpgrain.arrays.roster import Roster, beside
 from dpgrain.gradients.linear import LinearBlocks, LinearGradients
 from dpgrain.gradients.norms import Norms, release_norms
@@ -17,7 +19,7 @@ from dpgrain.learn.classes import fact, selected, selection
 from dpgrain.learn.confidence import check_curvature, release_evidence
 from dpgrain.learn.fitted import Data, Fitted
 from dpgrain.learn.reading import bounded, by_record, ridge_of
-from dpgrain.learn.rounds import History, train
+from dpgrain.learn.rounds import History, facts_of, train
 from dpgrain.means import ClippedMean
 from dpgrain.noise import Source
 from dpgrain.units import Level, User
@@ -68,7 +70,7 @@ class Plan:
     def facts_of_rounds(self) -> tuple[str, ...]:
         """What the rounds take as public, in words."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
-        return (*public_facts(self.mean, clip), *self.ask.facts)
+        return (*facts_of(self.mean, clip), *self.ask.facts)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -197,7 +199,7 @@ class _Run:
 
     def fitted(self) -> Fitted:
         """All that is released."""
-        start: FloatArray = self.ridge * 0.0
+        start: FloatArray = np.zeros(len(self.ridge))
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
         mean = self._scaled(mean, start)
         records = None

@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike
 
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import Sampling, promised, public_facts, rate_of
+from dpgrain.arrays.guarantees import Sampling, promised, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.numbers import cells, vector
-from dpgrain.learn.rounds import History, follow, roster_index, train
+from dpgrain.learn.rounds import History, facts_of, follow, roster_index, train
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
@@ -189,7 +189,7 @@ def minimise(
             exact=exact,
             beside=roster.event,
         )
-        event, facts = mean.event.beside(roster.event), public_facts(mean, clip)
+        event, facts = mean.event.beside(roster.event), facts_of(mean, clip)
         if exact:
             facts += (
                 "each record's gradient is computed apart from other records, to the last bit",

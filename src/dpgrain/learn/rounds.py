@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from dpgrain import recipes
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
+from dpgrain._wording import FLOATING_SUMS
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.inputs.codes import codes, column
-from dpgrain.means import Contributions, Mean
+from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import Source
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
@@ -213,6 +214,30 @@ def follow(
         for name in ("points", "gradients")
     )
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
+
+
+def facts_of(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
+    """What a run of noisy gradients takes as public, in words.
+
+    Args:
+        mean: its public numbers.
+        clip: the clipping bound as stated; None where it was chosen inside the budget.
+    """
+    drawn = {
+        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
+        "users": f"each user drawn with probability {mean.sampling_rate:g}",
+    }[mean.sampling]
+    facts = [
+        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
+        "the features, their number and the scale they are given on",
+    ]
+    if clip is not None:
+        facts.append(f"a clipping bound of {clip:g}")
+    if mean.max_elements is not None:
+        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
+    if not mean.exact:
+        facts.append(FLOATING_SUMS)
+    return tuple(facts)
 
 
 def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:

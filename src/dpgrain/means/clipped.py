@@ -14,10 +14,11 @@ from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
 from dpgrain.accounting import Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
-from dpgrain.means.grid import exactly_noised, noised
+from dpgrain.means.grid import exactly_noised
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 from dpgrain.units import Element, Level, Relation, Unit, User
 
 

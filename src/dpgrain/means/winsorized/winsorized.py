@@ -24,12 +24,12 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.means.grid import noised
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.winsorized.ranges import PrivateRange, range_event
 from dpgrain.means.winsorized.rotation import Rotation, padded
 from dpgrain.noise import Source, discrete_laplace, raised
+from dpgrain.noise.sums import noised
 from dpgrain.units import RELATIONS, Level, Relation
 
 # The share of users that may lie on one side of an interval's middle, and far from it.
