@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,20 +267,6 @@ class PoissonRegressor(_Regressor):
         return tags
 
 
-#: The estimators, by name: those that a model file may hold.
-ESTIMATORS: dict[str, type[LinearModel]] = {
-    kind.__name__: kind
-    for kind in (
-        HuberRegressor,
-        LinearRegression,
-        LinearSVC,
-        LogisticRegression,
-        PoissonRegressor,
-        QuantileRegressor,
-    )
-}
-
-
 def load(path: str | Path) -> LinearModel:
     """Read a model that :meth:`LinearModel.save` wrote; it predicts the same to the last bit.
 
@@ -291,8 +278,9 @@ def load(path: str | Path) -> LinearModel:
         ParameterError: if it is no model, is damaged, or comes from a later version.
     """
     described = read(path)
+    kind = vars(sys.modules[__name__])[described.estimator]
     try:
-        model = ESTIMATORS[described.estimator](**described.parameters)
+        model: LinearModel = kind(**described.parameters)
     except TypeError as error:
         raise damaged(path) from error
     return model.restored(described)

@@ -32,7 +32,8 @@ else:
 FORMAT, VERSION = "dpgrain model", 1
 # A seed is nobody's business; what was tuned is written as what was found.
 _NOT_WRITTEN = ("random_state", "tune")
-_ESTIMATORS = (
+#: The estimators that a file may hold, by name.
+ESTIMATORS = (
     "HuberRegressor",
     "LinearRegression",
     "LinearSVC",
@@ -86,7 +87,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
         ParameterError: if the model is no estimator of this library, or a parameter cannot be written.
         DataError: if the file cannot be written; none is left behind then.
     """
-    if described.estimator not in _ESTIMATORS:
+    if described.estimator not in ESTIMATORS:
         raise ParameterError(
             f"model must be an estimator of dpgrain.learn, not {described.estimator}."
         )
@@ -269,7 +270,7 @@ def _array(values: Any, shape: tuple[int, ...] | None = None) -> NDArray[np.floa
 
 
 def _restored(values: dict[str, Any]) -> Described:
-    if values["estimator"] not in _ESTIMATORS:
+    if values["estimator"] not in ESTIMATORS:
         raise ValueError(values["estimator"])
     coef, intercept = _array(values["coef"]), values["intercept"]
     listed = isinstance(intercept, list)
