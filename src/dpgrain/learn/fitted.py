@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
+from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import Rows
+from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
 from dpgrain.learn.rounds import History
+from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss
 
 #: The labels of a classifier; None for numbers, or for labels that are not known yet.
@@ -76,3 +79,25 @@ class Fitted:
         theta = self.theta.reshape(self.outputs, -1)
         there = theta[:, features] if intercept else np.zeros(self.outputs)
         return theta[:, :features] / (bound or 1.0), there
+
+
+class Planned(Protocol):
+    """What a fit will publish, in public numbers."""
+
+    @property
+    def event(self) -> Event:
+        """All of it, for the accountant."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is taken as public, in words."""
+
+
+class Way(Protocol):
+    """A way to fit: a module with these two functions."""
+
+    def plan(self, ask: Ask, data: Data, source: Source) -> Planned:
+        """What will be published, before anything is charged."""
+
+    def run(self, plan: Any, data: Data, source: Source) -> Fitted:
+        """All that is released, for what was charged."""

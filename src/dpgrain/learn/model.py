@@ -25,7 +25,7 @@ from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
-from dpgrain.learn.fitted import Classes, Data, Fitted
+from dpgrain.learn.fitted import Classes, Data, Fitted, Way
 from dpgrain.learn.reading import bounded, finite, ridge_of, table, vector
 from dpgrain.learn.rounds import History
 from dpgrain.learn.tuning import fit_tuned
@@ -156,11 +156,12 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         if self.tune is not None:
             return fit_tuned(self, X, y, users=users, elements=elements)
         X, targets = self.read(X, y)
-        whole = ask.recipe is not None
-        rows = arrange(X.shape[0], users, elements, ask.unit, places=whole)
+        alone = ask.recipe is None
+        way: Way = central if alone else by_recipe
+        rows = arrange(X.shape[0], users, elements, ask.unit, places=not alone)
         data = Data(X, targets, rows, users, self.loss)
         source = source_of(self.random_state)
-        plan = by_recipe.plan(ask, data, source) if whole else central.plan(ask, data, source)
+        plan = way.plan(ask, data, source)
         guarantee = promised(
             ask.unit,
             ask.relation,
@@ -169,15 +170,10 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             plan.facts,
             private=source.private,
             users=users,
-            elements=None if whole else elements,
+            elements=elements if alone else None,
         )
         before_publishing(guarantee, n_users=self.n_users)
-        fitted = (
-            by_recipe.run(plan, data, source)
-            if isinstance(plan, by_recipe.Plan)
-            else central.run(plan, data, source)
-        )
-        return self.adopt(fitted, guarantee)
+        return self.adopt(way.run(plan, data, source), guarantee)
 
     def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:
         """A fit with the ε and δ at which it takes a share of the open budget."""
