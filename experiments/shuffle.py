@@ -339,7 +339,7 @@ def follow(
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
         rows = slice(phase.users.start, phase.users.stop)
         smooth = Moreau(loss, stage.smoothing) if isinstance(stage.smoothing, float) else loss
-        rounds = stage.mean.start(source, np.arange(len(phase.users)) if stage.fresh else None)
+        rounds = stage.mean.start(source, np.arange(len(phase.users)) if stage.mean.fresh else None)
 
         def oracle(
             theta: FloatArray, own: Data = (X[rows], y[rows]), of: Any = smooth, run: Any = rounds
@@ -361,7 +361,9 @@ def _recipe(make: Callable[[recipes.Known], recipes.Recipe]) -> Solve:
         theta = follow(program, problem.loss, data, problem.start, SeededSource(_NOISE + seed))
         users = len(program.localisation.phases()[-1].users)
         last = program.stages[-1]
-        return Solution(theta, program.rounds, users // last.mean.rounds if last.fresh else users)
+        return Solution(
+            theta, program.rounds, users // last.mean.rounds if last.mean.fresh else users
+        )
 
     return solve
 

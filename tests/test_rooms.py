@@ -182,6 +182,23 @@ def test_no_circle_of_imports_goes_through_the_report(graph: Graph) -> None:
     assert [module for module in rooms if module in _reachable(without, module)] == []
 
 
+LEARNING = ("arrays", "means", "gradients", "choices", "recipes", "learn")
+
+
+def test_no_circle_of_imports_goes_through_means_and_fits(graph: Graph) -> None:
+    without = {**graph, DOOR: set()}
+    of = [module for module in graph if module.split(".")[1:2] in [[room] for room in LEARNING]]
+    assert len(of) > 40
+    assert [module for module in of if module in _reachable(without, module)] == []
+
+
+def test_arrays_know_nothing_of_means(graph: Graph) -> None:
+    arrays = [module for module in graph if module.startswith("dpgrain.arrays")]
+    above = [f"dpgrain.{room}" for room in LEARNING[1:]]
+    reached = set().union(*(_reachable(graph, module) for module in arrays))
+    assert [module for module in reached if module.startswith(tuple(above))] == []
+
+
 def test_the_door_itself_needs_nothing(graph: Graph) -> None:
     assert graph[DOOR] == {"dpgrain.report"}
 

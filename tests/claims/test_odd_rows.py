@@ -47,7 +47,7 @@ from dpgrain.learn import (
     QuantileRegressor,
     minimise,
 )
-from dpgrain.learn.model import _bounded
+from dpgrain.learn.reading import bounded
 from dpgrain.means.generic import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
@@ -422,15 +422,15 @@ def test_what_a_refusal_says_of_text_is_not_how_long_it_is() -> None:
 def test_rows_of_single_precision_are_bounded_as_doubles_are() -> None:
     rows = np.array([[0, 0], [1e-45, 0], [1, 1], [1e38, 3e38], [np.inf, 1]], dtype=np.float32)
     for bound in (1e-50, 1e-3, 1.0, 1e50):
-        wide = _bounded(rows.astype(np.float64), bound)
+        wide = bounded(rows.astype(np.float64), bound)
         for given in (rows, sparse.csr_array(rows), sparse.csr_array(rows.astype(np.float64))):
-            found = _bounded(given, bound)
+            found = bounded(given, bound)
             assert found.dtype == given.dtype
             full = found.toarray() if sparse.issparse(found) else found
             assert np.allclose(full, wide, rtol=1e-6)
-    far = _bounded(np.array([[3e200, 4e200], [3e-200, 4e-200]]), 1.0)
+    far = bounded(np.array([[3e200, 4e200], [3e-200, 4e-200]]), 1.0)
     assert np.allclose(far, [[0.6, 0.8], [0.0, 0.0]], atol=1e-100)
-    assert np.allclose(_bounded(sparse.csr_array([[3e200, 4e200]]), 1e50).toarray(), [[0.6, 0.8]])
+    assert np.allclose(bounded(sparse.csr_array([[3e200, 4e200]]), 1e50).toarray(), [[0.6, 0.8]])
 
 
 def test_a_frame_of_truths_beside_numbers_has_a_mean() -> None:

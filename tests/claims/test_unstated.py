@@ -43,7 +43,9 @@ from dpgrain.learn import (
     minimise,
 )
 from dpgrain.learn.classes import LEAK, Targets, selected, selection, unselected
-from dpgrain.means.of_users import _Problem, mean_of_users
+from dpgrain.means.methods import method_of
+from dpgrain.means.of_users import AUTO, mean_of_users
+from dpgrain.means.problem import Problem
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.report import write_fit_report
@@ -214,10 +216,12 @@ def promise_of(found: Any) -> dict[str, Any]:
 def public_part(found: Any) -> dict[str, Any]:
     """All that is told of a release, but for noisy numbers."""
     told = {"promise": promise_of(found), "sentence": str(getattr(found, "guarantee_", ""))}
-    for name in ("n_iter_", "n_features_in_", "classes_", "n_users", "_sampled"):
+    for name in ("n_iter_", "n_features_in_", "classes_", "n_users"):
         # A model's n_users is what was stated.
         if isinstance(found, LinearModel) and hasattr(found, name):
             told[name] = repr(getattr(found, name))
+    if isinstance(found, LinearModel) and hasattr(found, "fitted_"):
+        told["sampled"] = repr(found.fitted_.sampled)
     for history in (getattr(found, "history_", None), getattr(found, "history", None)):
         if history is not None:
             told["rounds"] = history.points.shape
@@ -281,7 +285,7 @@ def everything(found: Any, folder: Path) -> list[str]:
             return [repr(found.guarantee), str(found.n_users), *(a.tobytes().hex() for a in arrays)]
         return [repr(found)]
     told = [found.save(folder / "model.json").read_text(), repr(found.guarantee_)]
-    usual = found._unit == User() and found.relation == "zero_out"
+    usual = found.asked().unit == User() and found.relation == "zero_out"
     if usual and (found.intervals or isinstance(found, PoissonRegressor)):
         # Plots take their time: of one unit and relation, and two models.
         told.append(write_fit_report(found, folder / "page.html").read_text())
@@ -585,14 +589,16 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     """Whatever number comes out, no more is spent than before it was known."""
     number = Gaussian(20.0, ENROLLED)
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
-        problem = _Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
-        for method in ("auto", "recentred", "clip"):
-            spent = problem.before(method)
+        problem = Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
+        for method in (AUTO, method_of("recentred"), method_of("clip")):
+            assert method.unstated is not None
+            spent = method.unstated(problem)
             limit = spent.event.loss(1, relation)
             assert (spent.event + number).epsilon(1e-6, relation=relation) <= 1.0
             made = set()
             for n in (1, 30, 1000, 3000, 10_000, 100_000, 10**9):
-                plan = replace(problem, n=n).after(method, spent)
+                assert spent.then is not None
+                plan = spent.then(replace(problem, n=n))
                 made.add((plan.method, plan.mean.rounds))
                 cost = plan.event.loss(1, relation)
                 gaussians = [
@@ -616,7 +622,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
                 ]
                 assert len({part.scale for part in choices}) <= 1
                 assert plan.mean.n_users == n
-            assert len(made) > 1 or method == "clip"
+            assert len(made) > 1 or method.name == "clip"
 
 
 # -- the command line --

@@ -16,8 +16,8 @@ from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain.learn import load
 from dpgrain.learn.features import Category, Encoding, Number, load_rows
-from dpgrain.learn.files import load
 from dpgrain.report import write_fit_report
 
 SIZE = 3000

@@ -14,8 +14,8 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
 from dpgrain.learn.confidence import release_evidence, score_sensitivity
 from dpgrain.means import clipped
-from dpgrain.means.grid import noised
 from dpgrain.noise import SeededSource
+from dpgrain.noise.sums import noised
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 from dpgrain.units import Element, User
 

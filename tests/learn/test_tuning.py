@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,15 @@ from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.arrays.blocks import arrange
 from dpgrain.choices.scores import BlockLosses
 from dpgrain.errors import ParameterError
-from dpgrain.learn import HuberRegressor, LinearRegression, LinearSVC, LogisticRegression
+from dpgrain.learn import (
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    central,
+)
+from dpgrain.learn.classes import Targets
+from dpgrain.learn.fitted import Data
 from dpgrain.learn.tuning import fit_tuned, settings_of
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.budget import budget
@@ -73,7 +82,9 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         # What it published of the number of users is one of its parts.
         fit = Compose(promise.event.candidate.parts[:-1])
         own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6))
-        assert own._plan().event.epsilon(1e-6) == pytest.approx(fit.epsilon(1e-6), rel=1e-3)
+        assert central.planned(own.asked()).event.epsilon(1e-6) == pytest.approx(
+            fit.epsilon(1e-6), rel=1e-3
+        )
         assert isinstance(score, Gaussian)
         assert "3 settings of clip, and 9 runs on average" in str(promise)
         assert not promise.private
@@ -156,8 +167,8 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     model = LogisticRegression(rounds=3, random_state=0).fit(X, Y, users=USERS)
     rows = arrange(6000, USERS, None, User())
     blocks = BlockLosses(rows, 0.0, 4.0)
-    data = tuning._Data(X, Y.astype(float), rows, model._loss(), blocks)
-    event = tuning._score(model, 0.5)
+    data = tuning._Data(Data(X, Targets(Y.astype(float)), rows, USERS, model.loss), blocks)
+    event = tuning._score(model.asked(), 0.5)
     noisy = [tuning._scored(model, event, data, SeededSource(seed)) for seed in range(300)]
     margins = X @ model.coef_[0] + model.intercept_[0]
     exact = np.minimum(np.logaddexp(0, margins) - Y * margins, 4.0).reshape(1500, 4).mean(axis=1)
@@ -168,7 +179,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     far = X.copy()
     far[:4] = 1e200
     far[4, 0] = np.nan
-    moved = tuning._Data(far, data.targets, rows, data.loss, blocks)
+    moved = replace(data, fit=replace(data.fit, X=far))
     one, two = (tuning._scored(model, event, d, SeededSource(0)) for d in (data, moved))
     assert abs(one - two) <= 2.0
 
@@ -186,8 +197,8 @@ def test_runs_differ_in_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     fit = tuning._fit
 
-    def kept(candidate: Any, plan: Any, data: Any) -> None:
-        fit(candidate, plan, data)
+    def kept(candidate: Any, plan: Any, data: Any, source: Any) -> None:
+        fit(candidate, plan, data, source)
         seen.append(float(candidate.coef_[0]))
 
     monkeypatch.setattr(tuning, "_fit", kept)
@@ -330,7 +341,6 @@ def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) 
     # Not even a bar of each run, however long it takes.
     assert shown
     assert set(shown) == {False}
-    assert not hasattr(model, "_silent")
 
 
 def test_losses_without_curvature_have_no_intervals() -> None:

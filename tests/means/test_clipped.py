@@ -10,44 +10,41 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
-from tests.contracts.mean import BLOCKS, DIMENSION, USERS, AggregatorContract, Array
 
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import (
-    Aggregator,
     ClippedMean,
     ClippedRounds,
     Contributions,
+    Mean,
     Vectors,
     clipped,
     grid,
 )
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
+from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 CLIP = 2.0
 
 
-class Clipped(AggregatorContract):
+class Clipped(MeanContract):
     """What the clipped means have in common."""
 
     options: ClassVar[dict[str, Any]] = {}
 
-    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
         values = {"clip": CLIP, "noise_multiplier": 0.5, "n_users": USERS, "rounds": rounds}
         return ClippedMean(**{**values, **self.options, **options})
 
-    def mean(self, aggregator: Aggregator) -> ClippedMean:
-        assert isinstance(aggregator, ClippedMean)
-        return aggregator
+    def mean(self, given: Mean) -> ClippedMean:
+        assert isinstance(given, ClippedMean)
+        return given
 
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
         return mean.event.contribution.sensitivity(1, relation) * mean.clip / mean.divisor
-
-    def sd(self, mean: Aggregator) -> float:
-        return self.mean(mean).noise_sd
 
 
 class TestElements(Clipped):

@@ -20,15 +20,13 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import Recentred, Vectors
 from dpgrain.means import recentred as recentred_module
 from dpgrain.means.grid import exactly_noised
+from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.of_users import (
-    METHODS,
     MeanOfUsers,
-    Method,
-    _Plan,
-    _Problem,
     mean_of_users,
     user_means,
 )
+from dpgrain.means.problem import Candidate, Problem
 from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.units import RELATIONS, Relation
 
@@ -71,7 +69,7 @@ def mean(records: Any = None, users: Any = None, **options: Any) -> MeanOfUsers:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", METHODS)
 def test_means_keep_their_promise_and_are_close(
-    method: Method, relation: Relation, radius: float | None
+    method: str, relation: Relation, radius: float | None
 ) -> None:
     found = mean(method=method, relation=relation, radius=radius)
     assert found.method == method
@@ -95,7 +93,7 @@ def test_means_keep_their_promise_and_are_close(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_noise_has_the_sd_that_is_said(method: Method) -> None:
+def test_noise_has_the_sd_that_is_said(method: str) -> None:
     # So many coordinates that all users are as far from their mean, and nothing is clipped.
     d = 400
     X = 0.1 + np.random.default_rng(8).normal(size=(1500, d)) * 4e-4
@@ -126,7 +124,9 @@ def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) 
     plans = {}
     for method in METHODS:
         try:
-            plans[method] = _Problem(n, d, 1.0, 1e-6, "zero_out", 10.0, radius).plan(method)
+            plans[method] = method_of(method).make(
+                Problem(n, d, 1.0, 1e-6, "zero_out", 10.0, radius)
+            )
         except ParameterError:
             continue
     if radius is None:
@@ -198,7 +198,7 @@ def test_a_mean_is_within_the_bound() -> None:
 
 
 def test_a_stated_radius_is_the_farthest() -> None:
-    plan = _Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS).plan("recentred")
+    plan = method_of("recentred").make(Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS))
     assert isinstance(plan.mean, Recentred)
     assert isinstance(plan.mean.radius, tuple)
     # Looks go as far as needed, the last one no farther than stated.
@@ -211,9 +211,9 @@ def test_a_stated_radius_is_the_farthest() -> None:
 
 def test_the_error_to_expect_is_the_one_that_is_met() -> None:
     for method in ("clip", "softcore", "winsorized"):
-        plan = _Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS).plan(method)
+        plan = method_of(method).make(Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS))
         assert plan.expected == pytest.approx(mean(method=method, radius=RADIUS).std_error * 2)
-    plan = _Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS).plan("recentred")
+    plan = method_of("recentred").make(Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS))
     ratio = plan.expected / (2 * mean(method="recentred", radius=RADIUS).std_error)
     assert 0.5 < ratio < 3
 
@@ -265,7 +265,7 @@ def test_long_records_are_shortened_and_users_weigh_the_same() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_not_finite_counts_as_zero(method: Method) -> None:
+def test_what_is_not_finite_counts_as_zero(method: str) -> None:
     records, users = rows()
     poisoned, zeroed = records.copy(), records.copy()
     zeroed[[0, 7, 8]] = zeroed[20, 1] = 0.0
@@ -336,7 +336,7 @@ def test_one_user_with_many_records_is_one_user() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("radius", [None, 1.0])
 def test_a_table_without_rows_is_a_neighbour_like_any_other(
-    method: Method, radius: float | None
+    method: str, radius: float | None
 ) -> None:
     found = mean(np.zeros((0, 2)), [], n_users=500, method=method, radius=radius)
     assert found.value.shape == (2,)
@@ -352,7 +352,7 @@ def test_users_without_rows_count_by_the_rule() -> None:
     # Clipping counts them as 0.
     assert np.allclose(mean(records, users, method="clip", **options).value, half, atol=0.1)
     # Recentring as its centre: where half are missing each look goes half of the way.
-    plan = _Problem(2 * N, D, 20.0, 1e-6, "zero_out", 10.0, None).plan("recentred")
+    plan = method_of("recentred").make(Problem(2 * N, D, 20.0, 1e-6, "zero_out", 10.0, None))
     found = mean(records, users, method="recentred", **options).value
     assert np.allclose(found, records.mean(axis=0) * (1 - 0.5**plan.mean.rounds), atol=0.05)
     # A radius that is not stated is found where a few are missing.
@@ -376,7 +376,7 @@ def test_a_roster_that_is_too_short() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bound", [1e-90, 1e90])
 @pytest.mark.parametrize("radius", [None, 2.0**-20])
-def test_extreme_bounds(method: Method, bound: float, radius: float | None) -> None:
+def test_extreme_bounds(method: str, bound: float, radius: float | None) -> None:
     stated = None if radius is None else radius * bound
     X = np.full((N, 1), bound / 2)
     with np.errstate(all="raise", under="ignore"):
@@ -423,7 +423,7 @@ def test_no_neighbour_moves_the_clipped_mean_farther(relation: Relation) -> None
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
     # With the same radii a look moves what follows no farther than it moved itself.
     rng, ratios, n = np.random.default_rng(6), [], 60
-    plan = _Problem(n, 2, 4.0, 1e-6, relation, 10.0, None).plan("recentred")
+    plan = method_of("recentred").make(Problem(n, 2, 4.0, 1e-6, relation, 10.0, None))
     assert isinstance(plan.mean, Recentred)
     for seed in range(150):
         vectors = rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-2, 2)
@@ -449,17 +449,17 @@ def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -
 
 # -- the audit: one user at the bound, or nobody at all --
 
-AUDITED = _Problem(60, 1, 8.0, 1e-6, "zero_out", 1.0, None).plan("recentred")
+AUDITED = method_of("recentred").make(Problem(60, 1, 8.0, 1e-6, "zero_out", 1.0, None))
 PRESENT, ABSENT = Vectors(np.ones((1, 1))), Vectors(np.zeros((0, 1)))
 
 
-def claimed_mu(plan: _Plan) -> float:
+def claimed_mu(plan: Candidate) -> float:
     """The μ of the Gaussian mechanism that all that is published is no worse than."""
     loss = plan.event.loss()
     return min(each.mu for each in (loss, *loss.others) if each.pure == each.leak == 0)
 
 
-def audit(plan: _Plan, trials: int = 800) -> float:
+def audit(plan: Candidate, trials: int = 800) -> float:
     """A lower bound on μ of all looks, by who reads all that is published."""
     source, scores = SystemSource(), []
     for vectors in (PRESENT, ABSENT):
@@ -472,7 +472,7 @@ def audit(plan: _Plan, trials: int = 800) -> float:
     return float(ndtri(low) - ndtri(high))
 
 
-def told(plan: _Plan, vectors: Vectors, source: Source) -> float:
+def told(plan: Candidate, vectors: Vectors, source: Source) -> float:
     """How much of the user's vector there is in the sums of all looks, in sds."""
     mean = plan.mean
     assert isinstance(mean, Recentred)
@@ -534,7 +534,7 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("method", "radius", "parts"), SENTENCES, ids=lambda v: str(v)[:12])
-def test_the_sentence(method: Method, radius: float | None, parts: list[str]) -> None:
+def test_the_sentence(method: str, radius: float | None, parts: list[str]) -> None:
     text = str(mean(method=method, radius=radius).guarantee)
     for part in (
         "whether all records of any one user were removed (the user stays enrolled)",
@@ -668,9 +668,9 @@ def test_the_number_that_suffices_does() -> None:
         mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
     (enough,) = re.findall(r"about ([\d,]+) suffice", str(caught.value))
     n = int(enough.replace(",", ""))
-    plan = _Problem(n, 100, 1.0, 1e-6, "zero_out", 10.0, None).plan("recentred")
+    plan = method_of("recentred").make(Problem(n, 100, 1.0, 1e-6, "zero_out", 10.0, None))
     assert plan.method == "recentred"
     # So many are enough to look around, and not for a mean of all.
     assert not plan.tells
     with pytest.raises(ParameterError, match="too few for the method 'recentred'"):
-        _Problem(n - 2, 100, 1.0, 1e-6, "zero_out", 10.0, None).plan("recentred")
+        method_of("recentred").make(Problem(n - 2, 100, 1.0, 1e-6, "zero_out", 10.0, None))

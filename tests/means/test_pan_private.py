@@ -13,15 +13,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta, kstest, norm
-from tests.contracts.mean import OWNERS, USERS, AggregatorContract, Array
 
 from dpgrain._clipping import clipped
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.means import Aggregator, PanPrivate, PanPrivateStream, Vectors, grid, roster
+from dpgrain.means import Mean, PanPrivate, PanPrivateStream, Vectors, grid, roster
 from dpgrain.means import pan_private as module
 from dpgrain.means.grid import on_grid
 from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
+from dpgrain.testing.mean import OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Record, Relation, User
 
 # Each statistical assertion fails by chance with probability below this.
@@ -29,22 +29,18 @@ CHANCE = 1e-7
 CLIP = 2.0
 
 
-class Contract(AggregatorContract):
+class Contract(MeanContract):
     """What pan-private means have in common: a user's two blocks are added up."""
 
     options: ClassVar[dict[str, Any]] = {}
 
-    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
         values = {"clip": CLIP, "noise_multiplier": 0.5, "n_users": USERS, "rounds": rounds}
         return PanPrivate(**{**values, **self.options, **options})
 
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         assert isinstance(mean, PanPrivate)
         return (1 if relation == "zero_out" else 2) * mean.clip / mean.first(1)
-
-    def sd(self, mean: Aggregator) -> float:
-        assert isinstance(mean, PanPrivate)
-        return mean.noise_sd
 
     @property
     def units(self) -> int:

@@ -10,38 +10,34 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 from scipy.stats import beta, chisquare
-from tests.contracts.mean import BLOCKS, DIMENSION, AggregatorContract, Array
 
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.means import Aggregator, Vectors
+from dpgrain.means import Mean, Vectors
 from dpgrain.means import recentred as module
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.recentred import Recentred, scores_of
 from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Record, Relation, User
 
 # Each statistical assertion fails by chance with probability below this.
 CHANCE = 1e-7
 
 
-class Contract(AggregatorContract):
+class Contract(MeanContract):
     """What recentred means have in common: a block is a user."""
 
     users = BLOCKS
     options: ClassVar[dict[str, Any]] = {}
 
-    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
         values = {"radius": 2.0, "noise_multiplier": 0.5, "n_users": BLOCKS, "rounds": rounds}
         return Recentred(**{**values, **self.options, **options})
 
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         assert isinstance(mean, Recentred)
         return (1 if relation == "zero_out" else 2) * mean.radius_of(0) / mean.n_users
-
-    def sd(self, mean: Aggregator) -> float:
-        assert isinstance(mean, Recentred)
-        return mean.noise_sd
 
 
 class TestFixedRadius(Contract):

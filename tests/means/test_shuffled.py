@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 from scipy.stats import beta
-from tests.contracts.mean import DIMENSION, OWNERS, USERS, AggregatorContract, Array
 
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.means import Aggregator, ClippedMean, Contributions, Vectors
+from dpgrain.means import ClippedMean, Contributions, Mean, Vectors
 from dpgrain.means.grid import tiles
 from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.shuffle import Coins
+from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Relation, User
 
 CLIP = 2.0
@@ -27,24 +27,21 @@ INTERACTIONS: tuple[Interaction, ...] = ("sequential", "full")
 PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "dimension": DIMENSION, "clip": CLIP}
 
 
-class Contract(AggregatorContract):
+class Contract(MeanContract):
     """What shuffled means have in common. A user's two blocks are one vector, their sum."""
 
     options: ClassVar[dict[str, Any]] = {}
 
-    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
         return Shuffled.calibrate(
             **{**PROMISE, "n_users": USERS, "rounds": rounds, **self.options, **options}
         )
 
-    def mean(self, aggregator: Aggregator) -> Shuffled:
-        assert isinstance(aggregator, Shuffled)
-        return aggregator
+    def mean(self, given: Mean) -> Shuffled:
+        assert isinstance(given, Shuffled)
+        return given
 
-    def sd(self, mean: Aggregator) -> float:
-        return self.mean(mean).noise_sd
-
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
         protocol = mean.protocol
         # Users round with randomness of their own: with the same seed a changed vector moves every

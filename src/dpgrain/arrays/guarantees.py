@@ -1,15 +1,13 @@
-"""The sampling of blocks, the public facts of a fit, and its guarantee."""
+"""The sampling of blocks, and the guarantee of a fit."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._wording import FLOATING_SUMS
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import name_of, token_of
-from dpgrain.means import ClippedMean
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit
 
@@ -51,30 +49,6 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
             "sampling_rate must be above 0, not 0: nothing would be drawn.", name="sampling_rate"
         )
     return rate
-
-
-def public_facts(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
-    """List in words what a run of noisy gradients takes as public.
-
-    Args:
-        mean: the public numbers of the run.
-        clip: the clipping bound that the caller states; None where it was chosen inside the budget.
-    """
-    drawn = {
-        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
-        "users": f"each user drawn with probability {mean.sampling_rate:g}",
-    }[mean.sampling]
-    facts = [
-        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
-        "the features, their number and the scale they are given on",
-    ]
-    if clip is not None:
-        facts.append(f"a clipping bound of {clip:g}")
-    if mean.max_elements is not None:
-        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
-    if not mean.exact:
-        facts.append(FLOATING_SUMS)
-    return tuple(facts)
 
 
 def promised(

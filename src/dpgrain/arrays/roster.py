@@ -13,8 +13,8 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
-from dpgrain.means.grid import noised
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 from dpgrain.units import Relation, Unit
 
 #: The share of the budget (of μ²) that publishes the number of users where it is not stated.

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, summary
     from dpgrain.learn import features as learn_features
-    from dpgrain.learn import files as models
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.tables.table import UserTable
 else:
     np, labels = later("numpy"), later("dpgrain.inputs.labels")
-    learn_features, models = later("dpgrain.learn.features"), later("dpgrain.learn.files")
+    learn_features = later("dpgrain.learn.features")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
@@ -274,7 +273,7 @@ def fit(
         parameters["classes"] = _labels(classes, target, data)
     check_outputs([out, report], files_of(data))
     model = _fitted(kind, parameters, data, encoding, target, promise.element)
-    models.save(model, out)
+    model.save(out)
     if report is not None:
         pages.write_fit_report(model, report)
     _tell(model, top)
@@ -316,7 +315,7 @@ def _fitted(
     """Read the rows, fit, and say in the promise what columns were used."""
     model: LinearModel = getattr(learn, _NAMES[kind])(**parameters)
     # What is wrong with parameters is said before a long table is read.
-    model._check()
+    model.asked()
     rows = learn_features.load_rows(
         table,
         encoding,
@@ -333,15 +332,14 @@ def _fitted(
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
     model.fit(features, targets, users=users, elements=elements)
-    model.encoding_, model.target_ = encoding, target
     made = model.guarantee_
-    model.guarantee_ = replace(
+    guarantee = replace(
         made,
         elements=repr(element) if made.elements else "",
         public=(*made.public, *encoding.facts),
         user=table.user or "",
     )
-    return model
+    return model.of_columns(encoding, target, guarantee)
 
 
 def _tell(model: LinearModel, top: int) -> None:

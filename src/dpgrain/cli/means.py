@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from dpgrain.cli.statistics import OfNumbers
     from dpgrain.learn import features
-    from dpgrain.means import of_users
+    from dpgrain.means import methods, of_users
     from dpgrain.means.of_users import MeanOfUsers
     from dpgrain.tables.table import UserTable
 else:
     pa, pd = later("pyarrow"), later("pandas")
     features, of_users = later("dpgrain.learn.features"), later("dpgrain.means.of_users")
+    methods = later("dpgrain.means.methods")
 
 # The parameters of ``dpgrain mean`` that go with ``--columns`` only, and with it as well.
 _OWN = ("columns", "bound", "radius", "method")
@@ -45,13 +46,6 @@ _SHARED = (
     "top",
     "output",
 )
-# From where `MeanOfUsers.radius` is measured.
-_CENTRE = {
-    "clip": "0",
-    "recentred": "the centre found before",
-    "softcore": "a common centre",
-    "winsorized": "a common centre",
-}
 _ENDINGS = (".json", ".csv", ".parquet")
 # So many digits after the point are shown at most; smaller numbers are written with powers of ten.
 _MOST_DIGITS = 12
@@ -197,7 +191,8 @@ def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
     console().print(table)
     if len(names) > top:
         say("All of them: --output FILE, or a larger --top.")
+    centre = methods.method_of(found.method).centre or "0"
     say(
-        f"Users count in full up to {found.radius:.3g} from {_CENTRE[found.method]}; what is cut off "
+        f"Users count in full up to {found.radius:.3g} from {centre}; what is cut off "
         "beyond is not in the noise."
     )

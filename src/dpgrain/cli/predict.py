@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpgrain import learn
 from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain.cli import options as given
@@ -19,12 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpgrain.learn import features
-    from dpgrain.learn import files as models
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.learn.features import Loaded
 else:
     pa, features = later("pyarrow"), later("dpgrain.learn.features")
-    models = later("dpgrain.learn.files")
 
 
 @command(
@@ -45,7 +44,7 @@ def predict(
     """Predict each row of a table with a fitted model, in the order of the rows."""
     if not reading.check and (out is None or out.suffix.lower() not in (".csv", ".parquet")):
         raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
-    fitted = models.load(model)
+    fitted = learn.load(model)
     columns = _columns(fitted, model)
     data = reading.read(table)
     if reading.check or out is None:

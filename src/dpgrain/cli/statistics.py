@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -18,6 +18,7 @@ from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import tell_release, written
 from dpgrain.cli.table import Reading, domain_of, tell_curator, with_cells
 from dpgrain.errors import ParameterError
+from dpgrain.means.methods import METHODS
 from dpgrain.units import OWN_UNIT, Element, Record, Unit, User
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from dpgrain.statistics import release as releases
     from dpgrain.statistics.release import Release
     from dpgrain.tables.table import UserTable
+
+    MeanMethod: TypeAlias = str
 else:
     means = later("dpgrain.cli.means")
+    MeanMethod = Literal["auto", *METHODS]
     releases = later("dpgrain.statistics.release")
 
 
@@ -289,7 +293,7 @@ def mean(
         ),
     ] = None,
     method: Annotated[
-        Literal["auto", "clip", "recentred", "softcore", "winsorized"],
+        MeanMethod,
         typer.Option(help="With --columns: which private mean; auto by the public numbers."),
     ] = "auto",
 ) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
-from dpgrain.means.grid import noised
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 
 # Bins are half octaves from 2^-12 to 2^12; the first and the last hold all shorter and longer norms.
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)

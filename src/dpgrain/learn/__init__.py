@@ -15,8 +15,8 @@ if TYPE_CHECKING:
         LogisticRegression,
         PoissonRegressor,
         QuantileRegressor,
+        load,
     )
-    from dpgrain.learn.files import load
     from dpgrain.learn.minimise import Minimum, minimise
     from dpgrain.learn.model import LinearModel
     from dpgrain.learn.rounds import History
@@ -44,7 +44,6 @@ face(
     {
         "dpgrain.learn.model": ("LinearModel",),
         "dpgrain.learn.confidence": ("Evidence", "Intervals"),
-        "dpgrain.learn.files": ("load",),
         "dpgrain.learn.estimators": (
             "HuberRegressor",
             "LinearRegression",
@@ -52,6 +51,7 @@ face(
             "LogisticRegression",
             "PoissonRegressor",
             "QuantileRegressor",
+            "load",
         ),
         "dpgrain.learn.minimise": ("Minimum", "minimise"),
         "dpgrain.learn.rounds": ("History",),

@@ -41,11 +41,13 @@ class Targets:
         values: (m,) numbers, or codes of labels; NaN for a row that is left out.
         public: what of them is public, in words.
         labels: the keys of what the codes stand for, where it has to be selected; None otherwise.
+        classes: the labels that the codes stand for, where they are public.
     """
 
     values: FloatArray
     public: tuple[str, ...] = ()
     labels: tuple[Key, ...] | None = None
+    classes: NDArray[Any] | None = None
 
 
 def unselected(y: NDArray[Any]) -> Targets:

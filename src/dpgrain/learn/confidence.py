@@ -22,8 +22,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
-from dpgrain.means.grid import noised
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 from dpgrain.optimize import MarginLoss
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from dpgrain.inputs.codes import codes, matching, ordered
 from dpgrain.inputs.columns import kind_of
 from dpgrain.inputs.numbers import numbers
 from dpgrain.learn.classes import Targets, unselected
+from dpgrain.learn.files import damaged, read
+from dpgrain.learn.fitted import Classes
 from dpgrain.learn.model import LinearModel
 from dpgrain.optimize import (
     Hinge,
@@ -50,17 +54,18 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             labels, how = np.array([False, True]), "as truths are"
         else:
             labels, how = ordered("classes", self.classes), "as stated"
-        self.classes_ = ordered("classes", labels)
-        if len(self.classes_) < 2:
+        classes = ordered("classes", labels)
+        if len(classes) < 2:
             raise ParameterError(
-                f"classes must be at least two, not {len(self.classes_)} class: name all labels with "
+                f"classes must be at least two, not {len(classes)} class: name all labels with "
                 "classes=[…]."
             )
-        place = matching("classes", self.classes_, keys)
+        place = matching("classes", classes, keys)
         of = np.append(np.where(place < 0, np.nan, place), np.nan)
-        named = ", ".join(str(label) for label in self.classes_[:_NAMED])
-        more = ", …" if len(self.classes_) > _NAMED else ""
-        return Targets(of[found], (f"the labels {named}{more}, {how}",))
+        named = ", ".join(str(label) for label in classes[:_NAMED])
+        more = ", …" if len(classes) > _NAMED else ""
+        told = (f"the labels {named}{more}, {how}",)
+        return Targets(of[found], told, classes=classes)
 
     def _set(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -71,7 +76,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Args:
             X: (m, d) features.
         """
-        margins = self._margins(X)
+        margins = self.margins(X)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -80,7 +85,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Args:
             X: (m, d) features.
         """
-        margins = self._margins(X)
+        margins = self.margins(X)
         best = margins[:, 0] > 0 if margins.shape[1] == 1 else margins.argmax(axis=1)
         labels: NDArray[Any] = self.classes_[best.astype(np.intp)]
         return labels
@@ -105,9 +110,9 @@ class LogisticRegression(_Classifier):
     (True, 1.0)
     """
 
-    def _loss(self) -> MarginLoss:
-        classes = getattr(self, "classes_", (0, 1))
-        return Logistic() if len(classes) == 2 else Softmax(len(classes))
+    def loss(self, classes: Classes) -> MarginLoss:
+        """The logistic loss, or softmax for more than two labels."""
+        return Logistic() if classes is None or len(classes) == 2 else Softmax(len(classes))
 
     def predict_proba(self, X: Any) -> FloatArray:
         """The probability of each label, (m, classes).
@@ -115,7 +120,7 @@ class LogisticRegression(_Classifier):
         Args:
             X: (m, d) features.
         """
-        margins = self._margins(X)
+        margins = self.margins(X)
         if margins.shape[1] == 1:
             return np.column_stack([expit(-margins[:, 0]), expit(margins[:, 0])])
         found: FloatArray = softmax(margins, axis=1)
@@ -137,10 +142,11 @@ class LinearSVC(_Classifier):
     True
     """
 
-    def _loss(self) -> MarginLoss:
-        if len(getattr(self, "classes_", (0, 1))) != 2:
+    def loss(self, classes: Classes) -> MarginLoss:
+        """The hinge loss."""
+        if classes is not None and len(classes) != 2:
             raise ParameterError(
-                f"classes must be two for LinearSVC, not {len(self.classes_)}. Only binary "
+                f"classes must be two for LinearSVC, not {len(classes)}. Only binary "
                 "classification is supported: use LogisticRegression for more labels."
             )
         return Hinge()
@@ -166,7 +172,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         Args:
             X: (m, d) features.
         """
-        return self._margins(X)
+        return self.margins(X)
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -183,7 +189,8 @@ class LinearRegression(_Regressor):
     [1.0, -1.0]
     """
 
-    def _loss(self) -> MarginLoss:
+    def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
+        """Half of the squared error."""
         return Squared()
 
 
@@ -202,7 +209,8 @@ class HuberRegressor(_Regressor):
 
     threshold: float = 1.35
 
-    def _loss(self) -> MarginLoss:
+    def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
+        """Squares up to the threshold, and lines beyond."""
         return Huber(self.threshold)
 
 
@@ -221,7 +229,8 @@ class QuantileRegressor(_Regressor):
 
     quantile: float = 0.5
 
-    def _loss(self) -> MarginLoss:
+    def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
+        """The error, weighted by its sign."""
         return Quantile(_validate.fraction(quantile=self.quantile))
 
 
@@ -237,7 +246,8 @@ class PoissonRegressor(_Regressor):
     2.0
     """
 
-    def _loss(self) -> MarginLoss:
+    def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
+        """The loss of counts."""
         return Poisson()
 
     def _targets(self, y: NDArray[Any]) -> Targets:
@@ -249,9 +259,28 @@ class PoissonRegressor(_Regressor):
         Args:
             X: (m, d) features.
         """
-        return np.exp(np.minimum(self._margins(X), 30.0))
+        return np.exp(np.minimum(self.margins(X), 30.0))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags
+
+
+def load(path: str | Path) -> LinearModel:
+    """Read a model that :meth:`LinearModel.save` wrote; it predicts the same to the last bit.
+
+    Args:
+        path: the file.
+
+    Raises:
+        DataError: if the file cannot be read.
+        ParameterError: if it is no model, is damaged, or comes from a later version.
+    """
+    described = read(path)
+    kind = vars(sys.modules[__name__])[described.estimator]
+    try:
+        model: LinearModel = kind(**described.parameters)
+    except TypeError as error:
+        raise damaged(path) from error
+    return model.restored(described)

@@ -5,26 +5,35 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from dpgrain import learn, optimize, recipes, units
+from dpgrain import __version__, optimize, recipes, units
 from dpgrain._files import whole_file
+from dpgrain._later import later
+from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.learn.confidence import Evidence
-from dpgrain.learn.features import Encoding
-from dpgrain.learn.model import LinearModel
+from dpgrain.learn.confidence import Evidence, Intervals
+from dpgrain.learn.fitted import Fitted
 from dpgrain.learn.rounds import History
 from dpgrain.publishing.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from dpgrain.learn import features
+    from dpgrain.learn.features import Encoding
+else:
+    features = later("dpgrain.learn.features")
 
 FORMAT, VERSION = "dpgrain model", 1
 # A seed is nobody's business; what was tuned is written as what was found.
 _NOT_WRITTEN = ("random_state", "tune")
-_ESTIMATORS = (
+#: The estimators that a file may hold, by name.
+ESTIMATORS = (
     "HuberRegressor",
     "LinearRegression",
     "LinearSVC",
@@ -32,23 +41,44 @@ _ESTIMATORS = (
     "PoissonRegressor",
     "QuantileRegressor",
 )
-# What a parameter may be made of, besides plain values.
-_PARTS: list[Any] = [units.Record, units.Element, units.User]
-_PARTS += [getattr(optimize, name) for name in optimize.__all__]
-_PARTS += [getattr(recipes, name) for name in recipes.RECIPES] + [recipes.Known]
-_KINDS: dict[str, Any] = {
-    str(part.__name__): part
-    for part in _PARTS
-    if isinstance(part, type) and hasattr(part, "__dataclass_fields__")
-}
 
 
-def save(model: LinearModel, path: str | Path) -> Path:
+@dataclass(frozen=True, eq=False)
+class Described:
+    """What a model file holds.
+
+    Args:
+        estimator: the name of the estimator's class.
+        parameters: its parameters.
+        fitted: what the fit has published.
+        guarantee: what is promised.
+        coef: the coefficients, in the shape that the estimator gives them.
+        intercept: the intercept, or one for each label.
+        features: the names of the features, where they have any.
+        encoding: how columns became features, for a fit on a table.
+        target: the column of targets.
+        tuned: the setting that was chosen.
+    """
+
+    estimator: str
+    parameters: dict[str, Any]
+    fitted: Fitted
+    guarantee: Guarantee
+    coef: FloatArray
+    intercept: Any
+    features: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
+    target: str | None = None
+    tuned: dict[str, Any] | None = None
+
+
+def write(described: Described, path: str | Path, shown: Intervals | None = None) -> Path:
     """Write a fitted model as a JSON file.
 
     Args:
-        model: a fitted estimator of :mod:`dpgrain.learn`.
+        described: the model.
         path: where to write; the folder must exist.
+        shown: its intervals, for readers of the file.
 
     Returns:
         The path.
@@ -56,24 +86,21 @@ def save(model: LinearModel, path: str | Path) -> Path:
     Raises:
         ParameterError: if the model is no estimator of this library, or a parameter cannot be written.
         DataError: if the file cannot be written; none is left behind then.
-
-    The file holds what the fit published, its rounds included, and nothing else of the data: it may be
-    published under the model's guarantee. A seed is not written.
     """
-    if type(model).__name__ not in _ESTIMATORS or not isinstance(model, LinearModel):
+    if described.estimator not in ESTIMATORS:
         raise ParameterError(
-            f"model must be an estimator of dpgrain.learn, not {type(model).__name__}."
+            f"model must be an estimator of dpgrain.learn, not {described.estimator}."
         )
-    check_is_fitted(model)
-    text = json.dumps(_described(model), ensure_ascii=False, indent=1, allow_nan=False)
+    values = _values(described, shown)
+    text = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False)
     path = Path(path)
     with whole_file(path) as part:
         part.write_text(text + "\n", encoding="utf-8")
     return path
 
 
-def load(path: str | Path) -> LinearModel:
-    """Read a model that :func:`save` wrote; it predicts the same to the last bit.
+def read(path: str | Path) -> Described:
+    """Read what :func:`write` wrote.
 
     Args:
         path: the file.
@@ -98,9 +125,14 @@ def load(path: str | Path) -> LinearModel:
     try:
         return _restored(values)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ParameterError(
-            f"The model {str(path)!r} is damaged: a part of it is missing or wrong; save it again."
-        ) from error
+        raise damaged(path) from error
+
+
+def damaged(path: str | Path) -> ParameterError:
+    """What is said of a file that was a model's."""
+    return ParameterError(
+        f"The model {str(path)!r} is damaged: a part of it is missing or wrong; save it again."
+    )
 
 
 def _foreign(path: str | Path) -> ParameterError:
@@ -109,33 +141,31 @@ def _foreign(path: str | Path) -> ParameterError:
     )
 
 
-def _described(model: LinearModel) -> dict[str, Any]:
-    from dpgrain import __version__
-
-    history, evidence = model.history_, getattr(model, "evidence_", None)
-    encoding = getattr(model, "encoding_", None)
-    names, tuned = getattr(model, "feature_names_in_", None), getattr(model, "tuned_", None)
+def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
+    """The file as plain JSON values."""
+    fitted, tuned, encoding = described.fitted, described.tuned, described.encoding
+    history, evidence, names = fitted.history, fitted.evidence, described.features
     parameters = {
         name: None if name in _NOT_WRITTEN else _plain(value, name)
-        for name, value in model.get_params(deep=False).items()
+        for name, value in described.parameters.items()
     }
     found: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "dpgrain": __version__,
-        "estimator": type(model).__name__,
+        "estimator": described.estimator,
         "parameters": parameters,
         "tuned": None if tuned is None else {name: _plain(tuned[name], name) for name in tuned},
-        "features": None if names is None else [str(name) for name in names],
+        "features": None if names is None else list(names),
         "encoding": None if encoding is None else encoding.to_dict(),
-        "target": getattr(model, "target_", None),
-        "coef": model.coef_.tolist(),
-        "intercept": np.asarray(model.intercept_).tolist(),
-        "classes": _labels(model.classes_) if hasattr(model, "classes_") else None,
-        "theta": model._theta.tolist(),
-        "sampled": bool(model._sampled),
-        "n_users": getattr(model, "n_users_", None),
-        "guarantee": model.guarantee_.to_dict(),
+        "target": described.target,
+        "coef": described.coef.tolist(),
+        "intercept": np.asarray(described.intercept).tolist(),
+        "classes": None if fitted.classes is None else _labels(fitted.classes),
+        "theta": fitted.theta.tolist(),
+        "sampled": bool(fitted.sampled),
+        "n_users": fitted.n_users,
+        "guarantee": described.guarantee.to_dict(),
         "history": {
             **history.to_dict(),
             "noise_sd": history.noise_sd,
@@ -145,18 +175,30 @@ def _described(model: LinearModel) -> dict[str, Any]:
         "evidence": None,
     }
     if evidence is not None:
-        shown = model.confidence_intervals()
         found["evidence"] = {
             field.name: _plain(getattr(evidence, field.name), field.name)
             for field in dataclasses.fields(evidence)
         }
-        # For readers of the file; on loading, intervals are made again from the second moments.
+    if shown is not None:
         found["intervals"] = {
             name: _plain(getattr(shown, name), name)
             for name in ("names", "estimate", "low", "high", "std_error", "level", "doubt")
         }
     written: dict[str, Any] = _finite(found)
     return written
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    """What a parameter may be made of, besides plain values."""
+    parts: list[Any] = [units.Record, units.Element, units.User]
+    parts += [getattr(optimize, name) for name in optimize.__all__]
+    parts += [getattr(recipes, name) for name in recipes.RECIPES] + [recipes.Known]
+    return {
+        str(part.__name__): part
+        for part in parts
+        if isinstance(part, type) and hasattr(part, "__dataclass_fields__")
+    }
 
 
 def _finite(value: Any) -> Any:
@@ -180,7 +222,7 @@ def _plain(value: Any, name: str) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [_plain(part, name) for part in value]
-    if type(value) is _KINDS.get(type(value).__name__):
+    if type(value) is _kinds().get(type(value).__name__):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return {
             "kind": type(value).__name__,
@@ -209,7 +251,7 @@ def _made(value: Any) -> Any:
     }
     if value["kind"] == "float":
         return float(fields["x"])
-    return _KINDS[value["kind"]](**fields)
+    return _kinds()[value["kind"]](**fields)
 
 
 def _labels(classes: NDArray[Any]) -> dict[str, Any]:
@@ -227,50 +269,57 @@ def _array(values: Any, shape: tuple[int, ...] | None = None) -> NDArray[np.floa
     return array if shape is None else array.reshape(shape)
 
 
-def _restored(values: dict[str, Any]) -> LinearModel:
-    if values["estimator"] not in _ESTIMATORS:
+def _restored(values: dict[str, Any]) -> Described:
+    if values["estimator"] not in ESTIMATORS:
         raise ValueError(values["estimator"])
-    model: LinearModel = getattr(learn, values["estimator"])(
-        **{name: _made(value) for name, value in values["parameters"].items()}
-    )
-    history, width = values["history"], len(values["theta"])
-    points, gradients = (_array(history[name], (-1, width)) for name in ("points", "gradients"))
-    model._theta, model._sampled = _array(values["theta"]), bool(values["sampled"])
     coef, intercept = _array(values["coef"]), values["intercept"]
     listed = isinstance(intercept, list)
     if coef.ndim != 1 + listed or (listed and len(intercept) != len(coef)):
         raise ValueError("shapes")
-    model.coef_ = coef
-    model.intercept_ = _array(intercept) if listed else float(intercept)
-    model.n_features_in_ = model.coef_.shape[-1]
-    model.history_ = History(points, gradients, float(history["noise_sd"]), float(history["clip"]))
-    model.n_iter_ = int(history["rounds"])
-    if values.get("n_users") is not None:
-        model.n_users_ = int(values["n_users"])
-    model.guarantee_ = Guarantee.from_dict(values["guarantee"])
-    if values["classes"] is not None:
-        kind = values["classes"]["type"]
-        model.classes_ = np.array(values["classes"]["labels"], dtype=np.dtype(kind))
-        if len(model.classes_) != (2 if len(coef) == 1 else len(coef)):
-            raise ValueError("classes")
-    if values["features"] is not None:
-        model.feature_names_in_ = np.array(values["features"], dtype=object)
-        if len(model.feature_names_in_) != model.n_features_in_:
-            raise ValueError("features")
-    if values["encoding"] is not None:
-        model.encoding_ = Encoding.from_dict(values["encoding"])
-        if model.encoding_.names != values["features"]:
-            raise ValueError("encoding")
-    if values["target"] is not None:
-        model.target_ = str(values["target"])
-    if values.get("tuned") is not None:
-        model.tuned_ = {name: _made(value) for name, value in values["tuned"].items()}
-    known = values["evidence"]
-    model.evidence_ = known and Evidence(
-        _array(known["curvature"], (width, width)),
-        float(known["curvature_sd"]),
-        _array(known["scores"], (width, width)),
-        float(known["scores_sd"]),
-        int(known["n_users"]),
+    fitted = _fitted(values, len(coef) if listed else 1)
+    if fitted.theta.size != coef.size + fitted.outputs * values["parameters"]["fit_intercept"]:
+        raise ValueError("theta")
+    if fitted.classes is not None and len(fitted.classes) != (2 if len(coef) == 1 else len(coef)):
+        raise ValueError("classes")
+    names, encoding, tuned = values["features"], values["encoding"], values.get("tuned")
+    if names is not None and len(names) != coef.shape[-1]:
+        raise ValueError("features")
+    columns = None if encoding is None else features.Encoding.from_dict(encoding)
+    if columns is not None and columns.names != names:
+        raise ValueError("encoding")
+    return Described(
+        values["estimator"],
+        {name: _made(value) for name, value in values["parameters"].items()},
+        fitted,
+        Guarantee.from_dict(values["guarantee"]),
+        coef,
+        _array(intercept) if listed else float(intercept),
+        None if names is None else tuple(names),
+        columns,
+        None if values["target"] is None else str(values["target"]),
+        None if tuned is None else {name: _made(value) for name, value in tuned.items()},
     )
-    return model
+
+
+def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
+    """What the fit has published."""
+    history, width, known = values["history"], len(values["theta"]), values["evidence"]
+    points, gradients = (_array(history[name], (-1, width)) for name in ("points", "gradients"))
+    classes, n_users = values["classes"], values.get("n_users")
+    return Fitted(
+        _array(values["theta"]),
+        outputs,
+        History(points, gradients, float(history["noise_sd"]), float(history["clip"])),
+        int(history["rounds"]),
+        None if n_users is None else int(n_users),
+        bool(values["sampled"]),
+        classes and np.array(classes["labels"], dtype=np.dtype(classes["type"])),
+        known
+        and Evidence(
+            _array(known["curvature"], (width, width)),
+            float(known["curvature_sd"]),
+            _array(known["scores"], (width, width)),
+            float(known["scores_sd"]),
+            int(known["n_users"]),
+        ),
+    )

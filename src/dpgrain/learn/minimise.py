@@ -11,13 +11,13 @@ from numpy.typing import ArrayLike
 
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import Sampling, promised, public_facts, rate_of
+from dpgrain.arrays.guarantees import Sampling, promised, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.numbers import cells, vector
-from dpgrain.learn.rounds import History, follow, roster_index, train
+from dpgrain.learn.rounds import History, facts_of, follow, roster_index, train
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
@@ -122,47 +122,9 @@ def minimise(
     unit = User() if unit is None else unit
     epsilon = 1.0 if epsilon is None else epsilon
     begin = np.asarray(start, dtype=np.float64)
-    # A list of rows does not say how many numbers each has: as many as the start, which is public.
-    features, targets = cells(X, begin.size), vector(y)
-    if features.ndim != 2 or targets.shape != (len(features),):
-        raise ParameterError(
-            "X and y must be (m, d) and (m,): a row, and a target, for each record."
-        )
-    with np.errstate(all="ignore"):
-        # A warning of a number that is too large would tell of its record.
-        features, targets = features.astype(np.float64), targets.astype(np.float64)
-    known = isinstance(solver, Recipe) or hasattr(solver, "step")
-    if isinstance(solver, type) or not known:
-        raise ParameterError(
-            f"solver must be a solver of dpgrain.optimize, or a recipe, not {solver!r}."
-        )
-    if isinstance(solver, Recipe) and unit != User():
-        raise ParameterError(
-            f"unit must be User() with a recipe, not {unit!r}: recipes are for whole users."
-        )
-    if isinstance(loss, type) or not hasattr(loss, "gradient"):
-        raise ParameterError(f"loss must have value and gradient, per record, not be {loss!r}.")
-    if model is not None and not isinstance(solver, Sgd):
-        raise ParameterError(
-            f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "
-            "takes its step sizes and its domain."
-        )
-    try:
-        # Of two rows of zeros: whether loss and start fit, before anything is charged.
-        zeros = np.zeros((2, features.shape[1])), np.zeros(2)
-        with silent():
-            shape = np.shape(loss.gradient(begin, *zeros))
-            if model is not None and isinstance(solver, Sgd):
-                model.step(loss, begin, *zeros, solver.schedule(1), solver.domain)
-    except Exception as error:
-        raise ParameterError(
-            f"start does not fit the loss and X, of which records of zeros were tried: {error}."
-        ) from None
-    if begin.ndim != 1 or shape != (2, len(begin)):
-        raise ParameterError(
-            "start must be (p,), and the gradients of m records (m, p), one row each, not "
-            f"{begin.shape} and {shape} for two records."
-        )
+    features, targets = _read(X, y, begin.size)
+    _check_kinds(loss, solver, model, unit)
+    _check_shapes(loss, solver, model, begin, features.shape[1])
     places = isinstance(solver, Recipe)
     rows = arrange(len(features), users, elements, unit, places=places)
     roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=unit, relation=relation)
@@ -189,7 +151,7 @@ def minimise(
             exact=exact,
             beside=roster.event,
         )
-        event, facts = mean.event.beside(roster.event), public_facts(mean, clip)
+        event, facts = mean.event.beside(roster.event), facts_of(mean, clip)
         if exact:
             facts += (
                 "each record's gradient is computed apart from other records, to the last bit",
@@ -222,6 +184,62 @@ def minimise(
             owners=rows.owners,
         )
     return Minimum(theta, promise, history, n)
+
+
+def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:
+    """Records and targets as numbers."""
+    # A list of rows does not say how many numbers each has: as many as the start, which is public.
+    features, targets = cells(X, width), vector(y)
+    if features.ndim != 2 or targets.shape != (len(features),):
+        raise ParameterError(
+            "X and y must be (m, d) and (m,): a row, and a target, for each record."
+        )
+    with np.errstate(all="ignore"):
+        # A warning of a number that is too large would tell of its record.
+        features, targets = features.astype(np.float64), targets.astype(np.float64)
+    return features, targets
+
+
+def _check_kinds(loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, unit: Unit) -> None:
+    """Refuse what is no solver, or no loss, and what does not go together."""
+    known = isinstance(solver, Recipe) or hasattr(solver, "step")
+    if isinstance(solver, type) or not known:
+        raise ParameterError(
+            f"solver must be a solver of dpgrain.optimize, or a recipe, not {solver!r}."
+        )
+    if isinstance(solver, Recipe) and unit != User():
+        raise ParameterError(
+            f"unit must be User() with a recipe, not {unit!r}: recipes are for whole users."
+        )
+    if isinstance(loss, type) or not hasattr(loss, "gradient"):
+        raise ParameterError(f"loss must have value and gradient, per record, not be {loss!r}.")
+    if model is not None and not isinstance(solver, Sgd):
+        raise ParameterError(
+            f"solver must be Sgd with a model of the loss, not {type(solver).__name__}: the model "
+            "takes its step sizes and its domain."
+        )
+
+
+def _check_shapes(
+    loss: Loss, solver: Solver[Any] | Recipe, model: Model | None, begin: FloatArray, width: int
+) -> None:
+    """Refuse a loss that does not take the start and the records."""
+    try:
+        # Of two rows of zeros: whether loss and start fit, before anything is charged.
+        zeros = np.zeros((2, width)), np.zeros(2)
+        with silent():
+            shape = np.shape(loss.gradient(begin, *zeros))
+            if model is not None and isinstance(solver, Sgd):
+                model.step(loss, begin, *zeros, solver.schedule(1), solver.domain)
+    except Exception as error:
+        raise ParameterError(
+            f"start does not fit the loss and X, of which records of zeros were tried: {error}."
+        ) from None
+    if begin.ndim != 1 or shape != (2, len(begin)):
+        raise ParameterError(
+            "start must be (p,), and the gradients of m records (m, p), one row each, not "
+            f"{begin.shape} and {shape} for two records."
+        )
 
 
 @dataclass

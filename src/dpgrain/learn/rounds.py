@@ -9,14 +9,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain import means, recipes
+from dpgrain import recipes
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
+from dpgrain._wording import FLOATING_SUMS
 from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.inputs.codes import codes, column
-from dpgrain.means import Contributions
+from dpgrain.means import ClippedMean, Contributions, Mean
+from dpgrain.means.protocol import Drawn
 from dpgrain.noise import Source
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
 
@@ -62,7 +64,7 @@ class History:
 
 def train(
     at: At,
-    mean: recipes.Mean,
+    mean: Mean,
     solver: Solver[Any],
     start: FloatArray,
     source: Source,
@@ -103,7 +105,49 @@ def train(
             return gradient
 
         theta = run(solver, oracle, start, mean.rounds)
-    return theta, History(points[:done], gradients[:done], mean.noise_sd, _reach(mean))
+    return theta, History(points[:done], gradients[:done], mean.noise_sd, mean.reach)
+
+
+@dataclass(frozen=True)
+class _Either:
+    """Contributions whose clipped sum over all blocks is made in a quicker way.
+
+    Args:
+        at: from θ to contributions, each record by itself.
+        quick: from θ to clipped sums, without a vector for each block.
+    """
+
+    at: At
+    quick: At
+
+    def __call__(self, theta: FloatArray) -> Contributions:
+        return _There(self.at(theta), self.quick(theta))
+
+
+@dataclass(frozen=True)
+class _There:
+    """The contributions of one round, from :class:`_Either`."""
+
+    formed: Contributions
+    added: Contributions
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return self.formed.blocks
+
+    @property
+    def dimension(self) -> int:
+        """The length of their vectors."""
+        return self.formed.dimension
+
+    def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
+        """The sum of the clipped vectors."""
+        return (self.added if drawn is None else self.formed).clipped_sum(clip, drawn)
+
+    def vectors(self, drawn: Drawn | None = None) -> FloatArray:
+        """The blocks' vectors."""
+        return self.formed.vectors(drawn)
 
 
 def follow(
@@ -128,7 +172,7 @@ def follow(
         start: (p,) where it begins, a public point.
         source: where noise comes from.
         ridge: (p,) the public strength of the ridge on each coordinate, or one for all.
-        quick: the same contributions of all users, made more quickly, for clipped means.
+        quick: the same contributions of all users, whose clipped sums are made more quickly.
         progress: whether to show a bar; None decides.
 
     Returns:
@@ -141,7 +185,7 @@ def follow(
         if len(program.stages) > 1:
             there &= (roster >= phase.users.start) & (roster < phase.users.stop)
         own = records.taken(np.flatnonzero(there))
-        smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * _reach(stage.mean)
+        smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
 
         def at(
             theta: FloatArray, own: RecordBlocks = own, smooth: Loss = smooth, most: float = longest
@@ -154,15 +198,14 @@ def follow(
             return ridge * theta + pull * (theta - centre)
 
         whole = len(program.stages) == 1 and stage.smoothing is None
-        known = quick if whole and isinstance(stage.mean, means.ClippedMean) else None
         solution, history = train(
-            known or at,
+            at if quick is None or not whole else _Either(at, quick),
             stage.mean,
             stage.solver,
             solution,
             source,
             public=public,
-            owners=roster[there] - phase.users.start if stage.fresh else None,
+            owners=roster[there] - phase.users.start if stage.mean.fresh else None,
             progress=progress,
         )
         ends.append(history)
@@ -171,6 +214,30 @@ def follow(
         for name in ("points", "gradients")
     )
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
+
+
+def facts_of(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
+    """What a run of noisy gradients takes as public, in words.
+
+    Args:
+        mean: its public numbers.
+        clip: the clipping bound as stated; None where it was chosen inside the budget.
+    """
+    drawn = {
+        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
+        "users": f"each user drawn with probability {mean.sampling_rate:g}",
+    }[mean.sampling]
+    facts = [
+        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
+        "the features, their number and the scale they are given on",
+    ]
+    if clip is not None:
+        facts.append(f"a clipping bound of {clip:g}")
+    if mean.max_elements is not None:
+        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
+    if not mean.exact:
+        facts.append(FLOATING_SUMS)
+    return tuple(facts)
 
 
 def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
@@ -196,7 +263,7 @@ def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -
             )
     if not program.by_place:
         mean = program.stages[0].mean
-        if isinstance(mean, means.SoftCore) and rows.users > mean.n_users:
+        if mean.compares and rows.users > mean.n_users:
             raise ParameterError(
                 f"n_users = {mean.n_users} must be the size of a roster that holds every id that is "
                 "passed, as users are compared: state its size."
@@ -219,19 +286,6 @@ def _place(kind: str, value: str) -> int:
         return -1
     number = int(value[:-2], 16)
     return number if 0 <= number < 2**62 else -1
-
-
-def _reach(mean: recipes.Mean) -> float:
-    """About how long vectors are that a mean tells apart."""
-    match mean:
-        case means.ClippedMean() | means.PanPrivate() | means.Shuffled():
-            return mean.clip
-        case means.Winsorized():
-            return mean.bound
-        case means.Recentred():
-            return mean.radius_of(0)
-        case _:
-            return mean.radius
 
 
 def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:

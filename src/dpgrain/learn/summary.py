@@ -70,7 +70,7 @@ def coefficients(model: LinearModel) -> Coefficients:
         model: a fitted model.
     """
     coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    names = model._names(len(coef))
+    names = model.parameter_names(len(coef))
     table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
     values: list[Any] = [float(value) for value in table.ravel()]
     if getattr(model, "evidence_", None) is None:

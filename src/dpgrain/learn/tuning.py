@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,12 +21,15 @@ from dpgrain.accounting import (
     calibrate,
     gaussian_mu,
 )
-from dpgrain.arrays.blocks import Rows, arrange
-from dpgrain.arrays.guarantees import promised, public_facts
+from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.guarantees import promised
 from dpgrain.choices.best_of import keep_best
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
+from dpgrain.learn.ask import Ask
+from dpgrain.learn.central import Plan, planned, run
 from dpgrain.learn.confidence import check_curvature
+from dpgrain.learn.fitted import Data
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
 from dpgrain.publishing import before_publishing
@@ -34,12 +37,11 @@ from dpgrain.recipes import Recipe
 from dpgrain.units import Level, User
 
 if TYPE_CHECKING:
-    from dpgrain.learn.model import LinearModel, Plan
-    from dpgrain.optimize import MarginLoss
+    from dpgrain.learn.model import LinearModel
 
 Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-Fitted = TypeVar("Fitted", bound="LinearModel")
+Model = TypeVar("Model", bound="LinearModel")
 
 # The mean number of runs to a setting, and the share of a run's μ² that scores it.
 _RUNS, _SCORE = 3.0, 0.1
@@ -101,7 +103,7 @@ def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
 
 
 def fit_tuned(
-    model: Fitted,
+    model: Model,
     X: Any,
     y: Any,
     *,
@@ -110,7 +112,7 @@ def fit_tuned(
     grid: Grid | None = None,
     runs: float | None = None,
     bound: float = 4.0,
-) -> Fitted:
+) -> Model:
     """Fit a model with the best of several settings, all within its own (ε, δ).
 
     A run draws a setting at random, fits a copy of the model with it, and scores the fit by its loss on
@@ -154,24 +156,24 @@ def fit_tuned(
     for earlier in ("classes_", "guarantee_", "tuned_"):
         # What an earlier fit has left must not speak for this one.
         model.__dict__.pop(earlier, None)
-    model._check()
+    ask = model.asked()
     given = getattr(model, "tune", None) if grid is None else grid
     settings = settings_of(given, list(model.get_params(deep=False)))
     mean = _RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    X, targets = model._read(X, y)
+    X, targets = model.read(X, y)
     if targets.labels is not None:
         raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
-    rows = arrange(X.shape[0], users, elements, model._unit)
-    candidates = [_candidate(model, setting) for setting in settings]
-    if model.intervals:
-        loss = model._loss()
-        check_curvature(loss, loss.outputs * (X.shape[1] + model.fit_intercept))
-    noise = _calibrated(model, candidates, mean)
+    rows = arrange(X.shape[0], users, elements, ask.unit)
+    candidates = [_candidate(model, setting).asked() for setting in settings]
+    loss = model.loss(targets.classes)
+    if ask.intervals:
+        check_curvature(loss, loss.outputs * (X.shape[1] + ask.fit_intercept))
+    noise = _calibrated(ask, candidates, mean)
     promise = promised(
-        model._unit,
-        model.relation,
-        model.delta,
+        ask.unit,
+        ask.relation,
+        ask.delta,
         noise.event,
         (
             # Where it is not stated, each run publishes the number of users within its own part.
@@ -185,17 +187,10 @@ def fit_tuned(
         elements=elements,
     )
     before_publishing(promise, n_users=model.n_users)
-    data = _Data(X, targets.values, rows, model._loss(), BlockLosses(rows, 0.0, bound))
+    data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
     winner, setting = _best(model, settings, noise, data)
-    fitted = {
-        name: value
-        for name, value in vars(winner).items()
-        if name not in (*model.get_params(), "_silent")
-    }
     model.set_params(**setting)
-    for name, value in {**fitted, "tuned_": setting, "guarantee_": promise}.items():
-        setattr(model, name, value)
-    return model
+    return model.adopt(winner.fitted_, promise, tuned=setting)
 
 
 @dataclass(frozen=True)
@@ -215,26 +210,17 @@ class _Noise:
 
 @dataclass(frozen=True)
 class _Data:
-    """The rows of all runs."""
+    """The rows of all runs, with the loss of the model itself, and what blocks add to a score."""
 
-    X: Any
-    targets: Any
-    rows: Rows
-    loss: MarginLoss
+    fit: Data
     blocks: BlockLosses
 
 
-def _candidate(model: Fitted, setting: Setting) -> Fitted:
+def _candidate(model: Model, setting: Setting) -> Model:
     """A copy of the model with a setting, checked."""
     copy = clone(model).set_params(**setting)
-    if hasattr(copy, "tune"):
-        copy.tune = None
-    copy._silent = True
-    # Not the names of features: copies are given arrays.
-    for name in ("classes_", "n_features_in_"):
-        if hasattr(model, name):
-            setattr(copy, name, getattr(model, name))
-    copy._check()
+    copy.set_params(tune=None)
+    copy.asked()
     if copy.trust != "central":
         raise ParameterError(
             f"trust must be 'central' with tune, not {copy.trust!r}: recipes are not tuned."
@@ -244,110 +230,100 @@ def _candidate(model: Fitted, setting: Setting) -> Fitted:
             f"algorithm must be 'auto' or a solver with tune, not {copy.algorithm!r}: recipes are not "
             "tuned."
         )
-    found: Fitted = copy
-    return found
+    made: Model = copy
+    return made
 
 
-def _calibrated(model: LinearModel, candidates: Sequence[LinearModel], mean: float) -> _Noise:
+def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
     """The largest ε of a fit with which all runs keep the model's promise."""
 
-    def among(some: Sequence[LinearModel]) -> _Noise:
+    def among(some: Sequence[Ask]) -> _Noise:
         found = calibrate(
-            lambda epsilon: _event(model, some, epsilon, mean),
-            model.epsilon,
-            model.delta,
+            lambda epsilon: _event(ask, some, epsilon, mean),
+            ask.epsilon,
+            ask.delta,
             search="largest",
-            unit=model._unit,
-            relation=model.relation,
-            low=1e-3 * model.epsilon,
-            high=model.epsilon,
+            unit=ask.unit,
+            relation=ask.relation,
+            low=1e-3 * ask.epsilon,
+            high=ask.epsilon,
         )
-        return _Noise(found.parameter, _score(model, found.parameter), found.event)
+        return _Noise(found.parameter, _score(ask, found.parameter), found.event)
 
     # Most settings do not enter the noise: then one of them speaks for all.
     noise = among(candidates[:1])
-    if noise.event == _event(model, candidates, noise.epsilon, mean):
+    if noise.event == _event(ask, candidates, noise.epsilon, mean):
         return noise
     return among(candidates)
 
 
-def _event(
-    model: LinearModel, candidates: Sequence[LinearModel], epsilon: float, mean: float
-) -> SelectBest:
+def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> SelectBest:
     """All runs, if fits have this ε: a run draws its setting without the data, and costs the worst."""
     plans = (_planned(candidate, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
     fit = events[0] if len(events) == 1 else Parallel(events)
-    return SelectBest((fit, _score(model, epsilon)), mean)
+    return SelectBest((fit, _score(ask, epsilon)), mean)
 
 
-def _score(model: LinearModel, epsilon: float) -> Gaussian:
+def _score(ask: Ask, epsilon: float) -> Gaussian:
     """The noisy total of losses, beside a fit with this ε."""
-    contribution = _contribution(model)
-    whole = contribution.sensitivity(1, model.relation, model._unit)
-    return Gaussian(whole / (gaussian_mu(epsilon, model.delta) * math.sqrt(_SCORE)), contribution)
+    contribution = _contribution(ask)
+    whole = contribution.sensitivity(1, ask.relation, ask.unit)
+    return Gaussian(whole / (gaussian_mu(epsilon, ask.delta) * math.sqrt(_SCORE)), contribution)
 
 
-def _planned(candidate: LinearModel, epsilon: float) -> Plan:
-    """What a fit with this ε will publish."""
-    candidate.epsilon = epsilon
-    return candidate._plan()
+def _planned(candidate: Ask, epsilon: float) -> Plan:
+    """What a fit with this ε will publish; how many there are no bar may show."""
+    return planned(replace(candidate, epsilon=epsilon, progress=False))
 
 
-def _contribution(model: LinearModel) -> Contribution:
+def _contribution(ask: Ask) -> Contribution:
     """How blocks enter a total of losses: each adds one number between 0 and 1."""
-    unit = model._unit
+    unit = ask.unit
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
     return Contribution(level, "shared", "one", max_elements=kept)
 
 
 def _best(
-    model: Fitted, settings: Sequence[Setting], noise: _Noise, data: _Data
-) -> tuple[Fitted, Setting]:
+    model: Model, settings: Sequence[Setting], noise: _Noise, data: _Data
+) -> tuple[Model, Setting]:
     """The winner of all runs, and its setting."""
     state = model.random_state
     if state is not None:
         # Runs must differ in their noise.
         state = np.random.default_rng(state)
 
-    def run(source: Source) -> tuple[float, tuple[Fitted, Setting]]:
+    def once(source: Source) -> tuple[float, tuple[Model, Setting]]:
         setting = settings[below(len(settings), source)]
         candidate = _candidate(model, setting)
-        candidate.random_state = state
-        _fit(candidate, _planned(candidate, noise.epsilon), data)
+        _fit(candidate, _planned(candidate.asked(), noise.epsilon), data, source_of(state))
         return -_scored(candidate, noise.score, data, source), (candidate, setting)
 
-    return keep_best(run, noise.event, source_of(state)).result
+    return keep_best(once, noise.event, source_of(state)).result
 
 
-def _fit(candidate: LinearModel, plan: Plan, data: _Data) -> None:
+def _fit(candidate: LinearModel, plan: Plan, data: _Data, source: Source) -> None:
     """The steps of one fit, which was charged with all others."""
-    loss, kept = candidate._loss(), data.rows.kept
-    source = source_of(candidate.random_state)
-    n = plan.roster.users(data.rows.users, source)
-    theta = candidate._train(data.X[kept], data.targets[kept], loss, plan, data.rows, n, source)
-    candidate._keep(theta.reshape(loss.outputs, -1), loss)
+    candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), source))
 
 
 def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
     """The noisy total of blocks' losses, in bounds."""
-    margins = candidate._margins(data.X)
+    margins, targets = candidate.margins(data.fit.X), data.fit.targets
+    loss = data.fit.loss(targets.classes)
     with np.errstate(all="ignore"):
         # A warning would tell of somebody's row.
         z = margins if margins.ndim == 2 else margins[:, None]
-        losses = data.loss.at(z[:, 0] if data.loss.outputs == 1 else z, data.targets)
+        losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
     scale = raised(raised(event.noise_multiplier * STEPS))
     noise = int(rounded_gaussian(scale, 1, source=source)[0])
     return (total(data.blocks.of(losses)) + noise) / STEPS
 
 
-def _facts_of_fits(candidates: Sequence[LinearModel]) -> tuple[str, ...]:
+def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[str, ...]:
     """What all fits take as public, and what depends on the setting."""
-    facts = []
-    for fit in candidates:
-        clip = None if fit._clip == "auto" else float(fit._clip)
-        facts.append((*public_facts(fit._plan().mean, clip), *fit._stated()))
+    facts = [planned(fit).facts_of_rounds for fit in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
     return (*shared, *(f"in some settings {fact}" for fact in own))

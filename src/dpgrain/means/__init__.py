@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from dpgrain._clipping import clipped
     from dpgrain.means.clipped import ClippedMean, ClippedRounds
     from dpgrain.means.generic import MeanRelease, element_sensitivity, release_mean
+    from dpgrain.means.methods import METHODS
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.means.pan_private import PanPrivate, PanPrivateRounds, PanPrivateStream
+    from dpgrain.means.problem import Candidate, Method, Problem
     from dpgrain.means.protocol import (
-        Aggregator,
+        Central,
         Contributions,
         CountedRounds,
+        Mean,
         Rounds,
         Vectors,
     )
@@ -26,18 +29,23 @@ if TYPE_CHECKING:
     from dpgrain.means.winsorized.winsorized import Winsorized
 
 __all__ = [
-    "Aggregator",
+    "METHODS",
+    "Candidate",
+    "Central",
     "ClippedMean",
     "ClippedRounds",
     "Contributions",
     "CountedRounds",
     "FreshBatches",
     "FreshRun",
+    "Mean",
     "MeanOfUsers",
     "MeanRelease",
+    "Method",
     "PanPrivate",
     "PanPrivateRounds",
     "PanPrivateStream",
+    "Problem",
     "Radius",
     "Recentred",
     "Rounds",
@@ -58,12 +66,15 @@ face(
         "dpgrain.means.clipped": ("ClippedMean", "ClippedRounds"),
         "dpgrain.means.pan_private": ("PanPrivate", "PanPrivateRounds", "PanPrivateStream"),
         "dpgrain.means.protocol": (
-            "Aggregator",
+            "Central",
             "Contributions",
             "CountedRounds",
+            "Mean",
             "Rounds",
             "Vectors",
         ),
+        "dpgrain.means.methods": ("METHODS",),
+        "dpgrain.means.problem": ("Candidate", "Method", "Problem"),
         "dpgrain.means.radius": ("Radius",),
         "dpgrain.means.recentred": ("Recentred",),
         "dpgrain.means.shuffled": ("FreshBatches", "FreshRun", "Shuffled", "ShuffledRounds"),

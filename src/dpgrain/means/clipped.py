@@ -11,16 +11,19 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
+from dpgrain._wording import FLOATING_SUMS
 from dpgrain.accounting import Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
-from dpgrain.means.grid import exactly_noised, noised
-from dpgrain.means.protocol import Contributions, CountedRounds, Drawn
+from dpgrain.means.grid import exactly_noised
+from dpgrain.means.problem import Candidate, Method, Problem
+from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn
 from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
 from dpgrain.units import Element, Level, Relation, Unit, User
 
 
 @dataclass(frozen=True)
-class ClippedMean:
+class ClippedMean(Central):
     """The mean over users of what their blocks add up to, each block clipped, with Gaussian noise.
 
     Args:
@@ -166,6 +169,22 @@ class ClippedMean:
         """The standard deviation of the noise of each coordinate of a mean."""
         return self.noise_multiplier * self.clip / self.divisor
 
+    @property
+    def reach(self) -> float:
+        """The clipping bound of a block."""
+        return self.clip
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it takes as public, in words."""
+        drawn = (
+            "with all users"
+            if self.sampling_rate == 1
+            else f"of samples, each with probability {self.sampling_rate:g}"
+        )
+        facts = (f"{self.rounds:,} rounds {drawn}", f"a clipping bound of {self.clip:g}")
+        return facts if self.exact else (*facts, FLOATING_SUMS)
+
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
         """Begin a run.
 
@@ -193,7 +212,7 @@ class ClippedRounds(CountedRounds):
     def __init__(
         self, mean: ClippedMean, source: Source, owners: NDArray[Any] | None = None
     ) -> None:
-        super().__init__(mean.rounds)
+        super().__init__(mean)
         self.mean, self.source, self.owners = mean, source, owners
 
     def _round(self, contributions: Contributions) -> FloatArray:
@@ -223,3 +242,35 @@ class ClippedRounds(CountedRounds):
         return exactly_noised(
             contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
         )
+
+
+def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
+    """A clipped mean as a mean of users."""
+    return Candidate("clip", mean, mean.noise_sd * math.sqrt(problem.d))
+
+
+def _for_users(problem: Problem) -> Candidate:
+    return around_zero(problem, _mean(problem))
+
+
+def _unstated(problem: Problem) -> Candidate:
+    """The clipped mean, whose cost does not depend on the number of users."""
+    mean = _mean(problem)
+    made = around_zero(problem, mean)
+    return replace(made, then=lambda known: replace(made, mean=replace(mean, n_users=known.n)))
+
+
+def _mean(problem: Problem) -> ClippedMean:
+    return ClippedMean.calibrate(
+        **problem.promise, clip=problem.bound, rounds=1, unit=User(), exact=True
+    )
+
+
+METHOD = Method(
+    "clip",
+    _for_users,
+    alone=True,
+    unstated=_unstated,
+    why="{people} are too few to tell in {space} how far from each other they lie; state a radius if "
+    "that is known, or ask for method='recentred', the middle of most of them",
+)

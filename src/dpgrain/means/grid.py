@@ -1,4 +1,4 @@
-"""Sums on a grid, with integer noise of an exact law: of integers, or made in floating point."""
+"""Sums of integers on a grid, with integer noise of an exact law."""
 
 from __future__ import annotations
 
@@ -13,42 +13,12 @@ from dpgrain._types import FloatArray
 from dpgrain.means.protocol import Contributions, Drawn
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 
-# The grid has this many steps to the noise.
-_STEPS = 2.0**30
 # The grid of exact sums has this many steps to the clipping bound; squares of blocks fit in 2^53.
 _EXACT_STEPS = 2.0**24
 # The noise has at most twice as many steps, which is the most that is drawn.
 _LARGEST_SCALE = MAX_SCALE / 4
 # Entries of blocks that an exact sum holds at a time.
 _ENTRIES = 1 << 21
-# Where integers saturate: public, and far above what any roster adds up to.
-_LARGEST = 2.0**62
-
-
-def noised(
-    total: FloatArray, sensitivity: float, noise_multiplier: float, source: Source
-) -> FloatArray:
-    """A sum with Gaussian noise, as a release on a grid.
-
-    Args:
-        total: (d,) the sum; what is not finite counts 0.
-        sensitivity: how far one unit moves it, l2.
-        noise_multiplier: noise sd ÷ sensitivity.
-        source: where noise comes from.
-
-    Formal guarantee: a Gaussian mechanism with the stated multiplier, for a sum that moves by at most
-    the sensitivity: rounding to the grid moves it by √d steps at most, and the noise is larger for it.
-
-    >>> from dpgrain.noise import SeededSource
-    >>> bool(abs(noised(np.ones(1), 1.0, 0.01, SeededSource(1)) - 1) < 0.1)
-    True
-    """
-    step = 2.0 ** math.floor(math.log2(noise_multiplier * sensitivity / _STEPS))
-    finite = np.nan_to_num(total, nan=0.0, posinf=0.0, neginf=0.0)
-    steps = np.clip(np.rint(finite / step), -_LARGEST, _LARGEST).astype(np.int64)
-    moved = sensitivity / step + math.sqrt(len(total))
-    noise = rounded_gaussian(raised(raised(noise_multiplier * moved)), len(total), source=source)
-    return (steps + noise).astype(np.float64) * step
 
 
 def exactly_noised(

@@ -20,7 +20,7 @@ from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source, SystemSource, raised, rounded_gaussian
-from dpgrain.units import Level, Relation
+from dpgrain.units import Level, Relation, Trust
 
 FORMAT, VERSION = "dpgrain pan-private stream", 1
 
@@ -133,6 +133,26 @@ class PanPrivate:
     def noise_sd(self) -> float:
         """The standard deviation of the noise of each coordinate of a mean, of the smallest batch."""
         return math.sqrt(2) * self.noise_multiplier * self.clip / (self.n_users // self.rounds)
+
+    @property
+    def reach(self) -> float:
+        """The clipping bound of a user's vector."""
+        return self.clip
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees data: who runs the stream, whose state may be seen once."""
+        return "pan"
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each round asks users of its own: a batch each."""
+        return True
+
+    @property
+    def compares(self) -> bool:
+        """Whether users are compared with each other: none is."""
+        return False
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -349,7 +369,7 @@ class PanPrivateRounds(CountedRounds):
     """
 
     def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:
-        super().__init__(mean.rounds)
+        super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
         self._stream: PanPrivateStream | None = None
 

@@ -1,8 +1,8 @@
 """What every private mean agrees on: contributions in, one noisy mean per round out, one event for all.
 
-An aggregator is calibrated once, for all rounds, and is frozen: it holds public numbers only. Data and
-randomness come in as arguments. :meth:`Aggregator.start` begins a run, which refuses more rounds than
-were accounted for.
+A mean is calibrated once, for all rounds, and is frozen: it holds public numbers only. Data and
+randomness come in as arguments. :meth:`Mean.start` begins a run, which refuses more rounds than were
+accounted for. Whoever uses a mean asks it, and never what kind of mean it is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
+from dpgrain.units import Level, Trust
 
 Drawn: TypeAlias = NDArray[np.intp]
 
@@ -52,7 +53,15 @@ class Contributions(Protocol):
 
 
 class Rounds(Protocol):
-    """One run of an aggregator: it counts rounds, and keeps what they share."""
+    """One run of a mean: it counts rounds, and keeps what they share."""
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of the last round's mean."""
+
+    @property
+    def radius(self) -> float:
+        """How far from the last round's centre a vector counts in full."""
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """The noisy mean of one round, (dimension,).
@@ -67,11 +76,21 @@ class CountedRounds(ABC):
     """A run that refuses more rounds than were accounted for; a mean says how one round goes.
 
     Args:
-        rounds: how many were accounted for.
+        mean: its public numbers.
     """
 
-    def __init__(self, rounds: int) -> None:
-        self._rounds, self._done = rounds, 0
+    def __init__(self, mean: Mean) -> None:
+        self._public, self._done = mean, 0
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of the last round's mean."""
+        return self._public.noise_sd
+
+    @property
+    def radius(self) -> float:
+        """How far from the last round's centre a vector counts in full."""
+        return self._public.reach
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """The noisy mean of one round, (dimension,).
@@ -80,9 +99,9 @@ class CountedRounds(ABC):
             ParameterError: if all rounds that were accounted for are over.
             RunEnded: if the run has published that it stops.
         """
-        if self._done >= self._rounds:
+        if self._done >= self._public.rounds:
             raise ParameterError(
-                f"rounds = {self._rounds} are over: another one was not accounted for. "
+                f"rounds = {self._public.rounds} are over: another one was not accounted for. "
                 "Calibrate for more rounds."
             )
         self._done += 1
@@ -93,7 +112,7 @@ class CountedRounds(ABC):
         """One round, which was accounted for."""
 
 
-class Aggregator(Protocol):
+class Mean(Protocol):
     """A private mean of one vector per block, over a number of rounds fixed beforehand.
 
     Formal guarantee: all rounds together cost :attr:`event`, for any data, also where each round's
@@ -104,6 +123,42 @@ class Aggregator(Protocol):
     def event(self) -> Event:
         """What all rounds together are to the accountant."""
 
+    @property
+    def rounds(self) -> int:
+        """How many means are published, at most."""
+
+    @property
+    def n_users(self) -> int:
+        """The public size of the roster."""
+
+    @property
+    def level(self) -> Level:
+        """Whose data a block is."""
+
+    @property
+    def reach(self) -> float:
+        """About how long vectors are that the mean tells apart."""
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of a mean."""
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees data."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each round asks users of its own, by their places in the roster."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether users are compared, so that the roster must hold all who are there."""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What the mean takes as public, in words."""
+
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
         """Begin a run.
 
@@ -111,6 +166,29 @@ class Aggregator(Protocol):
             source: where randomness comes from.
             owners: (blocks,): the user whose data each block is; needed where users are drawn.
         """
+
+
+class Central:
+    """What the means of a curator share, who asks whom they like in any round, and compares nobody.
+
+    >>> Central().trust, Central().fresh, Central().compares
+    ('central', False, False)
+    """
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees data: a curator."""
+        return "central"
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each round asks users of its own, by their places in the roster."""
+        return False
+
+    @property
+    def compares(self) -> bool:
+        """Whether users are compared, so that the roster must hold all who are there."""
+        return False
 
 
 class Vectors:

@@ -13,8 +13,8 @@ from dpgrain._types import IntArray
 from dpgrain.accounting import AboveThreshold
 from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Contributions, Vectors
+from dpgrain.means.softcore.gaps import least_gap
 from dpgrain.means.softcore.neighbours import close
-from dpgrain.means.softcore.softcore import least_gap
 from dpgrain.noise import Source, discrete_laplace, raised
 from dpgrain.units import Level, Relation
 

@@ -15,7 +15,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised, tiles
-from dpgrain.means.protocol import Contributions, CountedRounds
+from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 
@@ -29,7 +29,7 @@ _CHOICES = 0.03
 
 
 @dataclass(frozen=True)
-class Recentred:
+class Recentred(Central):
     """The mean of one vector per user, clipped around the centre that earlier rounds have published.
 
     A round publishes centre + Σ clip(x − centre, r)/n + noise, n being the size of the roster: users
@@ -200,6 +200,11 @@ class Recentred:
         return self.multiplier(last) * self.radius_of(last) / self.n_users
 
     @property
+    def reach(self) -> float:
+        """The radius of the first round, or the largest one."""
+        return self.radius_of(0)
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """What it takes as public, in words."""
         how = "at most" if self.choice_scale else "of"
@@ -250,11 +255,21 @@ class RecentredRounds(CountedRounds):
     """
 
     def __init__(self, mean: Recentred, source: Source) -> None:
-        super().__init__(mean.rounds)
+        super().__init__(mean)
         self.mean, self.source = mean, source
         self._centre: FloatArray | None = None
         #: The radii of the rounds so far: they are published.
         self.radii: list[float] = []
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of the noise of each coordinate of the last round's mean."""
+        return self.mean.multiplier(len(self.radii) - 1) * self.radius / self.mean.n_users
+
+    @property
+    def radius(self) -> float:
+        """The radius of the last round."""
+        return self.radii[-1]
 
     def _round(self, contributions: Contributions) -> FloatArray:
         mean = self.mean

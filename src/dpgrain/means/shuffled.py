@@ -16,7 +16,7 @@ from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
 from dpgrain.shuffle import PoissonSum, VectorSum
-from dpgrain.units import RELATIONS, Level, Relation
+from dpgrain.units import RELATIONS, Level, Relation, Trust
 
 #: Whether each round asks users of its own, or all of them.
 Interaction: TypeAlias = Literal["sequential", "full"]
@@ -159,6 +159,26 @@ class Shuffled:
         return self.protocol.noise_sd / self.batch
 
     @property
+    def reach(self) -> float:
+        """The clipping bound of a user's vector."""
+        return self.clip
+
+    @property
+    def trust(self) -> Trust:
+        """Who sees data: nobody, as messages are noisy and shuffled."""
+        return "shuffle"
+
+    @property
+    def fresh(self) -> bool:
+        """Whether each round asks users of its own."""
+        return self.interaction == "sequential"
+
+    @property
+    def compares(self) -> bool:
+        """Whether users are compared with each other: none is."""
+        return False
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """What it takes as public, in words."""
         if self.interaction == "full":
@@ -199,7 +219,7 @@ class ShuffledRounds(CountedRounds):
     """
 
     def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
-        super().__init__(mean.rounds)
+        super().__init__(mean)
         self.mean, self.source, self._roster = mean, source, roster
 
     def _round(self, contributions: Contributions) -> FloatArray:

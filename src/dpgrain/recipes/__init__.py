@@ -24,19 +24,12 @@ if TYPE_CHECKING:
         UserLevelSgd,
         UserLevelSgdStronglyConvex,
         WinsorizedErm,
-        concentrated,
-        phased_erm_sco,
-        user_level_sgd,
-        user_level_sgd_strongly_convex,
-        winsorized_erm,
     )
     from dpgrain.recipes.pan_private import (
         PanPrivateAgd,
         PanPrivateConcentrated,
-        pan_private_agd,
-        pan_private_concentrated,
     )
-    from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
+    from dpgrain.recipes.program import Known, Program, Recipe, Smoothing, Stage, Task
     from dpgrain.recipes.shuffled import (
         ShuffleAgd,
         ShuffleAgdSmoothed,
@@ -44,12 +37,6 @@ if TYPE_CHECKING:
         ShuffleGd,
         ShuffleRestarts,
         ShuffleSgd,
-        shuffle_agd,
-        shuffle_agd_smoothed,
-        shuffle_concentrated,
-        shuffle_gd,
-        shuffle_restarts,
-        shuffle_sgd,
     )
     from dpgrain.units import Trust
 
@@ -74,7 +61,6 @@ __all__ = [
     "Concentrated",
     "Kind",
     "Known",
-    "Mean",
     "PanPrivateAgd",
     "PanPrivateConcentrated",
     "PhasedErmSco",
@@ -94,21 +80,8 @@ __all__ = [
     "UserLevelSgd",
     "UserLevelSgdStronglyConvex",
     "WinsorizedErm",
-    "concentrated",
     "middle_scores",
-    "pan_private_agd",
-    "pan_private_concentrated",
-    "phased_erm_sco",
-    "shuffle_agd",
-    "shuffle_agd_smoothed",
-    "shuffle_concentrated",
-    "shuffle_gd",
-    "shuffle_restarts",
-    "shuffle_sgd",
     "typical_records",
-    "user_level_sgd",
-    "user_level_sgd_strongly_convex",
-    "winsorized_erm",
 ]
 
 face(
@@ -126,21 +99,13 @@ face(
             "UserLevelSgd",
             "UserLevelSgdStronglyConvex",
             "WinsorizedErm",
-            "concentrated",
-            "phased_erm_sco",
-            "user_level_sgd",
-            "user_level_sgd_strongly_convex",
-            "winsorized_erm",
         ),
         "dpgrain.recipes.pan_private": (
             "PanPrivateAgd",
             "PanPrivateConcentrated",
-            "pan_private_agd",
-            "pan_private_concentrated",
         ),
         "dpgrain.recipes.program": (
             "Known",
-            "Mean",
             "Program",
             "Recipe",
             "Smoothing",
@@ -154,12 +119,6 @@ face(
             "ShuffleGd",
             "ShuffleRestarts",
             "ShuffleSgd",
-            "shuffle_agd",
-            "shuffle_agd_smoothed",
-            "shuffle_concentrated",
-            "shuffle_gd",
-            "shuffle_restarts",
-            "shuffle_sgd",
         ),
         "dpgrain.units": ("Trust",),
     },

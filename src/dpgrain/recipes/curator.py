@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean, SoftCore, Winsorized
+from dpgrain.means import ClippedMean, Mean, SoftCore, Winsorized
 from dpgrain.optimize import (
     CoinBetting,
     Constant,
@@ -28,7 +28,6 @@ from dpgrain.recipes.program import (
     SMOOTH,
     STRONG,
     Known,
-    Mean,
     Program,
     Smoothing,
     Stage,
@@ -358,11 +357,3 @@ def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool
             if not fewer or rounds <= 2:
                 raise
             rounds = max(2, rounds // 2)
-
-
-# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
-winsorized_erm = WinsorizedErm
-phased_erm_sco = PhasedErmSco
-user_level_sgd = UserLevelSgd
-user_level_sgd_strongly_convex = UserLevelSgdStronglyConvex
-concentrated = Concentrated

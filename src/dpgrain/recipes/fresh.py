@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain.means import Mean
 from dpgrain.optimize import (
     AcSa,
     Localisation,
@@ -16,7 +17,6 @@ from dpgrain.optimize import (
 )
 from dpgrain.recipes.program import (
     Known,
-    Mean,
     Program,
     Stage,
     Task,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.means import Mean
 from dpgrain.means.pan_private import PanPrivate
 from dpgrain.recipes.curator import Concentrated
 from dpgrain.recipes.fresh import FEW_ROUNDS, FreshSteps, check_count
 from dpgrain.recipes.program import (
     ANY,
     Known,
-    Mean,
     Program,
     Task,
     check_known,
@@ -90,8 +90,3 @@ class PanPrivateConcentrated(Concentrated):
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
         return PanPrivate.calibrate(**task.promise(), rounds=rounds, clip=clip)
-
-
-# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
-pan_private_agd = PanPrivateAgd
-pan_private_concentrated = PanPrivateConcentrated

@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from dpgrain import _validate
-from dpgrain._wording import FLOATING_SUMS, counted
+from dpgrain._wording import counted
 from dpgrain.accounting import Event, Parallel
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean, Recentred, SoftCore, Winsorized
-from dpgrain.means.pan_private import PanPrivate
-from dpgrain.means.shuffled import Shuffled
+from dpgrain.means import ClippedMean, Mean
 from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solver
 from dpgrain.units import Relation, Trust, User
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
-Mean: TypeAlias = ClippedMean | PanPrivate | Recentred | Shuffled | SoftCore | Winsorized
 
 # The probability that some user's mean gradient is farther away than the radius.
 _FAILURE = 0.01
@@ -161,21 +158,6 @@ class Stage:
     solver: Solver[Any]
     smoothing: Smoothing | None = None
 
-    @property
-    def fresh(self) -> bool:
-        """Whether each round asks users of its own, by their places in the roster."""
-        mean = self.mean
-        return isinstance(mean, PanPrivate) or (
-            isinstance(mean, Shuffled) and mean.interaction == "sequential"
-        )
-
-    @property
-    def trust(self) -> Trust:
-        """Who sees data."""
-        if isinstance(self.mean, PanPrivate):
-            return "pan"
-        return "shuffle" if isinstance(self.mean, Shuffled) else "central"
-
 
 @dataclass(frozen=True)
 class Program:
@@ -204,7 +186,7 @@ class Program:
     def facts(self) -> tuple[str, ...]:
         """What it takes as public, in words."""
         phases = self.localisation.phases()
-        facts = [fact for stage in self.stages for fact in _facts(stage.mean)]
+        facts = [fact for stage in self.stages for fact in stage.mean.facts]
         if len(phases) > 1:
             sizes = ", ".join(f"{len(phase.users):,}" for phase in phases)
             facts.insert(0, f"phases of {sizes} users, told apart by their numbers")
@@ -216,12 +198,12 @@ class Program:
     @property
     def by_place(self) -> bool:
         """Whether users' places in the roster say what they take part in."""
-        return len(self.stages) > 1 or self.stages[0].fresh
+        return len(self.stages) > 1 or self.stages[0].mean.fresh
 
     @property
     def trust(self) -> Trust:
         """Who sees data: a curator, unless all phases do without."""
-        kinds = {stage.trust for stage in self.stages}
+        kinds = {stage.mean.trust for stage in self.stages}
         return kinds.pop() if len(kinds) == 1 else "central"
 
     @property
@@ -255,13 +237,6 @@ def ball_of(known: Known, task: Task) -> Ball:
 def rounds_between(rounds: float) -> int:
     """A number of rounds, rounded up, from 1 to :data:`MOST`."""
     return int(min(max(math.ceil(rounds), 1), MOST))
-
-
-def _facts(mean: Mean) -> tuple[str, ...]:
-    if isinstance(mean, ClippedMean):
-        facts = (f"{mean.rounds:,} rounds with all users", f"a clipping bound of {mean.clip:g}")
-        return facts if mean.exact else (*facts, FLOATING_SUMS)
-    return mean.facts
 
 
 def check_smooth(known: Known, name: str, other: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
+from dpgrain.means import Mean
 from dpgrain.means.shuffled import Interaction, Protocol, Shuffled
 from dpgrain.optimize import (
     Constant,
@@ -28,7 +29,6 @@ from dpgrain.recipes.program import (
     SMOOTH,
     STRONG,
     Known,
-    Mean,
     Program,
     Stage,
     Task,
@@ -362,12 +362,3 @@ def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
             "honest_fraction must be above 0, not 0: somebody must add the noise that hides others."
         )
     _validate.one_of(("binomial", "poisson"), protocol=protocol)
-
-
-# Names as in the papers' titles.
-shuffle_agd = ShuffleAgd
-shuffle_agd_smoothed = ShuffleAgdSmoothed
-shuffle_concentrated = ShuffleConcentrated
-shuffle_gd = ShuffleGd
-shuffle_restarts = ShuffleRestarts
-shuffle_sgd = ShuffleSgd

@@ -224,10 +224,10 @@ def _lead(model: LinearModel) -> str:
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """What was asked, in words."""
-    guarantee, auto = model.guarantee_, "chosen inside the budget"
-    clip = f"{model.history_.clip:.4g}" + (f", {auto}" if model._clip == "auto" else "")
+    ask, guarantee, auto = model.asked(), model.guarantee_, "chosen inside the budget"
+    clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user = model.elements_per_user
-    solver = model._recipe or ("coin betting" if model.algorithm == "auto" else model.algorithm)
+    solver = ask.recipe or ("coin betting" if model.algorithm == "auto" else model.algorithm)
     asked: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),
@@ -237,7 +237,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     if classes is not None:
         asked.append(("Labels", ", ".join(map(str, classes))))
     asked += [
-        ("Privacy unit", model._unit),
+        ("Privacy unit", ask.unit),
         ("Who sees data", _TRUST[model.trust]),
         ("Partition into elements", guarantee.elements or "none"),
         ("Column of users", guarantee.user or "as passed"),

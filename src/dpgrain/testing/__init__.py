@@ -1,4 +1,4 @@
-"""Contracts that implementations from elsewhere inherit in their tests."""
+"""Contracts that engines, means and statistics from elsewhere inherit in their tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.testing.engine import EngineContract
+    from dpgrain.testing.mean import MeanContract
 
-__all__ = ["EngineContract"]
+__all__ = ["EngineContract", "MeanContract"]
 
-face(__name__, {"dpgrain.testing.engine": ("EngineContract",)})
+face(
+    __name__,
+    {
+        "dpgrain.testing.engine": ("EngineContract",),
+        "dpgrain.testing.mean": ("MeanContract",),
+    },
+)

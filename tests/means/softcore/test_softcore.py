@@ -10,17 +10,17 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
-from tests.contracts.mean import BLOCKS, DIMENSION, SURE, AggregatorContract, Array
 from tests.experiments.test_experiments import load
 
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.means import Aggregator, Vectors
+from dpgrain.means import Mean, Vectors
 from dpgrain.means.softcore import neighbours, softcore
 from dpgrain.means.softcore.neighbours import close, on_grid
 from dpgrain.means.softcore.softcore import SoftCore, in_agreement, sum_of, whole_weights
 from dpgrain.noise import SeededSource, Source, SystemSource, discrete_laplace, rounded_gaussian
+from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
 printed_softcore = load("printed_softcore")
@@ -56,19 +56,15 @@ def mean_of(mean: SoftCore, vectors: Array) -> tuple[int, Array]:
     return in_agreement(counts), np.array(total, dtype=np.float64) / weights.sum() * step
 
 
-class TestSoftCore(AggregatorContract):
+class TestSoftCore(MeanContract):
     users = BLOCKS
 
     def make(self, rounds: int = 3, **options: Any) -> SoftCore:
         return soft_core(rounds, **options)
 
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         assert isinstance(mean, SoftCore)
         return mean.event.sensitivity * mean.radius
-
-    def sd(self, mean: Aggregator) -> float:
-        assert isinstance(mean, SoftCore)
-        return mean.noise_sd
 
     def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
         """A user without data has no vector: that is not the same as a vector of zeros."""

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from scipy.linalg import hadamard as dense
 from scipy.special import logsumexp
 from scipy.stats import beta, chi2, norm
-from tests.contracts.mean import BLOCKS, DIMENSION, AggregatorContract, Array
 
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
-from dpgrain.means import Aggregator, Vectors, grid
+from dpgrain.means import Mean, Vectors, grid
 from dpgrain.means.winsorized import winsorized
 from dpgrain.means.winsorized.ranges import PrivateRange, chosen_bins, range_event
 from dpgrain.means.winsorized.rotation import Rotation, hadamard, padded
 from dpgrain.means.winsorized.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.noise import SeededSource, SystemSource, choice, discrete_laplace, rounded_gaussian
 from dpgrain.noise.choice import choose_scores, uniform_below
+from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 FILE = Path(__file__).parents[3] / "experiments" / "printed_winsorized.py"
@@ -63,7 +63,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch, middle: float = 0.0) -> None:
     )
 
 
-class TestWinsorized(AggregatorContract):
+class TestWinsorized(MeanContract):
     """With the intervals fixed where the contract is about the noisy sum."""
 
     @pytest.fixture(autouse=True)
@@ -72,17 +72,13 @@ class TestWinsorized(AggregatorContract):
         if any(name in request.node.name for name in about_sums):
             fixed(monkeypatch)
 
-    def make(self, rounds: int = 3, **options: Any) -> Aggregator:
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
         return mean_of(rounds=rounds, **options)
 
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         assert isinstance(mean, Winsorized)
         moved = 1 if relation == "zero_out" else 2
         return moved * mean.half_width * math.sqrt(mean.size) / mean.n_users
-
-    def sd(self, mean: Aggregator) -> float:
-        assert isinstance(mean, Winsorized)
-        return mean.noise_sd
 
     def test_mean_is_unbiased(self, some_of: Any) -> None:
         # The contract's roster has half as many users as blocks.

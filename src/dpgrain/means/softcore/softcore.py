@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from dpgrain import _validate, accounting
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, calibrate, gaussian_mu
-from dpgrain.accounting.events.choices import reached
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.means.protocol import Contributions, CountedRounds
+from dpgrain.means.problem import Candidate, Method, Problem
+from dpgrain.means.protocol import Central, Contributions, CountedRounds
+from dpgrain.means.softcore.gaps import least_gap
 from dpgrain.means.softcore.neighbours import close, on_grid
 from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian
 from dpgrain.units import Level, Relation, User
@@ -36,7 +37,7 @@ _Point: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class SoftCore:
+class SoftCore(Central):
     """The mean over users of one vector each, of those within 2·radius of most others.
 
     Args:
@@ -182,6 +183,16 @@ class SoftCore:
         return self.noise_multiplier * self.radius
 
     @property
+    def reach(self) -> float:
+        """The concentration radius."""
+        return self.radius
+
+    @property
+    def compares(self) -> bool:
+        """Whether users are compared with each other: all are."""
+        return True
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """What is public about the run, in words."""
         return (
@@ -210,7 +221,7 @@ class SoftCoreRounds(CountedRounds):
     """
 
     def __init__(self, mean: SoftCore, source: Source) -> None:
-        super().__init__(mean.rounds)
+        super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
         # Once for all rounds: drawn anew, it would let each of them tell something.
@@ -381,31 +392,6 @@ def _around(centre: _Point, width: float) -> Iterator[_Point]:
     yield from itertools.product(*steps)
 
 
-def least_gap(chance: float, one: float, two: float) -> int:
-    """The least whole gap, from 1 on, that two geometric noises reach together with at most a chance.
-
-    Args:
-        chance: the largest P(Z + ν ≥ gap).
-        one: the scale of Z.
-        two: the scale of ν.
-
-    >>> least_gap(1e-6, 6.0, 6.0)
-    93
-    """
-    # From the tail of the wider law on its own, which is less, in steps that grow.
-    wide = max(one, two)
-    low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
-    while low > 0 and reached(low, one, two) <= chance:
-        low = max(0, low - step)
-    high = low + step
-    while reached(high, one, two) > chance:
-        low, high = high, high + step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if reached(middle, one, two) > chance else (low, middle)
-    return high
-
-
 def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
     if beside is not None:
         return (
@@ -417,3 +403,24 @@ def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
         f"delta = {search.delta!r} and rounds = {search.rounds}: {search.enough(epsilon)} users "
         "suffice, or allow a larger epsilon or delta."
     )
+
+
+def _for_users(problem: Problem) -> Candidate:
+    """The soft core for a mean of users."""
+    finder, promise = problem.finder()
+    mean = SoftCore.calibrate(**promise, rounds=1, radius=problem.radius or problem.bound)
+    facts = (
+        problem.near(finder),
+        f"no mean unless about {int(mean.event.threshold):,} users are close to as many",
+    )
+    return Candidate(
+        "softcore",
+        mean,
+        mean.noise_sd * math.sqrt(problem.d),
+        facts,
+        finder,
+        lambda radius: replace(mean, radius=radius),
+    )
+
+
+METHOD = Method("softcore", _for_users, centre="a common centre")

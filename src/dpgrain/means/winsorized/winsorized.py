@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,12 @@ from dpgrain.accounting import (
     calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
-from dpgrain.means.grid import noised
-from dpgrain.means.protocol import Contributions, CountedRounds
+from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
+from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.winsorized.ranges import PrivateRange, range_event
 from dpgrain.means.winsorized.rotation import Rotation, padded
 from dpgrain.noise import Source, discrete_laplace, raised
+from dpgrain.noise.sums import noised
 from dpgrain.units import RELATIONS, Level, Relation
 
 # The share of users that may lie on one side of an interval's middle, and far from it.
@@ -42,7 +43,7 @@ _ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Winsorized:
+class Winsorized(Central):
     """The mean of one vector per user that lie close together, with noise for how close.
 
     In each round vectors are clipped to l2 norm ``bound``, rotated at random, and each coordinate is
@@ -229,6 +230,11 @@ class Winsorized:
         return self.noise_multiplier * self.half_width * math.sqrt(self.size) / self.n_users
 
     @property
+    def reach(self) -> float:
+        """The bound that vectors are clipped to."""
+        return self.bound
+
+    @property
     def facts(self) -> tuple[str, ...]:
         """The public facts that the guarantee rests on, and what accuracy rests on."""
         return (
@@ -267,8 +273,13 @@ class WinsorizedRounds(CountedRounds):
     """
 
     def __init__(self, mean: Winsorized, source: Source) -> None:
-        super().__init__(mean.rounds)
+        super().__init__(mean)
         self.mean, self.source = mean, source
+
+    @property
+    def radius(self) -> float:
+        """How far from a common point vectors may lie without being clipped."""
+        return self.mean.radius
 
     def _round(self, contributions: Contributions) -> FloatArray:
         mean = self.mean
@@ -439,3 +450,29 @@ def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> Floa
         np.rint(np.divide(steps, step, out=steps), out=steps)
         total[some] = steps.sum(axis=1)
     return total * step
+
+
+def _for_users(problem: Problem) -> Candidate:
+    """The winsorized mean for a mean of users."""
+    finder, promise = problem.finder()
+    # Intervals of the smallest radius are the hardest to find.
+    radius = problem.radius or problem.bound * SMALLEST
+    mean = Winsorized.calibrate(
+        **promise, rounds=1, radius=radius, bound=problem.bound, dimension=problem.d
+    )
+    facts = (
+        problem.near(finder),
+        f"vectors padded to {mean.size:,} coordinates, rotated by public random signs, and each "
+        "coordinate clipped to an interval that is chosen inside the budget",
+    )
+    return Candidate(
+        "winsorized",
+        mean,
+        mean.noise_sd * math.sqrt(problem.d),
+        facts,
+        finder,
+        lambda radius: replace(mean, radius=radius),
+    )
+
+
+METHOD = Method("winsorized", _for_users, centre="a common centre")

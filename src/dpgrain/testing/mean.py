@@ -1,4 +1,4 @@
-"""What every private mean must keep to. A new mean inherits :class:`AggregatorContract`."""
+"""What every private mean must keep to: a new mean's test inherits :class:`MeanContract`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.means import Aggregator, Vectors
+from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Relation
 
@@ -25,25 +25,30 @@ OWNERS = np.arange(BLOCKS) // 2
 SURE = 5.3
 
 
-class AggregatorContract:
-    """Tests of one private mean. Override what differs."""
+class MeanContract:
+    """Tests of one private mean, for pytest: override :meth:`make` and :meth:`sensitivity`.
+
+    Vectors are (:data:`BLOCKS`, :data:`DIMENSION`), and two blocks are of one of :data:`USERS` users,
+    as :data:`OWNERS` says. A mean for which a block is a user overrides ``users``, and one whose user
+    holds two blocks :meth:`changed` and :meth:`units`.
+    """
 
     #: The mean of small blocks is estimated without bias.
     unbiased = True
     #: How many users share the blocks.
     users = USERS
 
-    def make(self, rounds: int = 3, **_: Any) -> Aggregator:
+    def make(self, rounds: int = 3, **_: Any) -> Mean:
         """A mean for the users who share the blocks: USERS with two each, by default."""
         raise NotImplementedError
 
-    def sensitivity(self, mean: Aggregator, relation: Relation) -> float:
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
         """How far a published mean may move, with all randomness fixed, when one unit changes."""
         raise NotImplementedError
 
-    def sd(self, mean: Aggregator) -> float:
+    def sd(self, mean: Mean) -> float:
         """The standard deviation of the noise of each coordinate of a mean."""
-        raise NotImplementedError
+        return mean.noise_sd
 
     def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
         """The vectors with one unit's data removed, or exchanged."""
@@ -53,14 +58,40 @@ class AggregatorContract:
 
     @property
     def units(self) -> int:
+        """How many units :meth:`changed` knows."""
         return BLOCKS
 
-    def estimate(self, mean: Aggregator, vectors: Array, seed: int = 1) -> Array:
+    def estimate(self, mean: Mean, vectors: Array, seed: int = 1) -> Array:
+        """The mean of a first round."""
         return mean.start(SeededSource(seed), OWNERS).estimate(Vectors(vectors))
 
     def test_event_is_json(self) -> None:
         event = self.make().event
         assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+
+    def test_public_numbers_are_there(self) -> None:
+        mean = self.make(rounds=2)
+        assert mean.rounds == 2
+        assert mean.n_users > 0
+        assert mean.trust in ("central", "shuffle", "pan")
+        assert mean.level in ("record", "element", "user")
+        assert {mean.fresh, mean.compares} <= {True, False}
+        assert all(0 < number < math.inf for number in (mean.reach, mean.noise_sd))
+        # One sentence is made of all of them.
+        assert mean.facts
+        assert all(fact and ";" not in fact[-1:] and "\n" not in fact for fact in mean.facts)
+
+    def test_a_run_knows_its_last_round(self) -> None:
+        mean = self.make()
+        run = mean.start(SeededSource(1), OWNERS)
+        run.estimate(Vectors(np.full((BLOCKS, DIMENSION), 0.1)))
+        assert 0 < run.noise_sd <= mean.noise_sd * (1 + 1e-9)
+        assert 0 < run.radius <= mean.reach * (1 + 1e-9)
+
+    def test_who_is_asked_once_is_known_by_place(self) -> None:
+        if self.make().fresh:
+            with pytest.raises(ParameterError, match="owners"):
+                self.make().start(SystemSource())
 
     def test_more_rounds_cost_more(self) -> None:
         few, many = (self.make(rounds=rounds).event.epsilon(1e-6) for rounds in (2, 5))

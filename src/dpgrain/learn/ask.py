@@ -1,0 +1,199 @@
+"""What a fit is asked for: the parameters of an estimator, checked, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from dpgrain import _validate, recipes
+from dpgrain.arrays.guarantees import Sampling
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
+from dpgrain.optimize import CoinBetting, Solver
+from dpgrain.units import RELATIONS, Relation, Trust, Unit, User, unit_level
+
+# The clipping bound where no curator may choose one and none is stated.
+_UNSEEN = 0.5
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The parameters of a fit, which are public; :class:`~dpgrain.learn.LinearModel` says what each is.
+
+    Args:
+        unit: what is protected.
+        progress: whether rounds show a bar; None decides.
+
+    Raises:
+        ParameterError: if one is out of range, by its name, or does not go with another.
+    """
+
+    unit: Unit
+    relation: Relation
+    epsilon: float
+    delta: float
+    clip: float | Literal["auto"] | None
+    rounds: int | None
+    sampling_rate: float | None
+    sampling: Sampling
+    algorithm: Literal["auto"] | Solver[Any] | recipes.Recipe
+    trust: Trust
+    l2: float
+    fit_intercept: bool
+    feature_bound: float | None
+    n_features: int | None
+    n_users: int | None
+    elements_per_user: float | Literal["auto"]
+    intervals: float
+    exact: bool
+    random_state: RandomState
+    progress: bool | None = None
+
+    @staticmethod
+    def of(parameters: Mapping[str, Any]) -> Ask:
+        """What an estimator is asked for.
+
+        Args:
+            parameters: of the estimator; those of a loss of its own are left to it.
+
+        Raises:
+            ParameterError: if one is out of range.
+        """
+        named = {field.name: parameters[field.name] for field in fields(Ask) if field.init}
+        return Ask(**named)
+
+    def __post_init__(self) -> None:
+        unit_level(self.unit, "user")
+        _validate.one_of(RELATIONS, relation=self.relation)
+        _validate.positive(epsilon=self.epsilon)
+        if _validate.delta(allow_zero=True, delta=self.delta) == 0:
+            raise ParameterError(
+                "delta = 0 needs pure privacy, which fits have not: use about 1e-6."
+            )
+        self._check_numbers()
+        _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
+        known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, recipes.Recipe)
+        if self.algorithm != "auto" and (not known or isinstance(self.algorithm, type)):
+            raise ParameterError(
+                "algorithm must be 'auto', a solver of dpgrain.optimize or a recipe of "
+                f"dpgrain.recipes, not {self.algorithm!r}."
+            )
+        if isinstance(self.algorithm, recipes.Recipe) or self.trust != "central":
+            self._check_recipe()
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that are out of range, by name."""
+        for name in ("clip", "elements_per_user"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise ParameterError(f"{name} must be a number or 'auto', not {value!r}.")
+            if value not in ("auto", None) or (name != "clip" and value is None):
+                _validate.positive(**{name: value})
+        _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
+        _validate.non_negative(l2=self.l2)
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+        for name in ("feature_bound", "elements_per_user"):
+            value = getattr(self, name)
+            if value is None or value == "auto":
+                continue
+            if not 1e-50 <= _validate.positive(**{name: value}) <= 1e50:
+                raise ParameterError(f"{name} must lie between 1e-50 and 1e50, not {value!r}.")
+        for name in ("n_features", "n_users"):
+            if getattr(self, name) is not None:
+                _validate.integer(minimum=1, **{name: getattr(self, name)})
+        if not 0 <= _validate.non_negative(intervals=self.intervals) < 1:
+            raise ParameterError(
+                f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}.",
+                name="intervals",
+            )
+
+    def _check_recipe(self) -> None:
+        """Refuse what a recipe does not know of."""
+        own, how = not isinstance(self.algorithm, recipes.Recipe), self.how
+        if self.unit != User():
+            raise ParameterError(
+                f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
+            )
+        if own and self.clip == "auto":
+            raise ParameterError(
+                f"clip must be a number with {how}, not 'auto': nobody sees norms."
+            )
+        # Of these a default is made.
+        stated = () if own else (("clip", (None,)), ("rounds", (None,)))
+        for name, allowed in (
+            *stated,
+            ("sampling_rate", (None,)),
+            ("sampling", ("pairs", "full")),
+            ("elements_per_user", (1.0,)),
+            ("intervals", (0.0,)),
+            ("exact", (False,)),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(
+                    f"{name} must be left out with {how}, not {getattr(self, name)!r}: the recipe "
+                    "decides it."
+                )
+
+    @property
+    def how(self) -> str:
+        """What fits by a recipe, in words."""
+        return "a recipe" if isinstance(self.algorithm, recipes.Recipe) else f"trust={self.trust!r}"
+
+    @property
+    def recipe(self) -> recipes.Recipe | None:
+        """What fits, unless it is clipped means by a curator."""
+        if isinstance(self.algorithm, recipes.Recipe):
+            return self.algorithm
+        if self.trust == "central":
+            return None
+        clip: Any = self.clip
+        shuffled = self.trust == "shuffle"
+        kind = recipes.ShuffleConcentrated if shuffled else recipes.PanPrivateConcentrated
+        return kind(recipes.Known(radius=clip or _UNSEEN), self.rounds, 1.0, self.solver)
+
+    @property
+    def solver(self) -> Solver[Any]:
+        """What steps against noisy gradients, unless a recipe brings its own."""
+        if self.algorithm == "auto" or isinstance(self.algorithm, recipes.Recipe):
+            return CoinBetting()
+        return self.algorithm
+
+    @property
+    def clipping(self) -> float | Literal["auto"]:
+        """The clipping bound, or that it is found inside the budget."""
+        if self.clip is not None:
+            return self.clip
+        # Intervals are to cover what all gradients say, not what is left of them when most are clipped.
+        alone = self.recipe is None and self.algorithm == "auto"
+        chosen = self.unit == User() and alone and not self.intervals
+        return "auto" if chosen else 1.0
+
+    @property
+    def warms_up(self) -> bool:
+        """Whether the first rounds only look for the neighbourhood of the solution."""
+        return self.clipping == "auto" and self.unit == User() and self.algorithm == "auto"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Other numbers that were stated, in words."""
+        facts = []
+        if self.feature_bound is not None:
+            facts.append(f"rows of norm at most {self.feature_bound:g}, shortened to it")
+        if self.elements_per_user not in ("auto", 1.0):
+            facts.append(f"a division by {self.elements_per_user:g} elements per user")
+        if self.l2:
+            facts.append(f"a ridge of {self.l2:g}")
+        if self.warms_up:
+            facts.append(
+                "the first fifth of the rounds takes the directions of gradients alone; then the "
+                "clipping bound is chosen inside the budget"
+            )
+        if self.intervals:
+            facts.append(f"{self.intervals:.0%} of the budget kept for intervals")
+            if self.exact:
+                facts.append(
+                    "second moments are added in floating point, whose rounding is left out"
+                )
+        return tuple(facts)

@@ -1,0 +1,117 @@
+"""Fits by a recipe: a program of means, solvers and phases, or a fit without a curator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import recipes
+from dpgrain.accounting import Event
+from dpgrain.arrays.roster import Roster, check_stated
+from dpgrain.errors import ParameterError
+from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.learn.ask import Ask
+from dpgrain.learn.fitted import Data, Fitted
+from dpgrain.learn.reading import bounded, by_record, ridge_of
+from dpgrain.learn.rounds import follow, roster_index
+from dpgrain.noise import Source
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a recipe will publish.
+
+    Args:
+        ask: what is asked for.
+        program: the recipe's, for the task.
+        n_users: the size of the roster.
+        index: (blocks,) the place of each user in the roster, where the program asks for it.
+        public: what is public of the targets, in words.
+    """
+
+    ask: Ask
+    program: recipes.Program
+    n_users: int
+    index: NDArray[np.int64]
+    public: tuple[str, ...] = ()
+
+    @property
+    def event(self) -> Event:
+        """All of it, for the accountant."""
+        return self.program.event
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is taken as public, in words."""
+        roster = Roster(self.n_users).facts
+        return (*roster, *self.public, *self.program.facts, *self.ask.facts)
+
+
+def plan(ask: Ask, data: Data, source: Source) -> Plan:
+    """The program of the recipe, from public numbers.
+
+    Args:
+        ask: what is asked for.
+        data: the rows.
+        source: where a public number is drawn from, for recipes that return a random iterate.
+
+    Raises:
+        ParameterError: if the recipe does not fit what is asked for, or there are too few users.
+    """
+    recipe = ask.recipe
+    assert recipe is not None  # noqa: S101 - for the type checker
+    n = check_stated(ask.n_users, ask.how)
+    if data.targets.labels is not None:
+        raise ParameterError(
+            f"classes must be stated with {ask.how}: name all labels with classes=[…]."
+        )
+    loss = data.loss(data.targets.classes)
+    start = np.zeros(loss.outputs * (data.X.shape[1] + ask.fit_intercept))
+    lot = int(source.words(1)[0])
+    task = recipes.Task(n, tuple(start), ask.epsilon, ask.delta, ask.relation, lot=lot)
+    program = recipe.plan(task)
+    if program.trust != ask.trust:
+        raise ParameterError(
+            f"trust must be {program.trust!r} with {type(recipe).__name__}, not {ask.trust!r}."
+        )
+    if recipe is not ask.algorithm:
+        # Nobody has stated what is known, and nothing rests on it.
+        program = replace(program, known=None)
+    index = roster_index(program, data.users, data.rows, loss)
+    return Plan(ask, program, n, index, data.targets.public)
+
+
+def run(plan: Plan, data: Data, source: Source) -> Fitted:
+    """All that is released, for what was charged.
+
+    Args:
+        plan: what may be published.
+        data: the rows.
+        source: where randomness comes from.
+    """
+    ask, rows, classes = plan.ask, data.rows, data.targets.classes
+    loss, kept = data.loss(classes), data.rows.kept
+    X = data.X if ask.feature_bound is None else bounded(data.X, ask.feature_bound)
+    X, y = X[kept], data.targets.values[kept]
+    there = len(rows.owners)
+    blocks = LinearBlocks.arrange(X, y, rows.blocks, intercept=ask.fit_intercept, blocks=there)
+
+    def quick(theta: NDArray[np.float64]) -> LinearGradients:
+        return blocks.gradients(loss, theta)
+
+    ridge = ridge_of(ask, loss.outputs, data.X.shape[1])
+    theta, history = follow(
+        plan.program,
+        by_record(X, y, rows, intercept=ask.fit_intercept),
+        plan.index,
+        loss,
+        np.zeros(len(ridge)),
+        source,
+        ridge=ridge,
+        quick=quick,
+        progress=ask.progress,
+    )
+    rounds = len(history.points)
+    return Fitted(theta, loss.outputs, history, rounds, plan.n_users, classes=classes)

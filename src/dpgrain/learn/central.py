@@ -1,0 +1,273 @@
+"""Fits by clipped means of a curator: a histogram of norms, the rounds, and what intervals need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpgrain._types import FloatArray
+from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
+from dpgrain.arrays.guarantees import rate_of
+from dpgrain.arrays.roster import Roster, beside
+from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.learn.ask import Ask
+from dpgrain.learn.classes import fact, selected, selection
+from dpgrain.learn.confidence import check_curvature, release_evidence
+from dpgrain.learn.fitted import Data, Fitted
+from dpgrain.learn.reading import bounded, by_record, ridge_of
+from dpgrain.learn.rounds import History, facts_of, train
+from dpgrain.means import ClippedMean
+from dpgrain.noise import Source
+from dpgrain.units import Level, User
+
+# Rounds with all blocks; with samples there are as many passes.
+_ROUNDS = 100
+# The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
+_TUNING = 0.1
+# One round in so many looks for the neighbourhood of the solution, where a clipping bound is found; …
+_WARM_UP = 5
+# There the bound is so many times below the median: noise is less, and users with few records, whose
+# gradients are long by chance, count no more than others. …
+_SHORTER = 2.0
+# … with a bound that leaves only the direction of users' gradients.
+_DIRECTIONS = 2.0**-12
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will publish.
+
+    Args:
+        ask: what is asked for.
+        mean: the noisy gradients, for a clipping bound of 1.
+        norms: the histogram of norms, where something is chosen inside the budget.
+        evidence: the second moments for confidence intervals.
+        roster: the number of users, and its release where it is not stated.
+        names: the selection of labels, where they are not stated.
+        public: what is public of the targets, in words.
+    """
+
+    ask: Ask
+    mean: ClippedMean
+    norms: Gaussian | None
+    evidence: Gaussian | None
+    roster: Roster
+    names: Selection | None = None
+    public: tuple[str, ...] = ()
+
+    @property
+    def event(self) -> Event:
+        """All of it, for the accountant."""
+        return self.mean.event.beside(
+            beside(self.norms, self.evidence, self.roster.event, self.names)
+        )
+
+    @property
+    def facts_of_rounds(self) -> tuple[str, ...]:
+        """What the rounds take as public, in words."""
+        clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
+        return (*facts_of(self.mean, clip), *self.ask.facts)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What is taken as public, in words."""
+        names = () if self.names is None else (fact(self.names),)
+        return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)
+
+
+def plan(ask: Ask, data: Data, source: Source) -> Plan:  # noqa: ARG001 - nothing public is drawn
+    """The noise of every part, from public numbers.
+
+    Args:
+        ask: what is asked for.
+        data: of which only what is public is read: whether labels are stated, and the features.
+        source: where public numbers would be drawn from.
+
+    Raises:
+        ParameterError: if no noise keeps the promise, or the loss has no intervals.
+    """
+    made = replace(planned(ask, names=data.targets.labels is not None), public=data.targets.public)
+    _check_loss(made, data)
+    return made
+
+
+def planned(ask: Ask, *, names: bool = False) -> Plan:
+    """The noise of every part.
+
+    Args:
+        ask: what is asked for.
+        names: whether labels are selected.
+    """
+    kept = ask.unit.max_elements if isinstance(ask.unit, User) else None
+    level: Level = "element" if kept is not None else ask.unit.level
+    contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
+    signed = Contribution(level, "shared", "signed", max_elements=kept)
+    tuned = "auto" in (ask.clipping, ask.elements_per_user)
+    norms = _part(ask, contribution, _TUNING) if tuned else None
+    evidence = _part(ask, signed, ask.intervals) if ask.intervals else None
+    promise: dict[str, Any] = {
+        "epsilon": ask.epsilon,
+        "delta": ask.delta,
+        "relation": ask.relation,
+    }
+    roster = Roster.of(ask.n_users, unit=ask.unit, **promise)
+    labels = selection(unit=ask.unit, **promise) if names else None
+    rate = rate_of(ask.sampling, ask.sampling_rate, ask.n_users)
+    mean = ClippedMean.calibrate(
+        **promise,
+        # Nothing that is charged follows from it: where it is not stated it comes later.
+        n_users=ask.n_users or 1,
+        rounds=ask.rounds or math.ceil(_ROUNDS / rate),
+        unit=ask.unit,
+        sampling_rate=rate,
+        sampling="users" if ask.sampling == "users" else "pairs",
+        exact=ask.exact,
+        beside=beside(norms, evidence, roster.event, labels),
+    )
+    return Plan(ask, mean, norms, evidence, roster, labels)
+
+
+def run(plan: Plan, data: Data, source: Source) -> Fitted:
+    """All that is released, for what was charged.
+
+    Args:
+        plan: what may be published.
+        data: the rows.
+        source: where randomness comes from.
+
+    Raises:
+        ParameterError: if fewer than two labels are selected, or too many for the loss.
+    """
+    rows = data.rows
+    n = plan.roster.users(rows.users, source)
+    classes, values = data.targets.classes, data.targets.values
+    if plan.names is not None:
+        classes, values = selected(data.targets, rows, plan.names, source)
+        _check_loss(plan, data, classes)
+    told = replace(data, targets=replace(data.targets, values=values, classes=classes))
+    return _Run(plan, told, n, source).fitted()
+
+
+def _check_loss(plan: Plan, data: Data, classes: Any = None) -> None:
+    """Refuse a loss that does not take the labels, and intervals where there are none."""
+    loss = data.loss(data.targets.classes if classes is None else classes)
+    if plan.evidence is not None:
+        check_curvature(loss, loss.outputs * (data.X.shape[1] + plan.ask.fit_intercept))
+
+
+def _part(ask: Ask, contribution: Contribution, share: float) -> Gaussian:
+    """A Gaussian release with a share of the budget, counted in μ²."""
+    whole = calibrate(
+        lambda noise: Gaussian(noise, contribution),
+        ask.epsilon,
+        ask.delta,
+        unit=ask.unit,
+        relation=ask.relation,
+    )
+    return Gaussian(whole.parameter / math.sqrt(share), contribution)
+
+
+class _Run:
+    """The releases of one fit, with labels that are known.
+
+    Args:
+        plan: what may be published.
+        data: the rows.
+        n: the number of users that sums are divided by.
+        source: where randomness comes from.
+    """
+
+    def __init__(self, plan: Plan, data: Data, n: int, source: Source) -> None:
+        self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
+        self.classes, self.rows = data.targets.classes, data.rows
+        self.loss, kept = data.loss(self.classes), data.rows.kept
+        bound = self.ask.feature_bound
+        self.X = data.X[kept] if bound is None else bounded(data.X[kept], bound)
+        self.y = data.targets.values[kept]
+        self.blocks = LinearBlocks.arrange(
+            self.X,
+            self.y,
+            self.rows.blocks,
+            intercept=self.ask.fit_intercept,
+            blocks=len(self.rows.owners),
+        )
+        self.ridge = ridge_of(self.ask, self.loss.outputs, data.X.shape[1])
+
+    def fitted(self) -> Fitted:
+        """All that is released."""
+        start: FloatArray = np.zeros(len(self.ridge))
+        mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
+        mean = self._scaled(mean, start)
+        records = None
+        if self.plan.evidence is not None:
+            records = by_record(self.X, self.y, self.rows, intercept=self.ask.fit_intercept)
+        theta, history = self._steps(mean, start)
+        evidence = None
+        if self.plan.evidence is not None and records is not None:
+            evidence = release_evidence(
+                records,
+                self.rows.owners,
+                self.loss,
+                theta,
+                clip=mean.clip,
+                n_users=mean.n_users,
+                blocks_per_user=mean.blocks_per_user,
+                whole=mean.level == "user",
+                event=self.plan.evidence,
+                source=self.source,
+            )
+        return Fitted(
+            theta,
+            self.loss.outputs,
+            history,
+            mean.rounds,
+            self.n,
+            mean.sampling_rate < 1,
+            self.classes,
+            evidence,
+        )
+
+    def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
+        """The rounds that are left, and a point near the solution, where a bound is to be found."""
+        if not self.ask.warms_up or mean.rounds == 1:
+            return mean, start
+        # Far from the solution norms say how far it is, not how much users differ.
+        first = max(1, mean.rounds // _WARM_UP)
+        near, _ = self._steps(replace(mean, rounds=first, clip=_DIRECTIONS), start)
+        return replace(mean, rounds=mean.rounds - first), near
+
+    def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
+        """The mean with the clipping bound and the divisor as stated, or as found."""
+        clip, held = self.ask.clipping, self.ask.elements_per_user
+        if self.plan.norms is not None:
+            norms = release_norms(self._at(start), self.plan.norms, self.source)
+            found = max(norms.blocks / mean.n_users, 1 / mean.n_users)
+            clip = self._share_of(norms) if clip == "auto" else clip
+            held = found if held == "auto" else held
+        if clip == "auto" or held == "auto":
+            return mean
+        return mean.scaled(clip=clip, blocks_per_user=held)
+
+    def _share_of(self, norms: Norms) -> float:
+        """The clipping bound that norms suggest: their median, or less of it where they are small."""
+        near = self.ask.warms_up and not self.ask.intervals
+        return norms.middle / _SHORTER if near else norms.middle
+
+    def _at(self, theta: FloatArray) -> LinearGradients:
+        return self.blocks.gradients(self.loss, theta)
+
+    def _steps(self, mean: ClippedMean, start: FloatArray) -> tuple[FloatArray, History]:
+        return train(
+            self._at,
+            mean,
+            self.ask.solver,
+            start,
+            self.source,
+            public=lambda theta: self.ridge * theta,
+            owners=self.rows.owners,
+            progress=self.ask.progress,
+        )

@@ -1,0 +1,135 @@
+"""Features and targets as numbers, row by row: what is no number counts 0, long rows are shortened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import column_or_1d
+
+from dpgrain._types import FloatArray
+from dpgrain.arrays.blocks import Rows
+from dpgrain.errors import ParameterError
+from dpgrain.gradients.records import RecordBlocks
+from dpgrain.inputs.codes import column
+from dpgrain.inputs.numbers import readable
+from dpgrain.learn.ask import Ask
+
+
+def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
+    """The strength of the ridge on each parameter: none on the intercept.
+
+    Args:
+        ask: what is asked for.
+        outputs: how many margins a row has.
+        features: how many features.
+    """
+    strength = np.full((outputs, features + ask.fit_intercept), float(ask.l2))
+    strength[:, features:] = 0
+    return strength.ravel()
+
+
+def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> RecordBlocks:
+    """Dense rows by block; rows without target are left out.
+
+    Args:
+        X: (m, d) the rows that count.
+        targets: (m,) their targets.
+        rows: which block each is in.
+        intercept: whether to add a column of ones.
+    """
+    there = np.isfinite(targets)
+    dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
+    if intercept:
+        dense = np.column_stack([dense, np.ones(len(dense))])
+    return RecordBlocks.arrange(dense, targets[there], rows.blocks[there], blocks=len(rows.owners))
+
+
+def table(X: Any, features: int | None) -> Any:
+    """Features of two dimensions; scikit-learn's own errors would quote rows, or count them.
+
+    Args:
+        X: as passed.
+        features: the public number of features, where it is stated.
+
+    Raises:
+        ParameterError: if it has other dimensions.
+    """
+    found = readable(X, features)
+    if len(found.shape) != 2:
+        raise ParameterError(
+            f"X must be (m, d). Expected 2D array, got {len(found.shape)}D array instead. Reshape your "
+            "data: X.reshape(-1, 1) if it has one feature."
+        )
+    if found.shape[1] == 0:
+        # As scikit-learn says it, but for the number of rows.
+        raise ParameterError(
+            "X must have a feature: it has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
+        )
+    if features not in (None, found.shape[1]):
+        raise ParameterError(
+            f"n_features = {features} must be the number of features, which is {found.shape[1]}."
+        )
+    return found
+
+
+def vector(y: Any, rows: int) -> NDArray[Any]:
+    """Targets as a one-dimensional array.
+
+    Args:
+        y: as passed.
+        rows: how many rows there are.
+
+    Raises:
+        ParameterError: if it has another shape.
+    """
+    if y is None:
+        raise ParameterError("this estimator requires y to be passed, but the target y is None.")
+    found: Any = column(y)
+    if not isinstance(found.dtype, np.dtype):
+        # A type with nulls, which NumPy would turn into floats or text.
+        found = found.to_numpy(dtype=object)
+    array: NDArray[Any] = np.asarray(found)
+    if array.dtype.kind == "c":
+        raise ParameterError("y must be real. Complex data not supported: pass y.real.")
+    if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
+        raise ParameterError("y must be (m,), one target for each row, not of more dimensions.")
+    array = column_or_1d(array, warn=True)
+    if len(array) != rows:
+        raise ParameterError("y must have one target for each row of X, no more and no fewer.")
+    return array
+
+
+def finite(X: Any) -> Any:
+    """Features with 0 for what is not finite."""
+    if not sparse.issparse(X):
+        return np.where(np.isfinite(X), X, 0)
+    X = X.copy()
+    X.data[~np.isfinite(X.data)] = 0
+    return X
+
+
+def bounded(X: Any, bound: float) -> Any:
+    """Rows divided by the bound, shortened to norm 1 if longer; what is not finite counts 0."""
+    kind = X.dtype
+    # In double precision: squares of single-precision numbers overflow, and small bounds are zeros.
+    X = finite(X).astype(np.float64)
+    with np.errstate(all="ignore"):
+        if sparse.issparse(X):
+            X = X.tocsr()
+            norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+            large = ~np.isfinite(norms)
+            if large.any():
+                # Divided by the largest entry first.
+                most = np.where(large, abs(X).max(axis=1).toarray().ravel(), 1.0)
+                X = (sparse.diags_array(1 / most) @ X).tocsr()
+                norms[large] = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[large]
+            by = np.where(large, norms, np.maximum(norms, bound))
+            return (sparse.diags_array(1 / by) @ X).tocsr().astype(kind)
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+        large = ~np.isfinite(norms[:, 0])
+        X[large] /= np.abs(X[large]).max(axis=1, keepdims=True, initial=0.0)
+        norms[large] = np.linalg.norm(X[large], axis=1, keepdims=True)
+        return (X / np.where(large[:, None], norms, np.maximum(norms, bound))).astype(kind)

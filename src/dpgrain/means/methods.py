@@ -1,0 +1,31 @@
+"""The methods of ``dg.mean_of_users``, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import later
+
+if TYPE_CHECKING:
+    from dpgrain.means.problem import Method
+
+#: Each name with the module whose ``METHOD`` it is. All are tried where the best is asked for.
+METHODS = {
+    "clip": "dpgrain.means.clipped",
+    "recentred": "dpgrain.means.looks",
+    "softcore": "dpgrain.means.softcore.softcore",
+    "winsorized": "dpgrain.means.winsorized.winsorized",
+}
+
+
+def method_of(name: str) -> Method:
+    """The method of a name.
+
+    Args:
+        name: one of :data:`METHODS`.
+
+    >>> [name for name in METHODS if method_of(name).unstated]
+    ['clip', 'recentred']
+    """
+    found: Method = later(METHODS[name]).METHOD
+    return found

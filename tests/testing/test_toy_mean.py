@@ -1,0 +1,139 @@
+"""A mean from outside of the library: what is promised to whoever writes one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dpgrain as dg
+from dpgrain import learn, recipes
+from dpgrain._types import FloatArray
+from dpgrain.accounting import ONE_EACH, Gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean, Method, Problem
+from dpgrain.noise import Source
+from dpgrain.noise.sums import noised
+from dpgrain.optimize import CoinBetting, Squared
+from dpgrain.testing.mean import BLOCKS, MeanContract
+from dpgrain.units import Level, Relation
+
+
+@dataclass(frozen=True)
+class Boxed(Central):
+    """The mean of vectors whose coordinates are cut to [-1, 1]: of a cube, not of a ball."""
+
+    noise_multiplier: float
+    n_users: int
+    rounds: int
+    side: float = 1.0
+    level: Level = "user"
+
+    @property
+    def event(self) -> Gaussian:
+        return Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
+
+    @property
+    def reach(self) -> float:
+        return self.side
+
+    @property
+    def noise_sd(self) -> float:
+        """For three coordinates."""
+        return self.noise_multiplier * self.side * math.sqrt(3) / self.n_users
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        return (f"{self.rounds:,} rounds with all users", f"numbers cut to {self.side:g}")
+
+    def start(self, source: Source, owners: NDArray[Any] | None = None) -> BoxedRounds:
+        return BoxedRounds(self, source)
+
+
+class BoxedRounds(CountedRounds):
+    def __init__(self, mean: Boxed, source: Source) -> None:
+        super().__init__(mean)
+        self.mean, self.source = mean, source
+
+    def _round(self, contributions: Contributions) -> FloatArray:
+        side = self.mean.side
+        total = np.clip(contributions.vectors(), -side, side).sum(axis=0)
+        moved = side * math.sqrt(3)
+        return noised(total, moved, self.mean.noise_multiplier, self.source) / self.mean.n_users
+
+
+class TestBoxed(MeanContract):
+    users = BLOCKS
+
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
+        return Boxed(0.5, BLOCKS, rounds)
+
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
+        return (1 if relation == "zero_out" else 2) * math.sqrt(3) / mean.n_users
+
+
+class TestWhatIsTooLong(TestBoxed):
+    """The contract sees a mean that cuts numbers to twice of what it says."""
+
+    def make(self, rounds: int = 3, **options: Any) -> Mean:
+        return Boxed(0.5, BLOCKS, rounds, side=2.0)
+
+    @pytest.mark.parametrize("relation", ["zero_out", "replace"])
+    def test_no_neighbour_moves_the_mean_farther(self, relation: Relation) -> None:
+        with pytest.raises(AssertionError):
+            super().test_no_neighbour_moves_the_mean_farther(relation)
+
+
+@dataclass(frozen=True)
+class InBoxes:
+    """A recipe on that mean, which takes part in the library like any other."""
+
+    def plan(self, task: recipes.Task) -> recipes.Program:
+        stage = recipes.Stage(Boxed(20.0, task.n_users, rounds=4), CoinBetting())
+        return recipes.Program((stage,), dg.optimize.Restarts(task.n_users, 1))
+
+
+X = np.random.default_rng(0).uniform(-1, 1, size=(600, 3))
+Y = X @ [0.5, -0.5, 0.0]
+
+
+def test_losses_are_minimised_on_it() -> None:
+    found = learn.minimise(
+        Squared(), X, Y, [0.0] * 3, solver=InBoxes(), n_users=600, epsilon=8.0, random_state=1
+    )
+    assert len(found.history.points) == 4
+    assert (found.history.clip, found.history.noise_sd) == (1.0, Boxed(20.0, 600, 4).noise_sd)
+    assert "numbers cut to 1" in str(found.guarantee)
+    assert found.guarantee.event == Boxed(20.0, 600, 4).event
+
+
+def test_estimators_are_fitted_on_it() -> None:
+    model = learn.LinearRegression(
+        algorithm=InBoxes(), n_users=600, fit_intercept=False, epsilon=8.0
+    )
+    model.fit(X, Y)
+    assert model.n_iter_ == 4
+    with pytest.raises(ParameterError, match="trust must be 'central' with InBoxes"):
+        model.set_params(trust="shuffle").fit(X, Y)
+
+
+def boxed(problem: Problem) -> Candidate:
+    mean = Boxed(20.0, problem.n, 1, problem.bound)
+    return Candidate("boxed", mean, mean.noise_sd * math.sqrt(problem.d), mean.facts)
+
+
+def test_users_have_a_mean_by_it() -> None:
+    method = Method("boxed", boxed)
+    found = dg.mean_of_users(
+        X, bound=1.0, epsilon=8.0, delta=1e-6, n_users=600, method=method, random_state=1
+    )
+    assert (found.method, found.radius, found.reason) == ("boxed", 1.0, "as asked for")
+    assert found.std_error == Boxed(20.0, 600, 1).noise_sd
+    assert np.abs(found.value - X.mean(axis=0)).max() < 5 * found.std_error
+    assert "numbers cut to 1" in str(found.guarantee)
+    with pytest.raises(ParameterError, match="n_users must be stated with the method 'boxed'"):
+        dg.mean_of_users(X, bound=1.0, epsilon=8.0, delta=1e-6, method=method)
