@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.grid import noised
 from dpgrain.noise import Source
@@ -48,11 +48,6 @@ class Norms:
         )
 
 
-def norms_event(noise_multiplier: float, contribution: Contribution) -> Gaussian:
-    """Make the event of a histogram of norms, in which each block adds 1 to one bin."""
-    return Gaussian(noise_multiplier, contribution)
-
-
 def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> Norms:
     """Publish a noisy histogram of the norms of blocks' gradients.
 
@@ -66,7 +61,8 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
-    >>> event = norms_event(0.01, Contribution(layout="shared"))
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> event = Gaussian(0.01, Contribution(layout="shared"))
     >>> release_norms(Vectors(np.full((99, 4), 1.0)), event, SystemSource()).middle
     2.0
     """

@@ -16,7 +16,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
-from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
 # An ε takes up to a second: no more than these.
@@ -277,10 +277,11 @@ def plan_shuffle(
     """
     _validate.scale(bound=bound)
     if _validate.probability(honest=honest) == 0:
-        raise ParameterError("honest must be above 0: somebody must add the noise.")
+        raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
     if blind and noise != "binomial":
         raise ParameterError(
-            f"noise must be 'binomial' for a blind shuffler, not {noise!r}: leave one of the two out."
+            f"noise must be 'binomial' for a blind shuffler, not {noise!r}: leave one of the two out.",
+            name="noise",
         )
     kind = BlindSum if blind else _KINDS[noise]
     return kind(

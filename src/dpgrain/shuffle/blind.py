@@ -15,8 +15,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.shuffle.design import Design
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Intake, Randomizer
+from dpgrain.shuffle.protocol import exact_design
 from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
-from dpgrain.shuffle.sums import SumOfVectors, exact_design
+from dpgrain.shuffle.sums import SumOfVectors
 
 # This share of δ pays for what shares may tell besides their sum.
 _LEAK_OF_SHARES = 0.01

@@ -6,15 +6,22 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped, finite
+from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, rounded
+
+if TYPE_CHECKING:
+    from dpgrain.inputs import numbers
+else:
+    # Devices have arrays, and need not load what reads tables.
+    numbers = later("dpgrain.inputs.numbers")
 
 # This leaves room for the rounding of norms, products and sums in floating point, for up to 2^20
 # coordinates.
@@ -149,10 +156,7 @@ def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
     """Return an array of numbers, in which an odd cell or row is no error."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
-    # Devices pass arrays, for which pandas need not be loaded.
-    from dpgrain.inputs.numbers import cells
-
-    return cells(values, dim, name="vectors")
+    return numbers.cells(values, dim, name="vectors")
 
 
 @dataclass(frozen=True)

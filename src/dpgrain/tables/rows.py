@@ -94,10 +94,11 @@ class Rows:
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column; ``role`` says what for."""
         if not isinstance(column, str):
-            raise ParameterError(f"{role} must be the name of a column, not {column!r}.")
+            raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}."
+                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}.",
+                name=role,
             )
 
     def is_integer(self, column: str) -> bool:
@@ -151,12 +152,14 @@ class Rows:
             raise SchemaError(
                 f"{role} {column!r} has type {kind}, which cannot name things; cast it to a date "
                 f"first, as in dg.read(duckdb.sql('SELECT * REPLACE ({column}::DATE AS {column}) "
-                "FROM …'))."
+                "FROM …')).",
+                name=role,
             )
         if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
             raise SchemaError(
                 f"{role} {column!r} has type {kind}, which cannot name things; "
-                "cast it to integer or text."
+                "cast it to integer or text.",
+                name=role,
             )
 
     def require_numbers(
@@ -180,14 +183,16 @@ class Rows:
                 texts.append(column)
             elif not is_number(kind) and kind not in also:
                 raise SchemaError(
-                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column."
+                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column.",
+                    name=role,
                 )
         if texts:
             # All at once: a person with twenty features is told once.
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
-                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double."
+                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double.",
+                name=role,
             )
 
 

@@ -192,8 +192,12 @@ def _bytes(memory: str | int) -> int:
     else:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
         if match is None:
-            raise ParameterError(f"memory must be such as '1GB' or '512MB', not {memory!r}.")
+            raise ParameterError(
+                f"memory must be such as '1GB' or '512MB', not {memory!r}.", name="memory"
+            )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
     if size < LEAST:
-        raise ParameterError(f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.")
+        raise ParameterError(
+            f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.", name="memory"
+        )
     return size
