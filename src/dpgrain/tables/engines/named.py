@@ -22,5 +22,7 @@ def opener(engine: Any) -> Opener:
         return ENGINES[engine]
     if isinstance(engine, str) or not callable(engine):
         names = ", ".join(map(repr, ENGINES))
-        raise ParameterError(f"engine must be one of {names} or the class of one, not {engine!r}.")
+        raise ParameterError(
+            f"engine must be one of {names} or the class of one, not {engine!r}.", name="engine"
+        )
     return engine  # type: ignore[no-any-return]
