@@ -910,7 +910,7 @@ def _print_estimates(release: Release, top: int) -> None:
     from rich.table import Table
 
     out = console()
-    ordered = release.statistic in ("quantiles", "elements per user")
+    ordered = release.statistic.in_order
     table = Table(
         title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
         f"{len(release):,} estimates"
@@ -934,8 +934,8 @@ def _print_estimates(release: Release, top: int) -> None:
         out.print("All of them: --output FILE, or a larger --top.", highlight=False)
     elif not len(release):
         out.print("None passed the threshold: give --domain or more ε.", highlight=False)
-    if "take care" in release.asked:
-        out.print(f"Take care: {release.asked['take care']}.", style="yellow", highlight=False)
+    if release.asked.care:
+        out.print(f"Take care: {release.asked.take_care}.", style="yellow", highlight=False)
     out.print(str(release.guarantee), markup=False, highlight=False)
 
 

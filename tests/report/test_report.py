@@ -33,6 +33,8 @@ from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
 from dpgrain.report.promises import Odds
 from dpgrain.report.release import estimates_of
 from dpgrain.report.words import label, printed, shorten
+from dpgrain.statistics.asked import Asked, Clip
+from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Level
 
@@ -62,7 +64,7 @@ def _histogram(
         np.full(size, 7.25),
         np.full(size, 2.0),
         dg.Guarantee("element", "'word'", "zero_out", 1e-5, event, ("the list of items",)),
-        {"table": "words.parquet", "item": "word", "weight": "1 for each record", "clip": "2"},
+        Asked(title="words.parquet", by=("word",), clip=Clip(2.0)),
     )
 
 
@@ -284,7 +286,7 @@ def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
         value + 0.2,
         np.full(size, 9.0),
         _histogram(["yo"]).guarantee,
-        {"statistic": "quantiles", "weight": "score between 0 and 1"},
+        Asked(QUANTILES, value="score", bounds=(0.0, 1.0)),
     )
     path = write_report(release, tmp_path / "report.html")
     assert path.stat().st_size < 1_000_000
@@ -563,7 +565,7 @@ class TestNumbers:
         half = replace(whole, estimate=np.array([1946.0, 2.5]))
         assert [line.estimate for line in estimates_of(half, 9)] == ["1,946.0", "2.5"]
         value, error = np.array([9.0, 8, 7, 6]), np.array([0.5, 0.5, 2.0, 1e-5])
-        guarantee, asked = whole.guarantee, {"statistic": "mean", "weight": "score"}
+        guarantee, asked = whole.guarantee, Asked(MEAN, value="score")
         groups = Groups.of(["shop"], [pa.array(["a", "b", "c", "d"])])
         means = dg.Estimates(groups, value, error, value - 1, value + 1, value, guarantee, asked)
         shown = [line.estimate for line in estimates_of(means, 9)]
