@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
@@ -10,6 +11,7 @@ from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import name_of, token_of
 from dpgrain.means import ClippedMean
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit
 
@@ -50,27 +52,29 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     return rate
 
 
-def public_facts(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
-    """What a run of noisy gradients takes as public, in words.
+def public_facts(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
+    """What a run of noisy gradients takes as public.
 
     Args:
         mean: its public numbers.
         clip: the clipping bound as stated; None where it was chosen inside the budget.
     """
     drawn = {
-        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
-        "users": f"each user drawn with probability {mean.sampling_rate:g}",
+        "pairs": "each block drawn with probability {:g}",
+        "users": "each user drawn with probability {:g}",
     }[mean.sampling]
     facts = [
-        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
-        "the features, their number and the scale they are given on",
+        Fact("{:,} rounds, " + drawn, (mean.rounds, mean.sampling_rate))
+        if mean.sampling_rate < 1
+        else Fact("{:,} rounds, with all blocks", (mean.rounds,)),
+        Fact("the features, their number and the scale they are given on"),
     ]
     if clip is not None:
-        facts.append(f"a clipping bound of {clip:g}")
+        facts.append(Fact("a clipping bound of {:g}", (clip,)))
     if mean.max_elements is not None:
-        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
+        facts.append(Fact("at most {} elements of a user, which are kept", (mean.max_elements,)))
     if not mean.exact:
-        facts.append(FLOATING_SUMS)
+        facts.append(Fact(FLOATING_SUMS))
     return tuple(facts)
 
 
@@ -79,7 +83,7 @@ def promised(
     relation: Relation,
     delta: float,
     event: Event,
-    public: tuple[str, ...],
+    public: Sequence[Fact | str],
     *,
     private: bool,
     users: Any,
@@ -92,12 +96,13 @@ def promised(
         relation: the neighbouring relation.
         delta: the promised δ.
         event: what is published.
-        public: what was taken as public, in words.
+        public: what was taken as public.
         private: whether the noise cannot be predicted.
         users: as passed; None for one user per row.
         elements: as passed; None where there are none.
     """
     partition = whose = ""
+    known = [str(fact) for fact in public]
     if elements is not None:
         name = name_of(elements)
         partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
@@ -105,5 +110,5 @@ def promised(
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
     elif unit.level != "record":
         # Whoever forgets to pass users must read what is then promised.
-        public = (*public, "each row is all that one user has, as no users were passed")
-    return Guarantee(unit.level, partition, relation, delta, event, public, private, whose)
+        known.append("each row is all that one user has, as no users were passed")
+    return Guarantee(unit.level, partition, relation, delta, event, tuple(known), private, whose)

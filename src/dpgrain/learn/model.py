@@ -41,6 +41,7 @@ from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.optimize import CoinBetting, MarginLoss, Solver
 from dpgrain.publishing import before_publishing, of_share
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import RELATIONS, Level, Relation, Trust, Unit, User, unit_level
 
@@ -433,25 +434,27 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         )
         return Plan(mean, norms, evidence, roster, labels)
 
-    def _stated(self) -> tuple[str, ...]:
-        """Other numbers that were stated, in words."""
+    def _stated(self) -> tuple[Fact, ...]:
+        """Other numbers that were stated."""
         facts = []
         if self.feature_bound is not None:
-            facts.append(f"rows of norm at most {self.feature_bound:g}, shortened to it")
+            facts.append(Fact("rows of norm at most {:g}, shortened to it", (self.feature_bound,)))
         if self.elements_per_user not in ("auto", 1.0):
-            facts.append(f"a division by {self.elements_per_user:g} elements per user")
+            facts.append(Fact("a division by {:g} elements per user", (self.elements_per_user,)))
         if self.l2:
-            facts.append(f"a ridge of {self.l2:g}")
+            facts.append(Fact("a ridge of {:g}", (self.l2,)))
         if self._warms_up:
             facts.append(
-                "the first fifth of the rounds takes the directions of gradients alone; then the "
-                "clipping bound is chosen inside the budget"
+                Fact(
+                    "the first fifth of the rounds takes the directions of gradients alone; then the "
+                    "clipping bound is chosen inside the budget"
+                )
             )
         if self.intervals:
-            facts.append(f"{self.intervals:.0%} of the budget kept for intervals")
+            facts.append(Fact("{:.0%} of the budget kept for intervals", (self.intervals,)))
             if self.exact:
                 facts.append(
-                    "second moments are added in floating point, whose rounding is left out"
+                    Fact("second moments are added in floating point, whose rounding is left out")
                 )
         return tuple(facts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from dpgrain.learn.confidence import check_curvature
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
 from dpgrain.publishing import before_publishing
+from dpgrain.publishing.facts import Fact
 from dpgrain.recipes import Recipe
 from dpgrain.units import Level, User
 
@@ -342,7 +343,7 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
     return (total(data.blocks.of(losses)) + noise) / STEPS
 
 
-def _facts_of_fits(candidates: Sequence[LinearModel]) -> tuple[str, ...]:
+def _facts_of_fits(candidates: Sequence[LinearModel]) -> tuple[Fact, ...]:
     """What all fits take as public, and what depends on the setting."""
     facts = []
     for fit in candidates:
@@ -350,7 +351,7 @@ def _facts_of_fits(candidates: Sequence[LinearModel]) -> tuple[str, ...]:
         facts.append((*public_facts(fit._plan().mean, clip), *fit._stated()))
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
-    return (*shared, *(f"in some settings {fact}" for fact in own))
+    return (*shared, *(replace(fact, kind=f"in some settings {fact.kind}") for fact in own))
 
 
 def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:
