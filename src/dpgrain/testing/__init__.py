@@ -1,0 +1,1 @@
+"""Contracts that implementations from elsewhere inherit in their tests."""
