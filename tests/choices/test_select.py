@@ -466,7 +466,11 @@ def test_an_evaluation_of_ones_own() -> None:
 
 
 def test_a_choice_prints_what_was_found_and_promised() -> None:
-    found = select([0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), score=True, epsilon=100.0)
+    # A stated roster: the error of a loss would change with a number of users that is released.
+    found = select(
+        [0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), users=np.arange(1000), n_users=1000,
+        score=True, epsilon=100.0,
+    )  # fmt: skip
     first, promise = str(found).split("\n")
     loss = f"mean loss {found.loss:.4g} ± 7.08e-5."
     assert first == f"the choice is 1: candidate 1, {loss}"

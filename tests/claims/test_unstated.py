@@ -332,7 +332,7 @@ def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: R
 
 def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if so many were many: whoever is one more would then be drawn.
-    monkeypatch.setattr(promise_module, "_FULL", N)
+    monkeypatch.setattr(promise_module, "_FULL_USERS", N)
     rates = {}
     for n, stated in itertools.product((N, N + 1), (False, True)):
         found: Any = fit(

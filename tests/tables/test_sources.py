@@ -386,7 +386,7 @@ OWN_ROWS: dict[str, bytes] = {
     "plain": b"eve,b,x\n",
     "line ends": b'eve,b,"x\ny\n\nz"\n',
     "rows of others": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 100_000),
-    "of many buffers": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 1_000_000),
+    "of many buffers": b'eve,b,"%s"\n' % (b"u1,a,1\nv,b,1\n" * 590_000),
     "doubled quotes": b'eve,b,"%s"\n' % (b'""\nu1,a,""1\n' * 120_000),
     "plain and long": b"eve,b,%s\n" % (b"x" * 3_000_000),
     "returns": b'eve,b,"x\r"\r',

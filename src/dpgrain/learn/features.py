@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
+from dpgrain.tables.engines.spill import new_spill_folder
 from dpgrain.tables.sources import quoted, reading
 from dpgrain.tables.table import UserTable
 
@@ -222,8 +223,11 @@ def load_rows(
     names = [f"c{place}" for place in range(len(wanted))]
     listed = ", ".join(f"{sql} AS {name}" for sql, name in zip(wanted, names, strict=True))
     with (
+        new_spill_folder() as folder,
         reading(table.source.name),
-        duckdb.connect(":memory:", config={"threads": table.threads}) as connection,
+        duckdb.connect(
+            ":memory:", config={"threads": table.threads, "temp_directory": folder.path}
+        ) as connection,
     ):
         connection.execute("SET enable_progress_bar = false")
         source = table.source.attach(connection)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import public_domain
+from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
 from dpgrain.tables.engines.duckdb import Engine
 from dpgrain.tables.sources import FileSource, TypedSource, is_number, quoted, reading, tried
 from dpgrain.tables.table import UserTable
@@ -22,7 +21,6 @@ _FAULTS = {
     "MISSING COLUMNS": "too few values, or an open quote",
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "a quote that is not closed",
-    "LINE SIZE OVER MAXIMUM": "a line too long to be read, or an open quote",
 }
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
 _HEADING = "For the curator only: these exact counts are NOT private and must not be published."
@@ -156,30 +154,24 @@ def _lines(table: UserTable, rows: int) -> dict[str, int]:
         return {}
     with Engine(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
-    found = {"lines of CSV, with headers": sum(map(_lines_of, source.paths))}
+    with reading(source.name):
+        found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
+        kept = sum(map(_lines_of, source.kept()))
+    found[f"rows of CSV left out: longer than {LONGEST_BYTES:,} bytes, or an open quote"] = (
+        faults.too_long
+    )
     for kind, lines in faults.rejected.items():
         found[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines
     found["lines of CSV with more values than columns (the rest is cut)"] = faults.longer
-    lost = found["lines of CSV, with headers"] - len(source.paths) - rows
+    lost = kept - len(source.paths) - rows
     inside = faults.inside + sum(faults.rejected.values())
     found["lines of CSV that are empty or swallowed by an open quote"] = max(lost - inside, 0)
     return found
 
 
-def _lines_of(path: str) -> int:
-    opener: Any = gzip.open if path.lower().endswith(".gz") else open
+def _lines_of(pieces: Iterable[bytes]) -> int:
     last, count = b"\n", 0
-    try:
-        with opener(Path(path), "rb") as file:
-            for part in _parts(file):
-                count += part.count(b"\n")
-                last = part[-1:]
-    except (OSError, EOFError) as error:
-        with reading(f"The file {path!r}"):
-            raise OSError from error
+    for piece in pieces:
+        count += piece.count(b"\n")
+        last = piece[-1:] or last
     return count + (last != b"\n")
-
-
-def _parts(file: Any) -> Iterator[bytes]:
-    while part := file.read(1 << 20):
-        yield part

@@ -14,7 +14,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, cached_property
@@ -27,12 +27,14 @@ import pyarrow as pa
 
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.inputs.labels import cell_text
+from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, long_rows, parts, without
+from dpgrain.tables.engines.spill import COPIES
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# Bytes of a CSV file that are read at a time, and the longest row: DuckDB drops one that is longer, and
-# does not know where the next one begins.
-_BUFFER = 16 << 20
+# Bytes of a CSV file that DuckDB holds at a time. It never comes near the end of them: a row that is
+# longer it drops, and does not know where the next one begins.
+_BUFFER = 2 * LONGEST_BYTES
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _counter = itertools.count()
@@ -68,10 +70,7 @@ def reading(name: str) -> Iterator[None]:
         ) from error
     except duckdb.IOException as error:
         if any(word in str(error).lower() for word in ("no space", "disk", "write", "temp")):
-            raise DataError(
-                f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR "
-                "to a disk with room."
-            ) from error
+            raise _unwritable(name) from error
         raise DataError(
             f"{name} cannot be read; check that it exists, is readable and is a whole file."
         ) from error
@@ -89,12 +88,19 @@ def reading(name: str) -> Iterator[None]:
         ) from None
 
 
+def _unwritable(name: str) -> DataError:
+    return DataError(
+        f"The spill folder for {name} cannot be written; free disk space, or point TMPDIR "
+        "to a disk with room."
+    )
+
+
 @dataclass(frozen=True)
 class FileSource:
     """Parquet or CSV files; all columns of CSV are text.
 
-    Guessing types from rows would make the result's form depend on one person's row. A line of CSV that
-    has too few values, or is not UTF-8, is left out by itself.
+    Guessing types from rows would make the result's form depend on one person's row. A row of CSV that
+    has too few values, is not UTF-8 or is longer than 8 MiB is left out by itself.
     """
 
     paths: tuple[str, ...]
@@ -163,16 +169,54 @@ class FileSource:
                     same.append(path)
         return found
 
-    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
-        """A table function over the files."""
+    @cached_property
+    def _long_rows(self) -> list[list[tuple[int, int]]]:
+        """Of each CSV file the rows that are too long: where they begin and end."""
+        with reading(self.name):
+            found = [long_rows(parts(path), self.delimiter) for path in self.paths]
+        for path, spans in zip(self.paths, found, strict=True):
+            if spans and spans[0][0] == 0:
+                raise SchemaError(
+                    f"The first line of the file {path!r}, which must name the columns, is longer than "
+                    f"{LONGEST_BYTES:,} bytes; does it open a quote?"
+                )
+        return found
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """A table function over the files; of CSV with too long rows, over copies without these.
+
+        The copies lie in the folder that the connection spills into, and go with it.
+        """
         if self.is_csv:
-            return self._csv(self.columns())
+            return self._csv(self.columns(), self._readable(connection))
         schemas, columns = self._schemas, self.columns()
         if len(schemas) == 1:
             return _parquet(self.paths)
         return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
 
-    def _csv(self, columns: Iterable[str], more: str = "") -> str:
+    def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
+        """The CSV files, or copies of them, that hold no row which is too long."""
+        folder = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
+        found = []
+        for place, (path, spans) in enumerate(zip(self.paths, self._long_rows, strict=True)):
+            copy = (
+                Path(folder) / f"{COPIES}{place}.csv{'.gz' if path.lower().endswith('.gz') else ''}"
+            )
+            if spans and not copy.exists():
+                try:
+                    _copy(path, copy, spans)
+                except OSError as error:
+                    # The scan has read all of it already.
+                    raise _unwritable(self.name) from error
+            found.append(str(copy) if spans else path)
+        return found
+
+    def kept(self) -> Iterator[Iterator[bytes]]:
+        """The bytes of each CSV file without the rows that are too long."""
+        for path, spans in zip(self.paths, self._long_rows, strict=True):
+            yield without(parts(path), spans)
+
+    def _csv(self, columns: Iterable[str], paths: Sequence[str], more: str = "") -> str:
         """The reader of CSV, which drops a line that it cannot read and never fails on one.
 
         One thread reads a file from its beginning: another that began in the middle would have to
@@ -181,7 +225,7 @@ class FileSource:
         """
         raw = ", ".join(f"{text(column)}: 'VARCHAR'" for column in columns)
         return (
-            f"read_csv({_listed(self.paths)}, auto_detect=false, header=true, "
+            f"read_csv({_listed(paths)}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
             "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
             f"buffer_size={_BUFFER}, max_line_size={_BUFFER}{more})"
@@ -199,18 +243,31 @@ class FileSource:
         while surplus.casefold() in map(str.casefold, columns):
             surplus += "'"
         padded = ", null_padding=true"
+        paths = self._readable(connection)
         with reading(self.name):
             ((breaks,),) = connection.execute(
-                f"SELECT {inside} FROM {self._csv(columns, ', store_rejects=true')}"
+                f"SELECT {inside} FROM {self._csv(columns, paths, ', store_rejects=true')}"
             ).fetchall()
             rejected = connection.execute(
                 "SELECT error_type::VARCHAR, count(DISTINCT (file_id, line)) FROM reject_errors "
                 "GROUP BY 1 ORDER BY 1"
             ).fetchall()
             ((longer,),) = connection.execute(
-                f"SELECT count({quoted(surplus)}) FROM {self._csv([*columns, surplus], padded)}"
+                f"SELECT count({quoted(surplus)}) FROM {self._csv([*columns, surplus], paths, padded)}"
             ).fetchall()
-        return Faults({kind: int(lines) for kind, lines in rejected}, int(longer), int(breaks))
+        too_long = sum(map(len, self._long_rows))
+        rejects = {kind: int(lines) for kind, lines in rejected}
+        return Faults(rejects, int(longer), int(breaks), too_long)
+
+
+def _copy(path: str, copy: Path, left_out: Sequence[tuple[int, int]]) -> None:
+    """Write a file without some spans of it; what is packed stays packed."""
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(copy.open("wb"))
+        if copy.suffix == ".gz":
+            file = stack.enter_context(gzip.open(file, "wb", compresslevel=1))
+        for piece in without(parts(path), left_out):
+            file.write(piece)
 
 
 def _listed(paths: Sequence[str]) -> str:
@@ -294,11 +351,13 @@ class Faults:
         rejected: fault, as DuckDB calls it → lines that are left out for it.
         longer: lines with more values than there are columns.
         inside: ends of lines inside values.
+        too_long: rows that are left out because they are too long.
     """
 
     rejected: Mapping[str, int]
     longer: int
     inside: int
+    too_long: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,9 +490,13 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     """The source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
 
     Raises:
-        ParameterError: if it is none of these.
+        ParameterError: if it is none of these, or nothing that can stand between values.
         DataError: if no such file exists.
     """
+    if not (len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
+        raise ParameterError(
+            f"delimiter must be one ASCII character, and no quote or end of a line, not {delimiter!r}."
+        )
     if isinstance(data, str | Path):
         return FileSource(_paths([data]), delimiter)
     if isinstance(data, Sequence) and data and all(isinstance(p, str | Path) for p in data):

@@ -19,7 +19,7 @@ from dpgrain.tables.elements import cell_codes, cell_labels
 from dpgrain.tables.engines.feed import MIXING, Chunk, Feed, Scan, Share
 from dpgrain.tables.engines.kernel import Layout
 from dpgrain.tables.engines.memory import Memory
-from dpgrain.tables.engines.spill import SpillFolder
+from dpgrain.tables.engines.spill import new_spill_folder
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.sources import quoted, reading
 from dpgrain.tables.split import Split
@@ -110,12 +110,7 @@ class Engine:
         self._lookups: dict[str, str] = {}
 
     def __enter__(self) -> Engine:
-        try:
-            self._spill = SpillFolder()
-        except OSError as error:
-            raise DataError(
-                "The temporary folder cannot be written; point TMPDIR to a disk with room."
-            ) from error
+        self._spill = new_spill_folder()
         try:
             with reading("The spill folder"):
                 self._connection = duckdb.connect(":memory:", config=self._settings())

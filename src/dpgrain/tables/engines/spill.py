@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dpgrain.errors import DataError
+
 try:
     import fcntl as _fcntl
 
@@ -28,8 +30,10 @@ except ImportError:
 
 _PREFIX = "dpgrain-spill-"
 _OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
-# What DuckDB calls the files in it; nothing else is ever removed from what others left.
-_SPILLED = "duckdb_temp"
+#: What copies of files are called that are put into it for DuckDB to read.
+COPIES = "rows"
+# What the files in it are called; nothing else is ever removed from what others left.
+_SPILLED = ("duckdb_temp", COPIES)
 _ATTEMPTS = 10
 
 
@@ -65,6 +69,12 @@ class SpillFolder:
                     _give_signal_back()
         _remove_left(Path(self.path).parent)
 
+    def __enter__(self) -> SpillFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
@@ -78,6 +88,20 @@ class SpillFolder:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
+
+
+def new_spill_folder() -> SpillFolder:
+    """A new one, for what cannot do without.
+
+    Raises:
+        DataError: if none can be made.
+    """
+    try:
+        return SpillFolder()
+    except OSError as error:
+        raise DataError(
+            "The temporary folder cannot be written; point TMPDIR to a disk with room."
+        ) from error
 
 
 def _locked(path: str) -> tuple[int | None, bool]:

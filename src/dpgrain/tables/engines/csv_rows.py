@@ -1,0 +1,232 @@
+"""Where rows of CSV end, as DuckDB's reader has it: what finds the rows that it cannot hold.
+
+DuckDB drops a row that is longer than its buffer and goes on somewhere inside it, so that one person's
+row becomes rows of others. Rows above a fixed length are therefore found here, and DuckDB never sees
+one.
+
+A line feed or a carriage return ends a row, unless it stands inside quotes. A quote opens where a value
+begins, behind one space at most; the next one closes. Another one behind it in the same value opens
+again; in a value that begins otherwise, a quote is a letter.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Bytes of the longest row that is read, without its end: half of what DuckDB holds at once.
+LONGEST_BYTES = 8 << 20
+# Bytes that are looked at together: they stay in the cache.
+_PIECE_BYTES = 1 << 19
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_FEED, _RETURN, _QUOTE, _SPACE = b'\n\r" '
+# Where a quote leads to: inside quotes, behind them, the middle of a value that has none.
+_INSIDE, _BEHIND, _MIDDLE = range(3)
+# Which quote leads there, from each of them: one where a value may open, one elsewhere and the first of
+# its value, one in the same value as the quote before it.
+_OPENING, _LETTER, _AGAIN = range(3)
+_NEXT = (
+    (_BEHIND, _BEHIND, _BEHIND),
+    (_INSIDE, _MIDDLE, _INSIDE),
+    (_INSIDE, _MIDDLE, _MIDDLE),
+)
+# The shortest beginnings of values that lead there; the last byte stands for any that means nothing.
+_BEGINNINGS = (b'"', b'""', b"\xff")
+
+_Bytes = NDArray[np.uint8]
+_Bools = NDArray[np.bool_]
+_Words = NDArray[np.uint64]
+
+
+def parts(path: str) -> Iterator[bytes]:
+    """The bytes of a file in pieces, unpacked where it is packed.
+
+    Raises:
+        OSError: if it cannot be read to its end.
+    """
+    opener: Any = gzip.open if path.lower().endswith(".gz") else open
+    try:
+        with opener(Path(path), "rb") as file:
+            while part := file.read(_PIECE_BYTES):
+                yield part
+    except (EOFError, zlib.error) as error:
+        raise OSError from error
+
+
+def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
+    r"""The rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the next does.
+
+    Args:
+        pieces: the bytes of a file, the first at least as long as a mark of the byte order.
+        delimiter: what stands between values, one ASCII character.
+
+    >>> long_rows([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
+    [(9, 33554446)]
+    """
+    found: list[tuple[int, int]] = []
+    splitter = Splitter(delimiter)
+    start = read = 0
+    for piece in pieces:
+        mark = len(_BYTE_ORDER_MARK) if not read and piece.startswith(_BYTE_ORDER_MARK) else 0
+        first, last = splitter.ends(piece[mark:])
+        if first >= 0:
+            # What begins and ends inside one piece is short.
+            if read + mark + first - start > LONGEST_BYTES:
+                found.append((start, read + mark + first + 1))
+            start = read + mark + last + 1
+        read += len(piece)
+    if read - start > LONGEST_BYTES:
+        found.append((start, read))
+    return found
+
+
+def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """The bytes of a file without some spans of them, which are in order.
+
+    >>> b"".join(without([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
+    b'acdi'
+    """
+    read = 0
+    for piece in pieces:
+        at = 0
+        for low, high in spans:
+            low, high = max(low - read, at), min(high - read, len(piece))
+            if low < high:
+                yield piece[at:low]
+                at = high
+        yield piece[at:]
+        read += len(piece)
+
+
+class Splitter:
+    """It finds the ends of rows, piece by piece.
+
+    Args:
+        delimiter: what stands between values, one ASCII character.
+    """
+
+    def __init__(self, delimiter: str) -> None:
+        self._delimiter = delimiter.encode()
+        # The value that a piece begins in, as far as it matters.
+        self._begun = b""
+        self._same = np.zeros(0, dtype=np.bool_)
+
+    def ends(self, piece: bytes) -> tuple[int, int]:
+        """Where the first and the last byte stand that end rows in the next piece; −1 without one."""
+        # A piece then begins outside quotes, with what begins a value.
+        whole = self._delimiter + self._begun + piece
+        ahead = len(whole) - len(piece)
+        if b'"' not in whole:
+            first, last = _first_and_last(whole)
+            self._begun = self._beginning(whole, b"")
+        else:
+            first, last = self._ends_outside(whole)
+        return max(first - ahead, -1), max(last - ahead, -1)
+
+    def _ends_outside(self, whole: bytes) -> tuple[int, int]:
+        """Where rows end first and last outside the quotes of a text; −1 without one."""
+        letters = np.frombuffer(whole, np.uint8)
+        ends = self._bits(letters, _FEED)
+        if b"\r" in whole:
+            ends |= self._bits(letters, _RETURN)
+        inside, lead = self._inside(letters, ends | self._bits(letters, self._delimiter[0]))
+        self._begun = _BEGINNINGS[lead]
+        if lead != _INSIDE:
+            self._begun = self._beginning(whole, self._begun)
+        return _lowest_and_highest(ends & ~inside)
+
+    def _inside(self, letters: _Bytes, separators: _Words) -> tuple[_Words, int]:
+        """The letters inside quotes, in a text that begins outside, and where its last quote leads."""
+        quotes = self._bits(letters, _QUOTE)
+        inside = _odd(quotes)
+        opening = quotes & _next(separators)
+        # Usually every other quote opens a value, or is the second of two.
+        if not np.any(quotes & inside & ~(opening | _next(quotes))):
+            return inside, _INSIDE if inside[-1] >> np.uint64(63) else _BEHIND
+        opening |= quotes & _next(self._bits(letters, _SPACE) & _next(separators))
+        if not np.any(opening):
+            return opening, _MIDDLE
+        counting, lead = _counting(quotes, opening, separators)
+        return _odd(counting), lead
+
+    def _bits(self, letters: _Bytes, letter: int) -> _Words:
+        """(n/64,) a bit for each letter, the first one lowest: whether it is this one."""
+        size = -(-len(letters) // 64) * 64
+        # Memory that is asked for anew each time would cost more than the rest.
+        if len(self._same) < size:
+            self._same = np.zeros(size, dtype=np.bool_)
+        np.equal(letters, letter, out=self._same[: len(letters)])
+        self._same[len(letters) : size] = False
+        return _packed(self._same[:size])
+
+    def _beginning(self, whole: bytes, otherwise: bytes) -> bytes:
+        """What matters of the last value, if it begins behind the last quote."""
+        last = max(whole.rfind(mark) for mark in (self._delimiter, b"\n", b"\r"))
+        if last < whole.rfind(b'"'):
+            return otherwise
+        value = whole[last + 1 : last + 3]
+        return value if value in (b"", b" ") else _BEGINNINGS[_MIDDLE]
+
+
+def _first_and_last(whole: bytes) -> tuple[int, int]:
+    """Where rows end first and last in a text without quotes; −1 without one."""
+    first = [place for place in (whole.find(b"\n"), whole.find(b"\r")) if place >= 0]
+    return min(first, default=-1), max(whole.rfind(b"\n"), whole.rfind(b"\r"))
+
+
+def _counting(quotes: _Words, opening: _Words, separators: _Words) -> tuple[_Words, int]:
+    """The quotes that open and close, among letters that are none, and where the last one leads."""
+    marks = _unpacked(quotes)
+    places = np.flatnonzero(marks)
+    values = np.searchsorted(np.flatnonzero(_unpacked(separators)), places)
+    kinds = np.where(_unpacked(opening)[places], _OPENING, _LETTER)
+    kinds[np.diff(values, prepend=0) == 0] = _AGAIN
+    leads, lead = [_MIDDLE], _MIDDLE
+    for kind in kinds.tolist():
+        lead = _NEXT[lead][kind]
+        leads.append(lead)
+    marks[places] = np.diff(np.array(leads) == _INSIDE)
+    return _packed(marks), lead
+
+
+def _packed(bools: _Bools) -> _Words:
+    return np.packbits(bools, bitorder="little").view("<u8")
+
+
+def _unpacked(words: _Words) -> _Bools:
+    return np.unpackbits(words.view(np.uint8), bitorder="little").view(np.bool_)
+
+
+def _next(words: _Words) -> _Words:
+    """The bits one place further on."""
+    moved = words << np.uint64(1)
+    moved[1:] |= words[:-1] >> np.uint64(63)
+    return moved
+
+
+def _odd(words: _Words) -> _Words:
+    """The bits up to which, themselves included, an odd number of bits is set."""
+    found = words.copy()
+    for step in (1, 2, 4, 8, 16, 32):
+        found ^= found << np.uint64(step)
+    full = found >> np.uint64(63)
+    # All bits of a word turn where the words before it hold an odd number.
+    found[1:] ^= -np.bitwise_xor.accumulate(full)[:-1]
+    return found
+
+
+def _lowest_and_highest(words: _Words) -> tuple[int, int]:
+    """The places of the first and the last bit that is set; −1 without one."""
+    some = np.flatnonzero(words)
+    if not len(some):
+        return -1, -1
+    low, high = int(words[some[0]]), int(words[some[-1]])
+    return int(some[0]) * 64 + (low & -low).bit_length() - 1, int(
+        some[-1]
+    ) * 64 + high.bit_length() - 1
