@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
@@ -27,9 +28,11 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
+from dpgrain.learn.summary import coefficients
 from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds
 from dpgrain.report import write_fit_report, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.plots.coefficients import largest
 from dpgrain.report.promises import Odds
 from dpgrain.report.release import estimates_of
 from dpgrain.report.words import label, printed, shorten
@@ -272,6 +275,19 @@ def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)" in page
     assert "&lt;i&gt;a&lt;/i&gt;</th>" in page
     assert "\u202e" not in page
+
+
+@pytest.mark.parametrize("intervals", [0.0, 0.2])
+def test_a_feature_may_be_called_an_intercept(intervals: float) -> None:
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    frame = pd.DataFrame(X, columns=["price: intercept", "intercept"])
+    labels = np.array(["a", "b", "c"])[np.arange(90) % 3]
+    model = learn.LogisticRegression(
+        rounds=2, n_users=90, classes=["a", "b", "c"], intervals=intervals, random_state=0
+    )
+    rows = coefficients(model.fit(frame, labels)).rows
+    assert [row.intercept for row in rows] == [False, False, True] * 3
+    assert len(largest(coefficients(model))) == 6
 
 
 def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from dpgrain.planning.shuffled import shares_of_honest
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
-from dpgrain.report.plots.coefficients import is_intercept, largest
+from dpgrain.report.plots.coefficients import largest
 from dpgrain.report.promises import Odds, contributions, grains_of
 from dpgrain.report.words import text
 
@@ -118,7 +118,7 @@ def _estimated(found: Coefficients) -> dict[str, object]:
             for row in found.rows[:_LISTED]
         ],
         "plotted": len(plotted),
-        "weights": len([row for row in found.rows if not is_intercept(row)]),
+        "weights": len([row for row in found.rows if not row.intercept]),
         "coefficient_plots": figures(
             "coefficients",
             partial(plot_coefficients, plotted, intervals=found.intervals),

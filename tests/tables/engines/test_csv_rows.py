@@ -11,9 +11,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Splitter, long_rows, without
 
 import dpgrain as dg
+from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Splitter, long_rows, without
 from dpgrain.tables.engines.duckdb import Engine
 from dpgrain.tables.sources import FileSource
 
