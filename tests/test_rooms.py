@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,20 @@ SOURCE = Path(dg.__file__).parents[1]
 DOOR = "dpgrain._shown"
 ABOVE = ("dpgrain.cli", "dpgrain.demo", "dpgrain.__main__")
 
+# What these modules need of each other goes round in a circle; no other modules' does.
+CIRCLES = [
+    {
+        "dpgrain.tables.blocks",
+        "dpgrain.tables.check",
+        "dpgrain.tables.domain",
+        "dpgrain.tables.engines.duckdb",
+        "dpgrain.tables.table",
+    },
+    {"dpgrain.learn.files", "dpgrain.learn.model"},
+]
+# How many modules of the package are imported inside functions, below the report.
+INSIDE = {"dpgrain.learn.files": 1, "dpgrain.learn.model": 2, "dpgrain.tables.table": 1}
+
 Graph = dict[str, set[str]]
 
 
@@ -36,6 +51,11 @@ def _modules(source: Path) -> dict[str, Path]:
         name = ".".join(path.relative_to(source).with_suffix("").parts)
         names[name.removesuffix(".__init__")] = path
     return names
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _imports(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
@@ -63,7 +83,7 @@ def _read(source: Path) -> tuple[Graph, list[tuple[str, str]]]:
     graph: Graph = {name: set() for name in modules}
     private = []
     for importer, path in modules.items():
-        for node in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in _imports(_tree(path)):
             for module, name in _pairs(node):
                 whole = f"{module}.{name}"
                 target = whole if whole in modules else module
@@ -72,6 +92,60 @@ def _read(source: Path) -> tuple[Graph, list[tuple[str, str]]]:
                     if target == module and name.startswith("_") and not name.endswith("__"):
                         private.append((importer, whole))
     return graph, private
+
+
+def _homes(source: Path) -> dict[str, str]:
+    """The modules that the public names of packages come from."""
+    homes: dict[str, str] = {}
+    for package, path in _modules(source).items():
+        for block in _tree(path).body:
+            if path.stem == "__init__" and isinstance(block, ast.If):
+                for node in block.body:
+                    if isinstance(node, ast.ImportFrom):
+                        names = ((alias.asname or alias.name) for alias in node.names)
+                        homes |= {f"{package}.{name}": node.module or "" for name in names}
+    return homes
+
+
+def _needed(source: Path) -> Graph:
+    """Which module needs which, where what a package shows is of the module that defines it."""
+    modules, homes = _modules(source), _homes(source)
+    graph: Graph = {name: set() for name in modules}
+    for importer, path in modules.items():
+        for node in _imports(_tree(path)):
+            for module, name in _pairs(node):
+                whole = f"{module}.{name}"
+                target = whole if whole in modules else homes.get(whole, module)
+                if target in modules and target != importer:
+                    graph[importer].add(target)
+    return {**graph, DOOR: set()}
+
+
+def _circles(graph: Graph) -> list[set[str]]:
+    """The largest sets of modules of which each needs all the others."""
+    reached = {module: _reachable(graph, module) for module in graph}
+    circles = (
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in graph
+    )
+    return [set(circle) for circle in sorted(set(circles), key=sorted) if circle]
+
+
+def _inside(source: Path) -> dict[str, int]:
+    """How many modules of the package each module imports inside its functions."""
+    count: dict[str, int] = {}
+    for importer, path in _modules(source).items():
+        tree = _tree(path)
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        found = {node for function in functions for node in _imports(function)}
+        own = [node for node in found if any(_is_own(module) for module, _ in _pairs(node))]
+        if own:
+            count[importer] = len(own)
+    return count
+
+
+def _is_own(module: str) -> bool:
+    return module == "dpgrain" or module.startswith("dpgrain.")
 
 
 def _reachable(graph: Graph, start: str) -> set[str]:
@@ -117,6 +191,44 @@ def test_no_circle_of_imports_goes_through_the_report(graph: Graph) -> None:
 
 def test_the_door_itself_needs_nothing(graph: Graph) -> None:
     assert graph[DOOR] == {"dpgrain.report"}
+
+
+def test_no_other_modules_need_each_other() -> None:
+    circles = _circles(_needed(SOURCE))
+    assert [circle for circle in circles if not any(circle <= known for known in CIRCLES)] == []
+
+
+def test_imports_inside_functions_become_no_more() -> None:
+    below = {
+        module: number
+        for module, number in _inside(SOURCE).items()
+        if not (module.startswith(ABOVE) or _is_report(module) or module == DOOR)
+    }
+    assert {m: n for m, n in below.items() if n > INSIDE.get(m, 0)} == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "circles"),
+    [
+        ("from dpgrain.two import b\n", "def f():\n    from dpgrain.one import a\n", True),
+        ("from dpgrain.room import b\n", "from dpgrain.one import a\n", True),
+        ("from dpgrain.two import b\n", "one = later('dpgrain.one')\n", False),
+        ("from dpgrain._shown import Shown\n", "from dpgrain.one import a\n", False),
+    ],
+)
+def test_circles_are_seen(first: str, second: str, circles: bool, tmp_path: Path) -> None:
+    for name, text in {
+        "one.py": first,
+        "two.py": second,
+        "room/__init__.py": "if TYPE_CHECKING:\n    from dpgrain.two import b\n",
+        "_shown.py": "def f():\n    from dpgrain.two import b\n",
+    }.items():
+        path = tmp_path / "dpgrain" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = _circles(_needed(tmp_path))
+    assert found == ([{"dpgrain.one", "dpgrain.two"}] if circles else [])
+    assert _inside(tmp_path).get("dpgrain.two", 0) == ("def f" in second)
 
 
 def test_private_names_stay_in_their_module() -> None:

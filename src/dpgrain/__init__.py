@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     )
     from dpgrain._version import __version__
     from dpgrain.arrays.distances import d_element, d_user
-    from dpgrain.choices.select import Choice, ball_cover, best_of, select
+    from dpgrain.choices.best_of import best_of
+    from dpgrain.choices.cover import ball_cover
+    from dpgrain.choices.select import Choice, select
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
@@ -104,7 +106,9 @@ face(
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
-        "dpgrain.choices.select": ("Choice", "ball_cover", "best_of", "select"),
+        "dpgrain.choices.best_of": ("best_of",),
+        "dpgrain.choices.cover": ("ball_cover",),
+        "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
         "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),

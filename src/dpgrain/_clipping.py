@@ -1,4 +1,4 @@
-"""Vectors, row by row, shortened to a bound."""
+"""Clipping of vectors: each row is shortened to a bound."""
 
 from __future__ import annotations
 
@@ -6,35 +6,36 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 
-# Entries at a time: what is computed on the way stays in cache.
-_ENTRIES = 1 << 16
-# Squares of norms up to this share of the bound's are not looked at again.
-_SHORT = 1 - 2.0**-16
+# Rows are clipped in tiles of this many entries, so that intermediate arrays stay in the cache.
+_TILE_ENTRIES = 1 << 16
+# A row whose squared norm is at most this share of the bound's is certainly short, despite rounding.
+_CERTAINLY_SHORT_SHARE = 1 - 2.0**-16
 
 
 def clipped(vectors: FloatArray, clip: float) -> FloatArray:
-    """Each row scaled down to norm ``clip`` if it is longer; what becomes of it depends on it alone.
+    """Scale each row down to norm ``clip`` if it is longer; the result depends on that row alone.
 
     >>> clipped(np.array([[3.0, 4.0], [1e300, 1e300]]), 1.0).round(3).tolist()
     [[0.6, 0.8], [0.707, 0.707]]
     """
-    # Rows one after the other: otherwise a norm is added up in an order that depends on other rows.
-    found = np.array(vectors, order="C")
-    most = max(1, _ENTRIES // max(found.shape[1], 1))
-    for first in range(0, len(found), most):
-        tile = found[first : first + most]
+    # The rows are stored one after the other, or else the order in which a norm is added up would
+    # depend on other rows.
+    rows = np.array(vectors, order="C")
+    most = max(1, _TILE_ENTRIES // max(rows.shape[1], 1))
+    for first in range(0, len(rows), most):
+        tile = rows[first : first + most]
         with np.errstate(all="ignore"):
-            long = ~(np.einsum("ij,ij->i", tile, tile) <= _SHORT * clip * clip)
+            long = ~(np.einsum("ij,ij->i", tile, tile) <= _CERTAINLY_SHORT_SHARE * clip * clip)
         if long.all():
             tile[:] = _shortened(tile, clip)
         elif long.any():
             tile[long] = _shortened(tile[long], clip)
-    return found
+    return rows
 
 
 def _shortened(vectors: FloatArray, clip: float) -> FloatArray:
-    """The same, whatever entries' squares are."""
-    # Divided by the largest entry first, so that squares of large numbers do not overflow.
+    """Scale each row down to norm ``clip`` if it is longer, even if squares of entries overflow."""
+    # Each row is divided by its largest entry first, so that no square overflows.
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
     unit = vectors / np.where(largest > 0, largest, 1.0)
     norms = np.linalg.norm(unit, axis=1, keepdims=True)
@@ -45,7 +46,7 @@ def _shortened(vectors: FloatArray, clip: float) -> FloatArray:
 
 
 def finite(vectors: FloatArray) -> FloatArray:
-    """Vectors with 0 for rows that are not finite; the same array if all are.
+    """Replace rows that are not finite by 0; return the same array if all are finite.
 
     >>> finite(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
     [[1.0, 2.0], [0.0, 0.0]]

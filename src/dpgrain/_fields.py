@@ -1,7 +1,7 @@
-"""The fields of frozen dataclasses, checked by the types that they are declared with.
+"""The fields of frozen dataclasses, checked by the types with which they are declared.
 
-A number that is text, a truth that is a word, NaN: whatever a field holds but its type says not is
-refused here, once for all classes and fields, whether it comes from code or from JSON.
+A value that does not fit the type of its field (a number that is text, a truth that is a word, NaN) is
+refused here for all classes and fields, whether it comes from code or from JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Made = TypeVar("Made")
 
 @cache
 def _kinds(cls: Any) -> dict[str, Any]:
-    """The declared type of each field."""
+    """Return the declared type of each field."""
     hints = get_type_hints(cls)
     return {part.name: hints[part.name] for part in fields(cls)}
 
@@ -38,9 +38,9 @@ def check(instance: object) -> None:
     Raises:
         ParameterError: if a field has another type, or is NaN.
 
-    Numbers of NumPy, which wrap and round, become Python's; lists become tuples. A truth is ``True`` or
-    ``False`` and nothing else. Ranges are left to the class. What a field's metadata has under
-    ``"remedy"`` ends the message.
+    NumPy's numbers, which wrap and round, become Python's; lists become tuples. A truth is ``True`` or
+    ``False`` and nothing else. The class itself checks ranges. The message ends with the text that the
+    field's metadata has under ``"remedy"``.
     """
     kinds = _kinds(cast(Hashable, type(instance)))
     for part in fields(instance):  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def check(instance: object) -> None:
 
 
 def _checked(name: str, kind: Any, value: Any) -> Any:
-    """The value of a field as its type has it."""
+    """Return the value of a field, converted to its type."""
     if (simple := _SIMPLE.get(kind)) is not None:
         return simple(name, value)
     origin, args = get_origin(kind), get_args(kind)
@@ -84,7 +84,7 @@ def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
 
 
 def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
-    """The value as the first of several types that it has."""
+    """Return the value as the first of several types that fits it."""
     if value is None and type(None) in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not type(None))
@@ -120,15 +120,15 @@ _SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
 
 
 def loads(text: str, what: str) -> Any:
-    """The values in a JSON text, of which everything is said once and every number is finite.
+    """Read the values of a JSON text, in which every field is given once and every number is finite.
 
     Args:
         text: the text.
-        what: what it should describe, in words.
+        what: what the text should describe, in words, for messages.
 
     Raises:
-        ParameterError: if it is no JSON, has NaN, infinities or numbers beyond the range of floating
-            point, says a field twice, or is nested too deeply.
+        ParameterError: if the text is no JSON, has NaN, infinities or numbers beyond the range of
+            floating point, gives a field twice, or is nested too deeply.
     """
     if not isinstance(text, str | bytes):
         raise ParameterError(f"the text of {what} must be text, not {_validate.said(text)}.")
@@ -152,21 +152,21 @@ def _finite(number: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ParameterError(f"field {_validate.said(twice)} is given twice; give it once.")
-    return found
+    return values
 
 
 def read(cls: Callable[..., Made], values: Any, what: str) -> Made:
-    """The object of a dataclass whose fields have been read from JSON.
+    """Make the object of a dataclass from fields that have been read from JSON.
 
     Args:
         cls: the dataclass, which checks its own fields (:func:`check`).
-        values: what :func:`loads` gave, or a dict like it.
-        what: what it describes, in words.
+        values: the result of :func:`loads`, or a dict like it.
+        what: what the values describe, in words, for messages.
 
     Raises:
         ParameterError: if a field is missing, unknown or of the wrong type.
@@ -190,14 +190,14 @@ def read(cls: Callable[..., Made], values: Any, what: str) -> Made:
 
 
 def _parsed(name: str, kind: Any, value: Any) -> Any:
-    """A value from JSON as its type has it, where JSON has no such type."""
+    """Convert a value from JSON to its type, where JSON has no such type."""
     origin, args = get_origin(kind), get_args(kind)
     if kind is float and isinstance(value, str) and value == "inf":
         return math.inf
     if origin is tuple and isinstance(value, list | tuple):
         return tuple(_parsed(name, args[0], part) for part in value)
     if origin in (Union, types.UnionType) and value is not None:
-        # One thing, or a list of such: the last of the types.
+        # The field takes one object, or a tuple of them, which is the last of its types.
         return _parsed(name, args[-1] if isinstance(value, list | tuple) else args[0], value)
     if isinstance(kind, type) and hasattr(kind, "from_dict"):
         return kind.from_dict(value)

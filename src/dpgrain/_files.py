@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and where public tables are found."""
+"""Files that are written whole or not at all, and the folder of public tables."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to; it takes its place only when all went well.
+    """Yield a path beside ``path`` to write to; that file replaces ``path`` only if all went well.
 
     Raises:
-        DataError: if it cannot be written.
+        DataError: if the file cannot be written.
     """
     with _writing(path), ExitStack() as stack:
         with tempfile.NamedTemporaryFile(
@@ -41,10 +41,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise unless a file could be written there: asked before anything is released.
+    """Raise unless a file could be written at ``path``, so that no release is made in vain.
 
     Raises:
-        DataError: if it cannot.
+        DataError: if the file could not be written.
     """
     path = Path(path)
     with _writing(path):
@@ -55,11 +55,11 @@ def check_writable(path: str | Path) -> None:
 
 
 def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[str | Path | None]) -> None:
-    """Refuse what could not be written, or would overwrite an input or another output.
+    """Refuse outputs that could not be written, or would overwrite an input or another output.
 
     Raises:
-        ParameterError: if two of them are the same file.
-        DataError: if one cannot be written.
+        ParameterError: if two of the files are the same.
+        DataError: if an output cannot be written.
     """
     taken = {Path(path).resolve() for path in inputs if path is not None}
     for path in outputs:
@@ -74,13 +74,13 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[str | Path | 
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:
-    """The folder of public tables, which the environment variable ``DPGRAIN_DATA`` names.
+    """Return the folder of public tables, which the environment variable ``DPGRAIN_DATA`` names.
 
     Args:
-        names: files that it must hold.
-        stated: a folder that goes before the variable.
+        names: the files that the folder must hold.
+        stated: a folder to use instead of that of the variable.
 
-    There is no other place where they are looked for.
+    Tables are looked for in no other place.
 
     Raises:
         DataError: if the variable is not set, or a file is missing.

@@ -1,4 +1,4 @@
-"""What is loaded when it is first used, so that a process pays for what it does and for no more."""
+"""Modules and names that are loaded when they are first used, so that a process starts quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class _Later(ModuleType):
-    """A module that is imported when something in it is asked for."""
+    """A module that is imported when one of its names is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
         if "_found" not in self.__dict__:
@@ -19,12 +19,12 @@ class _Later(ModuleType):
 
 
 def later(name: str) -> Any:
-    """A module that stands for another, which it imports when it is first used.
+    """Return a module that stands for another, which it imports when it is first used.
 
     Args:
         name: the full name of the module.
 
-    Beside it stands the ordinary import, under ``TYPE_CHECKING``, from which types are read.
+    Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
 
     >>> later("fractions").Fraction(1, 2)
     Fraction(1, 2)
@@ -50,7 +50,7 @@ class _Face(ModuleType):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # An import binds a module in its package: it must not hide a public name that is the same.
+        # An import binds a module in its package, where it must not hide a public name that is equal.
         if not (isinstance(value, ModuleType) and name in self._homes):
             super().__setattr__(name, value)
 
@@ -62,9 +62,9 @@ def face(package: str, homes: Mapping[str, Sequence[str]], modules: Sequence[str
     """Let a package import its public names when they are first used.
 
     Args:
-        package: the package, which calls this while it is imported.
-        homes: the names that each module gives to it.
-        modules: modules of the package that are public names themselves.
+        package: the name of the package, which calls this function while it is imported.
+        homes: the public names of each module, by the module's full name.
+        modules: the modules of the package that are public names themselves.
     """
     module = sys.modules[package]
     module.__dict__["_homes"] = {name: home for home, names in homes.items() for name in names}

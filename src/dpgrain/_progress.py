@@ -1,6 +1,6 @@
-"""Progress on whatever takes more than two seconds: a bar on the terminal that keeps no record.
+"""A bar on the terminal that shows the progress of work of more than two seconds, and keeps no record.
 
-It names stages and counts them; how many rows went by is private and is not shown.
+It names stages and counts them. The number of rows that were read is private and is not shown.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import sys
 import threading
 from types import TracebackType
 
-_PATIENCE = 2.0
+_PATIENCE_SECONDS = 2.0
 
 
 class Progress:
     """A bar of named stages that appears after two seconds, if standard error is a terminal.
 
     Args:
-        stages: how many stages there will be.
-        show: False never shows it; True does as soon as a stage begins; None decides.
+        stages: the number of stages that there will be.
+        show: False never shows the bar, and True shows it at once; None shows it after two seconds if
+            standard error is a terminal.
 
     >>> with Progress(1, show=False) as progress:
     ...     progress.stage("Adding up")
@@ -26,7 +27,7 @@ class Progress:
     def __init__(self, stages: int, show: bool | None = None) -> None:
         self._stages, self._done, self._text = stages, 0, ""
         self._wanted = sys.stderr.isatty() if show is None else show
-        self._patience = _PATIENCE if show is None else 0.0
+        self._patience = _PATIENCE_SECONDS if show is None else 0.0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -47,7 +48,7 @@ class Progress:
             self._thread.join()
 
     def stage(self, text: str) -> None:
-        """Begin a stage; the one before is done."""
+        """Begin a stage, which ends the one before."""
         self._done += bool(self._text)
         self._text = text
 

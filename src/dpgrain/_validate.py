@@ -19,17 +19,17 @@ def _only(parameter: dict[str, object]) -> tuple[str, object]:
     return name, value
 
 
-# So many characters of a wrong value are shown.
-_SHOWN = 60
+# Messages show at most this many characters of a wrong value.
+_SHOWN_CHARACTERS = 60
 
 
 def said(value: object) -> str:
-    """A wrong value in a message, whatever it is: some cannot be written, others are too long."""
+    """Write a wrong value for a message, also one that cannot be printed or is too long."""
     try:
         text = repr(value)
     except Exception:
         return f"a value of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def real(**parameter: object) -> float:
@@ -56,14 +56,15 @@ def _real(name: str, value: object) -> float:
         raise ParameterError(f"{name} must be a number below 10^308.") from None
 
 
-# Whole numbers up to here are floats, too, with no loss that matters.
+# Whole numbers up to this size are close enough to floats for every use.
 _LARGEST_INTEGER = 10**18
 
 
 def plain(instance: object) -> None:
     """Turn the NumPy numbers of a frozen dataclass into Python's, which neither wrap nor round.
 
-    ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: no bound may be computed so.
+    ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: bounds must not be computed in
+    such types.
     """
     for part in fields(instance):  # type: ignore[arg-type]
         value = getattr(instance, part.name)
@@ -93,7 +94,7 @@ def sequence(**parameter: object) -> list[object]:
     try:
         return list(value)
     except TypeError:
-        # An array without axes.
+        # The value is an array without axes.
         raise ParameterError(f"{name} must be a list, not {said(value)}.") from None
 
 
@@ -107,7 +108,7 @@ def positive(**parameter: object) -> float:
 
 
 def scale(**parameter: object) -> float:
-    """Return the parameter as a float, or raise unless squares of it neither overflow nor vanish."""
+    """Return the parameter as a float, or raise if its square could overflow or vanish."""
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:

@@ -99,7 +99,7 @@ class Parameters:
 
             return ApproximateDP(self.epsilon or 0.0, 0.0, self.unit, count=self.releases)
         if self.mechanism == "zcdp":
-            from dpgrain.accounting.events.base import ZCDP
+            from dpgrain.accounting.events.known import ZCDP
 
             return ZCDP(self.rho or 0.0, self.unit, count=self.releases)
         return self._noisy_sum()
@@ -426,7 +426,7 @@ def plan_histogram(
 ) -> None:
     """Plan what `dpgrain histogram` will do: the noise of a count, and who is named."""
     from dpgrain.accounting import Selection
-    from dpgrain.planning.plan import plan_counts
+    from dpgrain.planning.counts import plan_counts
     from dpgrain.statistics.plan import plan_histogram as calibrated
 
     protected = _protected(unit, max_elements)
@@ -475,7 +475,7 @@ def plan_mean(
     as_json: _Json = False,
 ) -> None:
     """Plan a mean of clipped vectors: its error, and how far that is from the least possible."""
-    from dpgrain.planning.plan import plan_mean as planned
+    from dpgrain.planning.means import plan_mean as planned
 
     made = planned(
         epsilon,
@@ -525,7 +525,7 @@ def plan_gradient(
     as_json: _Json = False,
 ) -> None:
     """Plan noisy gradient descent: the noise of a step, and what it does to the risk."""
-    from dpgrain.planning.plan import plan_gradient as planned
+    from dpgrain.planning.descent import plan_gradient as planned
 
     if sampling is None:
         drawn: Sampled = "full" if passes is None else "passes"
@@ -571,7 +571,7 @@ def plan_sco(
     as_json: _Json = False,
 ) -> None:
     """Plan a fit of convex losses: its excess risk, and how far that is from the least possible."""
-    from dpgrain.planning.plan import plan_sco as planned
+    from dpgrain.planning.descent import plan_sco as planned
 
     made = planned(
         epsilon,
@@ -602,7 +602,7 @@ def plan_select(
     as_json: _Json = False,
 ) -> None:
     """Plan a choice among hypotheses: its excess risk, and how far that is from the least possible."""
-    from dpgrain.planning.plan import plan_select as planned
+    from dpgrain.planning.choices import plan_select as planned
 
     made = planned(
         epsilon,

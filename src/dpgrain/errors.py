@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 class DpgrainError(Exception):
-    """Anything that dpgrain refuses to do, in one sentence with the remedy."""
+    """The base of all errors of dpgrain, whose messages are one sentence with the remedy."""
 
 
 class ParameterError(DpgrainError, ValueError):
@@ -40,10 +40,10 @@ class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
 
 
 def only_interrupts(error: BaseException) -> None:
-    """Raise again what a person at the keyboard has asked for, and nothing else.
+    """Raise an interrupt from the keyboard again, and nothing else.
 
-    A function of the caller's that fails on somebody's record may raise anything, also what ends
-    programs (``SystemExit``, panics of libraries): whatever it is, it would tell of the record.
+    A caller's function that fails on somebody's record may raise anything, also exceptions that end
+    programs (``SystemExit``, panics of libraries), and any of these would tell of the record.
     """
     if type(error) is KeyboardInterrupt:
         raise error

@@ -18,7 +18,8 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 Relation: TypeAlias = Literal["zero_out", "replace"]
-#: Who sees data: a curator; nobody, behind a shuffler; a curator whose state may be seen once.
+#: Whom people trust: a curator ("central"); nobody who sees data, behind a shuffler ("shuffle"); or a
+#: curator whose state may be seen once ("pan").
 Trust: TypeAlias = Literal["central", "shuffle", "pan"]
 RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")
 Level: TypeAlias = Literal["record", "element", "user"]
@@ -41,9 +42,9 @@ class Element:
     """All records of one user in one cell of a public partition are protected.
 
     Args:
-        by: what tells the cell of a record: a column name; a mapping from item to cell (a dict,
-            a two-column table, or a :class:`pathlib.Path` of one); a function of the item; a
-            :class:`dpgrain.Elements`; or nothing, where elements are passed with the data.
+        by: the partition: a column name; a mapping from item to cell (a dict, a two-column table, or a
+            :class:`pathlib.Path` of one); a function of the item; a :class:`dpgrain.Elements`; or
+            nothing, where elements are passed with the data.
 
     The partition must be public. A partition computed from the protected data (k-means on
     private vectors, say) voids the promise.
@@ -66,11 +67,11 @@ class User:
     """All records of one user are protected.
 
     Args:
-        max_elements: at most so many elements of one user. In a release the bound is enforced (the
-            first elements in a public order are kept); in ``epsilon(unit=User(max_elements=M))`` it
-            is a condition: the ε holds for users with at most M elements.
-        by: the partition into elements that the bound counts, as for :class:`Element`; by
-            default each item is its own element. Only used with ``max_elements``.
+        max_elements: the largest number of elements of one user. In a release the bound is enforced
+            (the first elements in a public order are kept); in ``epsilon(unit=User(max_elements=M))``
+            it is a condition: the ε holds for users with at most M elements.
+        by: the partition into elements that the bound counts, in any form that :class:`Element` takes;
+            by default each item is its own element. It is only used with ``max_elements``.
 
     Raises:
         ParameterError: if ``max_elements`` is not a whole number of at least 1.
@@ -91,15 +92,15 @@ class User:
 
 Unit: TypeAlias = Record | Element | User
 
-# The unit of each level, where only the level matters.
+# The plain unit of each level, for use where only the level matters.
 OWN_UNIT: Mapping[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 
 def unit_level(unit: Unit | None, default: Level) -> Level:
-    """The level of a unit, or the default where none is given.
+    """Return the level of a unit, or the default where no unit is given.
 
     Raises:
-        ParameterError: if it is not a privacy unit.
+        ParameterError: if ``unit`` is not a privacy unit.
     """
     if unit is None:
         return default

@@ -22,8 +22,9 @@ from dpgrain.accounting import Contribution, Event, Gaussian, Laplace, PureDP
 from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.arrays.blocks import arrange
 from dpgrain.choices.best_of import best_of
+from dpgrain.choices.cover import ball_cover
 from dpgrain.choices.scores import STEPS, BlockLosses, total
-from dpgrain.choices.select import Choice, Cover, ball_cover, select
+from dpgrain.choices.select import Choice, select
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, discrete_laplace, gumbel_order
 from dpgrain.noise.exponential import below, permute_and_flip
@@ -46,9 +47,6 @@ def p_value(seen: Counter[int], law: dict[int, float], draws: int) -> float:
         counts, expected = [*counts, draws - sum(counts)], [*expected, rest * draws]
     statistic = sum((a - b) ** 2 / b for a, b in zip(counts, expected, strict=True))
     return float(stats.chi2.sf(statistic, len(expected) - 1))
-
-
-# Laws ------------------------------------------------------------------------------------------
 
 
 def flips(scores: Sequence[int], scale: float) -> dict[int, float]:
@@ -175,9 +173,6 @@ def test_ties_in_the_number_of_runs_are_decided_by_more_bits() -> None:
     assert poisson(1000.0, source=Scripted([half, 0])) in range(995, 1005)
 
 
-# Runs ------------------------------------------------------------------------------------------
-
-
 def test_the_best_of_all_runs_is_kept() -> None:
     source = SeededSource(5)
     made: list[int] = []
@@ -230,8 +225,6 @@ def test_where_nothing_is_run_the_default_is_kept() -> None:
     assert abs(share - math.exp(-0.7)) < 5.5 * math.sqrt(0.25 / 2000)
     assert {best.score for best in found if best.result == "none"} == {None}
 
-
-# Scores ----------------------------------------------------------------------------------------
 
 # One user's records, and what they may be exchanged for.
 HOLDINGS: list[list[float]] = [
@@ -351,9 +344,6 @@ def test_totals_do_not_depend_on_the_order() -> None:
 
 def test_totals_saturate() -> None:
     assert total(np.full(3, 2**51)) == 2**52
-
-
-# Choices ---------------------------------------------------------------------------------------
 
 
 def closest(candidate: float, x: Array) -> Array:
@@ -512,9 +502,6 @@ def test_a_seed_repeats_and_none_does_not() -> None:
     assert one(None).loss != one(None).loss
 
 
-# Audits ----------------------------------------------------------------------------------------
-
-
 def measured(
     pick: Callable[[Array, Source], int], one: Array, two: Array, draws: int = 5000
 ) -> float:
@@ -626,47 +613,6 @@ def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
     assert plan.event.events == (Laplace(1 / plan.epsilon, ONE),)
 
 
-# Covers ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize(("dimension", "spacing"), [(1, 0.3), (2, 0.41), (3, 0.7), (4, 1.1)])
-def test_covers_cover(norm: Any, dimension: int, spacing: float) -> None:
-    cover = ball_cover(dimension, 1.3, spacing, norm)
-    order = 2 if norm == "l2" else np.inf
-    assert (np.linalg.norm(cover.points, order, axis=1) <= 1.3 * (1 + 1e-12)).all()
-    rng = np.random.default_rng(13)
-    x = rng.normal(size=(4000, dimension))
-    # In the ball, on its sphere, and at lattice points of its cells' corners.
-    x *= 1.3 * rng.choice([1.0, 0.999, 0.5], (4000, 1)) / np.linalg.norm(x, order, axis=1)[:, None]
-    apart = np.linalg.norm(x[:, None] - cover.points[None], order, axis=2).min(axis=1)
-    assert apart.max() <= cover.radius * (1 + 1e-12)
-    assert apart.max() > 0.5 * cover.radius
-    fewer = Cover(cover.points[1:], cover.radius)
-    nearest = np.linalg.norm(cover.points[0] - fewer.points, order, axis=1).min()
-    assert nearest > 0.2 * spacing
-
-
-def test_covers_are_sequences() -> None:
-    cover = ball_cover(2, 1.0, 1.0, "linf")
-    assert len(cover) == 9 == len(list(cover))
-    assert cover[0].tolist() == [-1.0, -1.0]
-    assert [point.tolist() for point in cover[:2]] == [[-1.0, -1.0], [-1.0, 0.0]]
-
-
-def test_a_cover_that_is_too_large_is_refused_before_it_is_made() -> None:
-    with pytest.raises(
-        ParameterError, match=r"spacing = 0\.001 needs at least .* most = 1,000,000"
-    ):
-        ball_cover(50, 1.0, 0.001)
-    with pytest.raises(ParameterError, match="most = 20"):
-        ball_cover(2, 1.0, 0.5, most=20)
-    assert len(ball_cover(2, 1.0, 0.5, most=21)) == 21
-
-
-# The experiment --------------------------------------------------------------------------------
-
-
 def experiment() -> Any:
     path = Path(__file__).parents[2] / "experiments" / "finite_classes.py"
     spec = importlib.util.spec_from_file_location("experiments_finite_classes", path)
@@ -718,9 +664,6 @@ def test_the_printed_mean_is_clipped_around_a_private_range() -> None:
     # Those at 1 count as the end of the range, at most 0.3.
     assert np.median(found[drawn == 0]) == pytest.approx(0.2, abs=0.004)
     assert np.median(found[drawn == 1]) == pytest.approx(0.7, abs=0.004)
-
-
-# Refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from tests.statistics.test_statistics import (
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
-from dpgrain.accounting.events import base as events_module
+from dpgrain.accounting.events import naming
 from dpgrain.arrays.blocks import arrange
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import request as request_module
@@ -499,13 +499,13 @@ def nothing_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def one_new_holder_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replaced record is billed as if it came into the block that it left."""
-    real = events_module._changed_blocks
+    real = naming._changed_blocks
 
     def changed(contribution: Contribution, asked: Any) -> float:
         found = real(contribution, asked)
         return asked.units if asked.level == "record" and math.isfinite(found) else found
 
-    monkeypatch.setattr(events_module, "_changed_blocks", changed)
+    monkeypatch.setattr(naming, "_changed_blocks", changed)
 
 
 def columns_that_tell_the_item(monkeypatch: pytest.MonkeyPatch) -> None:

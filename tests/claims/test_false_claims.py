@@ -1,8 +1,8 @@
 """What the papers print and does not hold: explicit neighbours, integrated by tests/oracle.py.
 
-Each claim's story is in docs/theory.md, "False claims, and what holds". Lemma 3.2(ii) of
-the element-level paper and equation (4) of its short version are tested in test_accounting.py. Nothing
-printed here is in the library.
+Each claim's story is in docs/theory.md, "False claims, and what holds". Lemma 3.2(ii) of the
+element-level paper and equation (4) of its short version are tested in losses/test_gaussian.py.
+Nothing printed here is in the library.
 """
 
 from __future__ import annotations

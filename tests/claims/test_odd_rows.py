@@ -34,7 +34,7 @@ from scipy import sparse
 
 import dpgrain as dg
 from dpgrain import select
-from dpgrain.choices.select import best_of
+from dpgrain.choices.best_of import best_of
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.calls import by_record

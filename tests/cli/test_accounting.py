@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpgrain.accounting import Gaussian, calibrate_gaussian
-from dpgrain.accounting.events.base import ZCDP
+from dpgrain.accounting.events.known import ZCDP
 from dpgrain.cli_accounting import Curve, Parameters
 from dpgrain.errors import ParameterError
 from dpgrain.units import User

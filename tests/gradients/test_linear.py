@@ -72,7 +72,7 @@ def test_sums_are_those_of_a_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if kind == "not kept":
-        monkeypatch.setattr(linear, "_KEPT", 0)
+        monkeypatch.setattr(linear, "_KEPT_BYTES", 0)
         monkeypatch.setattr(linear, "_KEPT_ROWS", 0)
     X, y, codes, theta = data(SIZES[sizes], d, loss, intercept=intercept)
     if kind == "sparse":
@@ -116,7 +116,7 @@ def test_blocks_whose_gradients_cancel_stay_within_the_clip(
 ) -> None:
     """Records far longer than their mean: in single precision the norm alone has no digits left."""
     if not kept:
-        monkeypatch.setattr(linear, "_KEPT", 0)
+        monkeypatch.setattr(linear, "_KEPT_BYTES", 0)
     worst = 0.0
     for seed in range(4):
         X, y, codes, theta, loss = cancelling(cancel, size, outputs, seed)
@@ -146,7 +146,7 @@ def test_without_the_guard_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.zeros(np.shape(squares), dtype=bool)
 
     monkeypatch.setattr(linear, "_doubtful", certain)
-    monkeypatch.setattr(linear, "_KEPT", 0)
+    monkeypatch.setattr(linear, "_KEPT_BYTES", 0)
     worst = 0.0
     for seed in range(4):
         X, y, codes, theta, loss = cancelling(1e2, 3, 12, seed)
@@ -208,7 +208,7 @@ def test_features_that_are_not_finite_count_as_zero() -> None:
 
 def test_a_block_with_more_rows_than_a_tile() -> None:
     loss = Softmax(3)
-    rows = linear._ROWS * 2 + 5
+    rows = linear._TILE_ROWS * 2 + 5
     X, y, codes, theta = data([rows, 3], 4, loss, intercept=True)
     for kind in (np.float32, np.float64):
         blocks = LinearBlocks.arrange(X.astype(kind), y, codes, intercept=True)

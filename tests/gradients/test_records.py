@@ -55,7 +55,7 @@ class ByProduct(Squared):
 
 def test_a_user_with_many_records_changes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     # More than fit a tile: they are added in slices, which is another order than that of others.
-    monkeypatch.setattr(module, "_ENTRIES", 1 << 12)
+    monkeypatch.setattr(module, "_BATCH_ENTRIES", 1 << 12)
     rng, width = np.random.default_rng(1), 20
     sizes = np.concatenate([rng.integers(1, 4, 30), [1000], rng.integers(1, 4, 30)])
     codes = np.repeat(np.arange(61), sizes)

@@ -81,8 +81,8 @@ def test_exact_tails_agree_with_fractions() -> None:
 def test_exact_sums_at_blocks_agree_with_sums_of_tails(name: str) -> None:
     law = LAWS[name]
     first, table = module._table(law)
-    assert len(table) > module._LONG
-    for k in (first, first + module._BLOCK, int(law.mean), first + len(table) - 1):
+    assert len(table) > module._ANCHORED_ENTRIES
+    for k in (first, first + module._BLOCK_ENTRIES, int(law.mean), first + len(table) - 1):
         apart = module._below(law, k, 256) - module._directly(law, k, 256)
         assert abs(apart) < 1 << 40
 

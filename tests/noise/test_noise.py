@@ -178,7 +178,7 @@ def test_fast_decisions_are_those_of_exact_arithmetic(
         return decide(law, bits, *rest)
 
     monkeypatch.setattr(inversion, "_decide", counted)
-    monkeypatch.setattr(inversion, "_RARE", 1 << 63)
+    monkeypatch.setattr(inversion, "_RARE_STEPS", 1 << 63)
     exact = kind.draw(scale, n, source=SeededSource(6))
     assert len(decided) == n
     np.testing.assert_array_equal(fast, exact)
@@ -196,7 +196,7 @@ def test_a_wrong_inverse_is_seen_by_exact_arithmetic(
         lambda self, tail, scale: position(self, tail, scale) * (1 + wrong),
     )
     fast = kind.draw(1e4, 400, source=SeededSource(6))
-    monkeypatch.setattr(inversion, "_RARE", 1 << 63)
+    monkeypatch.setattr(inversion, "_RARE_STEPS", 1 << 63)
     exact = kind.draw(1e4, 400, source=SeededSource(6))
     assert (fast != exact).any()
 
@@ -204,10 +204,10 @@ def test_a_wrong_inverse_is_seen_by_exact_arithmetic(
 def _bits() -> list[int]:
     """First 63 bits that reach every part of the inverse, the far tail most of all."""
     rng = np.random.default_rng(7)
-    bits = [int(2.0**e) for e in rng.uniform(math.log2(inversion._RARE), 63, 250)]
+    bits = [int(2.0**e) for e in rng.uniform(math.log2(inversion._RARE_STEPS), 63, 250)]
     bits += [int(b) for b in rng.integers(1, 2**63, 100, dtype=np.int64)]
-    middle = [2**63 - 1, 2**63 - 2**20, 2**62, 2**62 - 1, 2**62 + 1, inversion._RARE]
-    return [b for b in bits if inversion._RARE <= b < 2**63] + middle
+    middle = [2**63 - 1, 2**63 - 2**20, 2**62, 2**62 - 1, 2**62 + 1, inversion._RARE_STEPS]
+    return [b for b in bits if inversion._RARE_STEPS <= b < 2**63] + middle
 
 
 @both
@@ -432,7 +432,7 @@ def test_fast_decisions_are_exact_in_many_samples(
     kind: Kind, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast = kind.draw(scale, 30_000, source=SeededSource(17))
-    monkeypatch.setattr(inversion, "_RARE", 1 << 63)
+    monkeypatch.setattr(inversion, "_RARE_STEPS", 1 << 63)
     exact = kind.draw(scale, 30_000, source=SeededSource(17))
     np.testing.assert_array_equal(fast, exact)
 

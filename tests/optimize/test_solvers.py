@@ -15,9 +15,7 @@ from dpgrain.optimize import (
     Absolute,
     AcSa,
     Adagrad,
-    Average,
     Ball,
-    Box,
     CoinBetting,
     Constant,
     DecreasingRestart,
@@ -39,15 +37,11 @@ from dpgrain.optimize import (
     Tail,
     Uniform,
     Weighted,
-    gradient_mapping,
     run,
 )
 from dpgrain.optimize.domains import EVERYWHERE
 
 Array = NDArray[np.float64]
-
-
-# ------------------------------------------------------------------------------------------ problems
 
 
 @dataclass(frozen=True)
@@ -127,6 +121,7 @@ PROBLEMS = {
     ),
 }
 
+
 T = 800
 
 
@@ -161,6 +156,7 @@ SOLVERS: dict[str, Callable[[Problem, float], Solver[Any]]] = {
 }
 SMOOTH_ONLY = {"steady", "ac-sa"}
 STRONG_ONLY = {"strongly convex", "restart", "ac-sa strong"}
+
 
 # The excess after 800 exact gradients, at most.
 EXACT = {"ac-sa": 1e-5, "restart": 1e-7, "ac-sa strong": 1e-4, "steady": 1e-6}
@@ -198,9 +194,6 @@ def test_every_solver_averages_noise_away(solver: str, problem: str) -> None:
     ]
     # The order of σD/√T, several times less than one gradient's noise.
     assert np.mean(excess) <= 0.12 * (1 + p.distance / 2)
-
-
-# --------------------------------------------------------------------------------------------- rates
 
 
 def slope(make: Callable[[int], Solver[Any]], p: Problem, noise: float, runs: int) -> float:
@@ -326,99 +319,6 @@ def test_an_envelope_lets_ac_sa_beat_subgradients_on_kinks() -> None:
     best = min(value(plain), value(fast))
     assert value(fast) - best < 5e-3
     assert value(fast) < value(plain) + 1e-3
-
-
-# ------------------------------------------------------------------------------------------ averages
-
-
-def history(average: Average, rounds: int) -> tuple[Array, Array]:
-    """The average, and all iterates, of a run with gradients of −1 and steps 1/√k."""
-    seen: list[Array] = []
-    solver = Sgd(Power(1.0), average=average)
-    end = run(solver, lambda v: -np.ones(1), np.zeros(1), rounds, lambda s: seen.append(s.theta))
-    return end, np.array(seen)[:, 0]
-
-
-def test_averages_are_the_weighted_means_they_say() -> None:
-    k = np.arange(1, 41)
-    restart = DecreasingRestart(1.0, 0.5, 40)
-    quadratic_weights = np.where(k <= 20, 0.0, (8.0 + k - 21) ** 2)
-    short = DecreasingRestart(100.0, 0.5, 40)
-    cases: list[tuple[Average, NDArray[Any]]] = [
-        (Uniform(), np.ones(40)),
-        (Weighted(0.0), np.ones(40)),
-        (Weighted(1.0), k * 1.0),
-        (Weighted(2.0), k * (k + 1.0)),
-        (Last(), (k == 40) * 1.0),
-        (Tail(30), (k > 30) * 1.0),
-        (RandomIterate(7), (k == 7) * 1.0),
-        (restart, quadratic_weights),
-        (short, (1 - 0.5 / 200) ** -(k * 1.0)),
-    ]
-    for average, weights in cases:
-        end, seen = history(average, 40)
-        assert end[0] == pytest.approx(float(weights @ seen / weights.sum())), average
-
-
-def test_every_iterate_is_as_likely_as_any_other() -> None:
-    rng = np.random.default_rng(0)
-    drawn = [RandomIterate.draw(4, rng).chosen for _ in range(4000)]
-    found = [GradientMapping.draw(1.0, 4, rng).chosen for _ in range(4000)]
-    for chosen in (drawn, found):
-        counts = np.bincount(chosen, minlength=5)
-        assert counts[0] == 0
-        assert counts[1:] == pytest.approx(1000, abs=140)
-
-
-def test_schedules_are_their_formulas() -> None:
-    assert [Power(2.0, 0.5)(k) for k in (1, 4, 16)] == pytest.approx([2, 1, 0.5])
-    assert [Constant(0.3)(k) for k in (1, 9)] == [0.3, 0.3]
-    assert [StronglyConvex(0.5)(k) for k in (1, 3)] == pytest.approx([2, 1])
-    restart = DecreasingRestart(2.0, 1.0, 20)
-    assert [restart(k) for k in (1, 10, 11, 13)] == pytest.approx([0.25, 0.25, 0.25, 0.2])
-
-
-# ------------------------------------------------------------------------------------------ not convex
-
-
-def test_the_gradient_mapping_keeps_its_bound_on_a_wavy_loss() -> None:
-    # f = Σ sin(v): 1-smooth; the mean squared mapping is at most 2(f(start) − inf f)/(size·T), size 1.
-    start, rounds, domain = np.array([0.3, 2.0, 5.0]), 60, Box(-4.0, 6.0)
-    norms: list[float] = []
-    run(
-        GradientMapping(1.0, 1, domain),
-        np.cos,
-        start,
-        rounds,
-        lambda state: norms.append(state.norm),
-    )
-    assert np.mean(np.square(norms)) <= 2 * (np.sin(start).sum() + 3) / rounds
-    assert norms[-1] < 1e-6
-
-
-def test_the_solution_of_a_mapping_run_is_a_point_that_was_asked_about() -> None:
-    asked: list[Array] = []
-
-    def oracle(v: Array) -> Array:
-        asked.append(v)
-        return np.cos(v)
-
-    for chosen in (1, 5, 20):
-        asked.clear()
-        end = run(GradientMapping(0.3, chosen), oracle, np.zeros(2), 20)
-        assert end == pytest.approx(asked[chosen - 1])
-
-
-def test_a_mapping_is_0_at_a_constrained_minimum_and_the_gradient_inside() -> None:
-    p = PROBLEMS["in a ball"]
-    at_best = gradient_mapping(p.best, p.gradient(p.best), 0.5, p.domain)
-    assert at_best == pytest.approx(0, abs=1e-12)
-    inside = np.array([0.1, 0.0, 0.0])
-    small = gradient_mapping(inside, p.gradient(inside), 0.01, p.domain)
-    assert small == pytest.approx(p.gradient(inside))
-
-
-# ------------------------------------------------------------------------------------------ the rest
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e3])

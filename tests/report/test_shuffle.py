@@ -29,7 +29,7 @@ from dpgrain.planning.shuffled import (
 )
 from dpgrain.recipes import Trust
 from dpgrain.shuffle import BlindSum, PoissonSum, ScalarSum, VectorSum
-from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import Relation
 
 OTHER = Gaussian(10.0, Contribution(block="user"))

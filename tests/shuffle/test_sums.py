@@ -36,10 +36,12 @@ from dpgrain.shuffle import (
     ScalarSum,
     VectorSum,
     encoding,
-    sums,
+)
+from dpgrain.shuffle import (
+    protocol as protocol_module,
 )
 from dpgrain.shuffle.design import Design
-from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
 Array = NDArray[np.float64]
@@ -381,7 +383,7 @@ def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> No
     def less(law: BinomialLaw, size: int, source: Any) -> Any:
         return real(BinomialLaw(law.trials // 4, 0.5), size, source) + law.trials * 3 // 8
 
-    monkeypatch.setattr(sums, "counts_of", less)
+    monkeypatch.setattr(protocol_module, "counts_of", less)
     found = mu_below(views(AUDITED, 0.5), views(AUDITED, -0.5))
     assert found > claimed(AUDITED, "replace") / 2
     assert mu_below(views(AUDITED, 1.0), views(AUDITED, math.nan)) > claimed(AUDITED, "zero_out")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import dpgrain as dg
-from dpgrain.statistics import postprocess
+from dpgrain.statistics.shrink import shrink
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
@@ -84,7 +84,7 @@ def test_one_number_has_a_value() -> None:
 
 
 def test_shrinking_and_totals_are_the_plain_functions(by_item: dg.Histogram) -> None:
-    estimate, error = postprocess.shrink(by_item.estimate, by_item.std_error)
+    estimate, error = shrink(by_item.estimate, by_item.std_error)
     shrunk = by_item.shrunk()
     assert (shrunk.estimate == estimate).all()
     assert (shrunk.std_error == error).all()

@@ -17,24 +17,22 @@ if TYPE_CHECKING:
         gaussian_multipliers,
     )
     from dpgrain.accounting.contribution import ONE_EACH, Contribution
-    from dpgrain.accounting.events.base import (
-        RDP,
-        ZCDP,
-        ApproximateDP,
+    from dpgrain.accounting.events.base import Compose, Event, Parallel
+    from dpgrain.accounting.events.best_of import SelectBest
+    from dpgrain.accounting.events.choices import (
+        AboveThreshold,
         BoundedRange,
-        Compose,
-        Event,
-        Gaussian,
-        Laplace,
-        Parallel,
-        PureDP,
+        ExponentialMechanism,
+        SoftCore,
+    )
+    from dpgrain.accounting.events.known import RDP, ZCDP, ApproximateDP, PureDP
+    from dpgrain.accounting.events.naming import (
         Selection,
         TruncatedGeometric,
         selection_leak,
     )
-    from dpgrain.accounting.events.best_of import SelectBest
-    from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechanism, SoftCore
     from dpgrain.accounting.events.nearby import StatisticallyClose
+    from dpgrain.accounting.events.noise import Gaussian, Laplace
     from dpgrain.accounting.events.sampled import Participation, SampledGaussian
     from dpgrain.accounting.events.shuffled import Binomial, Poisson
     from dpgrain.accounting.losses.gaussian import (
@@ -87,7 +85,6 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.accounting.events.shuffled": ("Binomial", "Poisson"),
         "dpgrain.accounting.calibrate": (
             "Calibration",
             "calibrate",
@@ -97,21 +94,45 @@ face(
             "calibrate_truncated_geometric",
             "gaussian_multipliers",
         ),
-        "dpgrain.accounting.contribution": ("ONE_EACH", "Contribution"),
+        "dpgrain.accounting.contribution": (
+            "ONE_EACH",
+            "Contribution",
+        ),
         "dpgrain.accounting.events.base": (
+            "Compose",
+            "Event",
+            "Parallel",
+        ),
+        "dpgrain.accounting.events.best_of": ("SelectBest",),
+        "dpgrain.accounting.events.choices": (
+            "AboveThreshold",
+            "BoundedRange",
+            "ExponentialMechanism",
+            "SoftCore",
+        ),
+        "dpgrain.accounting.events.known": (
             "RDP",
             "ZCDP",
             "ApproximateDP",
-            "BoundedRange",
-            "Compose",
-            "Event",
-            "Gaussian",
-            "Laplace",
-            "Parallel",
             "PureDP",
+        ),
+        "dpgrain.accounting.events.naming": (
             "Selection",
             "TruncatedGeometric",
             "selection_leak",
+        ),
+        "dpgrain.accounting.events.nearby": ("StatisticallyClose",),
+        "dpgrain.accounting.events.noise": (
+            "Gaussian",
+            "Laplace",
+        ),
+        "dpgrain.accounting.events.sampled": (
+            "Participation",
+            "SampledGaussian",
+        ),
+        "dpgrain.accounting.events.shuffled": (
+            "Binomial",
+            "Poisson",
         ),
         "dpgrain.accounting.losses.gaussian": (
             "gaussian_delta",
@@ -120,9 +141,5 @@ face(
             "pure_mu",
         ),
         "dpgrain.accounting.losses.loss": ("Loss",),
-        "dpgrain.accounting.events.sampled": ("Participation", "SampledGaussian"),
-        "dpgrain.accounting.events.best_of": ("SelectBest",),
-        "dpgrain.accounting.events.choices": ("AboveThreshold", "ExponentialMechanism", "SoftCore"),
-        "dpgrain.accounting.events.nearby": ("StatisticallyClose",),
     },
 )

@@ -1,1 +1,1 @@
-"""People's rows in arrays: whose each row is, what is kept of it, and how many people there are."""
+"""People's rows in arrays: their users, the rows that are kept, and the number of people."""

@@ -1,4 +1,4 @@
-"""From rows with users and elements to blocks: whose data each row is, and what is kept."""
+"""Rows with users and elements, arranged into blocks, one for each unit's data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dpgrain.units import Element, Record, Unit, User
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows count, and which block each of them is in.
+    """The rows that count, and the block of each.
 
     Args:
         kept: the indices of the rows that count.
-        blocks: (rows kept,): the block of each, 0 to G−1.
-        owners: (G,): the user whose data each block is, 0 to n−1.
-        users: how many distinct users there are in the rows passed.
+        blocks: (rows kept,) the block of each row, 0 to G−1.
+        owners: (G,) the user whose data each block is, 0 to n−1.
+        users: the number of distinct users in the rows passed.
     """
 
     kept: IndexArray
@@ -36,14 +36,14 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
     """Put rows into blocks, one for each unit's data.
 
     Args:
-        rows: how many there are.
-        users: (rows,) labels (when two are one: :mod:`dpgrain.inputs.labels`); None for one
-            user per row. A row whose user is null is left out.
-        elements: (rows,) labels; a null is a cell like any other. Needed for ``Element()`` and
-            ``User(max_elements=…)``, and refused where nothing uses them.
-        unit: what is protected. Of a ``User(max_elements=M)`` the first M elements in a public order
+        rows: the number of rows.
+        users: (rows,) labels, of which :mod:`dpgrain.inputs.labels` says when two are equal; None for
+            one user per row. A row whose user is null is left out.
+        elements: (rows,) labels; a null is a cell like any other. They are needed for ``Element()``
+            and ``User(max_elements=…)``, and refused where nothing uses them.
+        unit: the privacy unit. Of a ``User(max_elements=M)`` the first M elements in a public order
             (the hash of their names) are kept.
-        places: whether users are places in a stated roster.
+        places: True if users are places in a stated roster.
 
     Raises:
         ParameterError: if lengths differ, elements are missing or not used, or the unit is not one.
@@ -78,7 +78,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
             f"unit must be {type(unit).__name__} without by: the elements of rows come with "
             "fit(…, elements=…)."
         )
-    # A row without an element is in a cell of its own, as rows with any other name are.
+    # Rows without an element form a cell of their own, like rows with any other name.
     cells, names = _codes(elements, rows, "elements")
     cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
     if isinstance(unit, User) and unit.max_elements is not None:
@@ -90,17 +90,17 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
 
 
 def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[IndexArray, list[Key]]:
-    """Labels as codes from 0, −1 for a null, and their keys."""
-    found, keys = codes(values, places=places)
-    if found.shape != (rows,):
+    """Return labels as codes from 0, −1 for a null, and their keys."""
+    codes_of_rows, keys = codes(values, places=places)
+    if codes_of_rows.shape != (rows,):
         raise ParameterError(
             f"{name} must have one label for each row, in one dimension, no more and no fewer."
         )
-    return found, keys
+    return codes_of_rows, keys
 
 
 def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) -> NDArray[np.bool_]:
-    """Whether each row's element is among its user's first ones in the public order."""
+    """Return for each row if its element is among the first ``most`` of its user, in public order."""
     marks = [
         hashlib.md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
         for _, name in names
@@ -110,7 +110,7 @@ def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) ->
     pairs = owner.astype(np.int64) * max(len(names), 1) + (rank[cells] if len(names) else 0)
     present, pair = np.unique(pairs, return_inverse=True)
     held_by = present // max(len(names), 1)
-    # Pairs are sorted by user, then by rank: the place of each among those of its user.
+    # Pairs are sorted by user, then by rank, so that this is a pair's place among those of its user.
     place = np.arange(len(present)) - np.searchsorted(held_by, held_by)
-    kept: NDArray[np.bool_] = (place < most)[pair]
-    return kept
+    chosen: NDArray[np.bool_] = (place < most)[pair]
+    return chosen

@@ -17,7 +17,7 @@ Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
 
 @dataclass(frozen=True)
 class _Own:
-    """The cell of an item that a mapping lacks: like no cell that a mapping names."""
+    """The cell of an item that a mapping lacks, which differs from every cell that it names."""
 
     item: Any
 
@@ -27,7 +27,7 @@ def _itself(item: Any) -> Hashable:
 
 
 def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Hashable]]:
-    """The multiset of records in each cell that has any."""
+    """Return the multiset of records in each cell that has any."""
     cell_of: Callable[[Any], Hashable]
     if cell is None:
         cell_of = _itself
@@ -74,7 +74,8 @@ def d_element(
     Args:
         sample: one sequence of records per user.
         other: the same number of users.
-        cell: as for :func:`d_user`.
+        cell: item → cell, a function or a mapping (an item that it lacks is its own cell); by
+            default each item is its own cell.
 
     Raises:
         ParameterError: if the samples hold different numbers of users: neighbours have the same

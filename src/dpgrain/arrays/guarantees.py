@@ -1,4 +1,4 @@
-"""How blocks are drawn, what a fit takes as public, and what it promises."""
+"""The sampling of blocks, the public facts of a fit, and its guarantee."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dpgrain.units import Relation, Unit
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
-# Full batches up to so many users, and never fewer than this share of the blocks in a round.
-_FULL, _LEAST_RATE = 50_000, 0.2
+# Up to this many users a round draws all blocks, and never a smaller share of them than this.
+_FULL_USERS, _LEAST_RATE = 50_000, 0.2
 
 
 def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None) -> float:
-    """The public probability of a block, or a user, to be in a round.
+    """Return the public probability of a block, or a user, to be in a round.
 
     Args:
-        sampling: how blocks are drawn.
-        sampling_rate: as stated; None to choose it.
+        sampling: ``"pairs"`` draws blocks, ``"users"`` draws users, and ``"full"`` takes all of them.
+        sampling_rate: the probability that the caller states; None to choose it.
         n_users: the public size of the roster; None if it is not stated: then all are drawn.
 
     Raises:
@@ -42,10 +42,10 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
             )
         return 1.0
     if sampling_rate is None and n_users is None:
-        # A rate that follows from a noisy number would make the event depend on it.
+        # The rate must not follow from the noisy number of users: the event would depend on it.
         return 1.0
     if sampling_rate is None and n_users is not None:
-        return min(1.0, max(_LEAST_RATE, _FULL / n_users))
+        return min(1.0, max(_LEAST_RATE, _FULL_USERS / n_users))
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:
         raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
@@ -53,11 +53,11 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
 
 
 def public_facts(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
-    """What a run of noisy gradients takes as public.
+    """List what a run of noisy gradients takes as public.
 
     Args:
-        mean: its public numbers.
-        clip: the clipping bound as stated; None where it was chosen inside the budget.
+        mean: the public numbers of the run.
+        clip: the clipping bound that the caller states; None where it was chosen inside the budget.
     """
     drawn = {
         "pairs": "each block drawn with probability {:g}",
@@ -89,17 +89,17 @@ def promised(
     users: Any,
     elements: Any,
 ) -> Guarantee:
-    """The promise of a fit, which composes with others on the same users and elements only.
+    """Make the guarantee of a fit, which composes with others on the same users and elements only.
 
     Args:
-        unit: what is protected.
+        unit: the privacy unit.
         relation: the neighbouring relation.
         delta: the promised δ.
-        event: what is published.
+        event: what the fit publishes.
         public: what was taken as public.
-        private: whether the noise cannot be predicted.
-        users: as passed; None for one user per row.
-        elements: as passed; None where there are none.
+        private: True if nobody can predict the noise.
+        users: the users' labels that the caller passed; None for one user per row.
+        elements: the elements' labels that the caller passed; None where there are none.
     """
     partition = whose = ""
     known = [str(fact) for fact in public]
@@ -109,6 +109,6 @@ def promised(
     if users is not None:
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
     elif unit.level != "record":
-        # Whoever forgets to pass users must read what is then promised.
+        # A caller who forgets to pass users must read what the guarantee then means.
         known.append("each row is all that one user has, as no users were passed")
     return Guarantee(unit.level, partition, relation, delta, event, tuple(known), private, whose)

@@ -1,7 +1,7 @@
-"""How many users there are: stated by the caller, or a number that is released with noise and paid for.
+"""The number of users: the caller states it, or it is released with noise and paid for.
 
-A count of the ids that were passed is not public: whoever removes the last record of a user removes
-the user from it. So a release either knows a roster, or publishes about how many users there are.
+The number of ids that were passed is not public: it falls by one when the last record of a user is
+removed. So a release either is told the size of the roster, or publishes it with noise.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from dpgrain.units import Relation, Unit
 
 #: The share of the budget (of μ²) that publishes the number of users where it is not stated.
 SHARE = 0.03
-#: How people enter that number: whatever records of one person change, it moves by one at most.
+#: Each user adds one to that number: whichever records of one person change, it moves by one at most.
 ENROLLED = Contribution(block="user", layout="shared", coordinates="one")
-# Where the number saturates, so that it stays a whole number.
-_LARGEST = 2**53
+# The number saturates here, so that it stays a whole number in floating point.
+_LARGEST_USERS = 2**53
 
 
 @dataclass(frozen=True)
 class Roster:
-    """What a release knows of the number of users; public numbers only.
+    """The public numbers that a release knows of the number of users.
 
     Args:
         stated: the public size of the roster; None if it is not known.
         event: the release of the number of users, where it is not stated.
 
-    Formal guarantee: :attr:`event`, a Gaussian mechanism. The number of users who have records moves by
-    at most one when records of one person are removed or exchanged, for every unit and relation, and
-    by g for g users. Source: docs/theory.md, "The number of users".
+    Formal guarantee: that of :attr:`event`, a Gaussian mechanism. The number of users who have records
+    moves by at most one when records of one person are removed or exchanged, for every unit and
+    relation, and by g for g users. Source: docs/theory.md, "The number of users".
 
     >>> Roster.of(1000, epsilon=1.0, delta=1e-6, unit=None, relation="zero_out").facts
     ('a roster of 1,000 users',)
@@ -56,13 +56,13 @@ class Roster:
         unit: Unit | None,
         relation: Relation,
     ) -> Roster:
-        """The roster that is stated, or the release of its size with its share of a promise.
+        """Make a roster of the stated size, or plan the release of its size with a share of a promise.
 
         Args:
-            n_users: as stated by the caller; None if it is not known.
-            epsilon: the promised ε of all of the release.
-            delta: the promised δ of all of it.
-            unit: what is protected.
+            n_users: the public size that the caller states; None if it is not known.
+            epsilon: the promised ε of the whole release.
+            delta: the promised δ of the whole release.
+            unit: the privacy unit.
             relation: the neighbouring relation.
 
         Raises:
@@ -82,7 +82,7 @@ class Roster:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What is public of it, in words."""
+        """The public facts of the roster, in words."""
         if self.stated is not None:
             return (f"a roster of {self.stated:,} users",)
         return (
@@ -91,34 +91,34 @@ class Roster:
         )
 
     def users(self, found: int, source: Source) -> int:
-        """The number of users that may be used: as stated, or with noise, and then at least 1.
+        """Return the stated number of users, or the number with noise, which is then at least 1.
 
         Args:
-            found: how many users have records.
-            source: where noise comes from.
+            found: the number of users who have records.
+            source: random bits for the noise.
         """
         if self.stated is not None:
             return self.stated
         assert self.event is not None  # noqa: S101 - for the type checker
         noisy = noised(np.array([float(found)]), 1.0, self.event.noise_multiplier, source)
-        return int(min(max(round(float(noisy[0])), 1), _LARGEST))
+        return int(min(max(round(float(noisy[0])), 1), _LARGEST_USERS))
 
 
 def beside(*events: Event | None) -> Event | None:
-    """All of several events that there are, as one; None where there is none."""
+    """Compose the events that are not None into one; None where there is none."""
     there = [event for event in events if event is not None]
     return sum(there[1:], start=there[0]) if there else None
 
 
 def check_stated(n_users: int | None, what: str) -> int:
-    """The size of the roster, where a release cannot do without.
+    """Return the stated size of the roster, or refuse a release that needs it and lacks it.
 
     Args:
-        n_users: as stated by the caller.
-        what: what needs it, such as ``"a recipe"``.
+        n_users: the public size that the caller states; None if it is not stated.
+        what: the part of the release that needs it, such as ``"a recipe"``.
 
     Raises:
-        ParameterError: if it is not stated.
+        ParameterError: if the size is not stated.
     """
     if n_users is None:
         raise ParameterError(

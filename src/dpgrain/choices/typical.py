@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
+from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.guarantees import promised
+from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.codes import column
 from dpgrain.noise import RandomState, gumbel_order, source_of
 from dpgrain.publishing import before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
@@ -70,11 +74,6 @@ def typical_records(
     >>> found.records, found.guarantee.epsilon()
     (16, 0.5)
     """
-    from dpgrain.arrays.blocks import arrange
-    from dpgrain.arrays.guarantees import promised
-    from dpgrain.arrays.roster import Roster
-    from dpgrain.inputs.codes import column
-
     epsilon = _validate.positive(epsilon=epsilon)
     if not 2.0**-20 <= epsilon <= 2.0**10:
         raise ParameterError(

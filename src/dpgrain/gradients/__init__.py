@@ -1,1 +1,1 @@
-"""What blocks of rows add to one round of a fit: clipped sums of gradients."""
+"""Clipped sums of gradients, which blocks of rows add to one round of a fit."""

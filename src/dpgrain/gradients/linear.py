@@ -1,14 +1,14 @@
 """Clipped sums of the gradients of linear models, block by block, without a gradient per record.
 
 The gradient of a record is slope ⊗ features, so that a block's gradient R'X, and its norm, come from
-two thin matrices. Per size of block the cheapest of three ways is taken (docs/architecture.md):
+two thin matrices. For each size of block the cheapest of three ways is used (docs/architecture.md):
 
-- one record: the norm is |slope|·‖x‖;
-- *Gram*: ‖R'X‖² = Σ (XX')∘(RR'), and one product for the sum of all blocks of a tile;
-- *formed*: R'X itself, in cache, clipped and added at once.
+- *one record*: the norm is |slope|·‖x‖;
+- *Gram*: ‖R'X‖² = Σ (XX')∘(RR'), and one product gives the sum of all blocks of a tile;
+- *formed*: R'X itself is made, clipped and added at once, while it is in the cache.
 
-In single precision the norm loses digits where gradients cancel; blocks whose norm is not certain to
-1e-5, and that may have to be clipped, are formed again in double precision.
+In single precision the norm loses digits where gradients cancel. A block whose norm is not certain to
+1e-5, and that may have to be clipped, is formed again in double precision.
 """
 
 from __future__ import annotations
@@ -27,36 +27,40 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Drawn
 from dpgrain.optimize.losses import MarginLoss
 
-# Bytes of features in a tile, and of gradients that are formed at once; most rows of a tile.
-_TILE, _FORMED, _ROWS = 1 << 23, 1 << 21, 1 << 14
-# Blocks of up to so many rows whose products XX' are kept, if all take no more bytes than this.
-_KEPT_SIZE, _KEPT = 128, 1 << 25
-# Rows up to which tiles are kept, with what adds up their blocks.
+# A tile has at most this many bytes of features and this many rows, and at most this many bytes of
+# gradients are formed at once.
+_TILE_BYTES, _FORMED_BYTES, _TILE_ROWS = 1 << 23, 1 << 21, 1 << 14
+# The products XX' of blocks of at most this many rows are kept, if all fit into this many bytes.
+_KEPT_BLOCK_ROWS, _KEPT_BYTES = 128, 1 << 25
+# Tiles are kept, with the matrices that add up their blocks, if there are at most this many rows.
 _KEPT_ROWS = 1 << 22
-# A Gram matrix costs s²(p+C), a formed gradient about ten times less per number: measured.
-_CROSSOVER = 10
-# Below this many numbers gradients are formed for a whole slice of blocks at once.
-_SMALL = 1 << 13
-# Features and targets are kept in a public range, by the bytes of their type.
-_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
-# A record longer than so many clipping bounds is shortened to it, by the bytes of its type: what
-# rounding, and so where rows lie, can do to a block is then a small share of the bound.
-_LONGEST = {4: 1e4, 8: 1e6}
-# In single precision clipping bounds beyond these have squares that lose digits, and then vanish.
-_SINGLE = 1e-10, 1e10
+# A Gram matrix pays while its s²(p+C) operations are at most this many times the p·C numbers of a
+# formed gradient. The factor was measured.
+_GRAM_OPERATIONS_PER_NUMBER = 10
+# Gradients with at most this many entries are formed for a whole slice of blocks at once.
+_SMALL_ENTRIES = 1 << 13
+# Features and targets are kept in a public range of sizes, by the bytes of their type.
+_NUMBER_RANGE = {4: (1e-30, 1e30), 8: (1e-100, 1e100)}
+# A record's gradient that is longer than this many clipping bounds, by the bytes of its type, is
+# shortened to them. Then rounding, which depends on where rows lie, changes a block by a small share
+# of the bound only.
+_LONGEST_CLIPS = {4: 1e4, 8: 1e6}
+# Outside of this range the squares of clipping bounds lose digits in single precision, and then
+# vanish or overflow.
+_SINGLE_CLIPS = 1e-10, 1e10
 
 
 @dataclass(frozen=True, eq=False)
 class LinearBlocks:
-    """Rows of features and targets, arranged by block; made by :meth:`arrange`.
+    """Rows of features and targets, arranged by block; :meth:`arrange` makes it.
 
     Args:
-        X: (m, p) the features, a last column of ones for an intercept; rows of one block together,
-            small blocks first; dense or CSR.
+        X: (m, p) the features, dense or CSR, with a last column of ones for an intercept; the rows of
+            one block are together, and small blocks come first.
         y: (m,) the targets.
         sizes: (g,) the sizes of the blocks that have rows, ascending.
-        names: (g,) what the caller calls them.
-        blocks: how many blocks there are, with the empty ones.
+        names: (g,) the codes that the caller gave to these blocks.
+        blocks: the number of blocks, with the empty ones.
     """
 
     X: Any
@@ -77,11 +81,12 @@ class LinearBlocks:
         """Sort rows by the size of their block.
 
         Args:
-            X: (m, d) features, float32 or float64, dense or CSR; what is not finite counts as 0.
+            X: (m, d) features, float32 or float64, dense or CSR; a number that is not finite counts
+                as 0.
             y: (m,) targets; a row whose target is not finite is left out.
             codes: (m,) the block of each row, from 0.
             intercept: add a feature that is 1.
-            blocks: how many blocks there are; by default the largest code and one.
+            blocks: the number of blocks; by default the largest code and one.
 
         Raises:
             ParameterError: if shapes do not fit.
@@ -92,51 +97,51 @@ class LinearBlocks:
         [-1.0, -2.0]
         """
         features = X.tocsr() if sparse.issparse(X) else np.asarray(X)
-        targets, of = np.asarray(y), np.asarray(codes, dtype=np.int64)
-        if features.ndim != 2 or not features.shape[0] == len(targets) == len(of):
+        targets, block_of = np.asarray(y), np.asarray(codes, dtype=np.int64)
+        if features.ndim != 2 or not features.shape[0] == len(targets) == len(block_of):
             raise ParameterError(
                 "X, y and codes must have as many rows as each other, not shapes "
-                f"{features.shape}, {targets.shape} and {of.shape}."
+                f"{features.shape}, {targets.shape} and {block_of.shape}."
             )
-        there = int(of.max(initial=-1)) + 1 if blocks is None else blocks
+        count = int(block_of.max(initial=-1)) + 1 if blocks is None else blocks
         kept = np.flatnonzero(np.isfinite(targets))
-        counts = np.bincount(of[kept], minlength=there)
-        # Small blocks first; rows of a block keep their order.
-        order = kept[np.lexsort((of[kept], counts[of[kept]]))]
-        names = np.lexsort((np.arange(there), counts))
+        counts = np.bincount(block_of[kept], minlength=count)
+        # Small blocks come first, and the rows of a block keep their order.
+        order = kept[np.lexsort((block_of[kept], counts[block_of[kept]]))]
+        names = np.lexsort((np.arange(count), counts))
         names = names[counts[names] > 0]
         rows = _rows(features, order, intercept=intercept)
         with np.errstate(all="ignore"):
             kept_targets = _tame(targets[order].astype(np.float64)).astype(rows.dtype)
-        return LinearBlocks(rows, _tame(kept_targets), counts[names], names, there)
+        return LinearBlocks(rows, _tame(kept_targets), counts[names], names, count)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.y)
 
     @property
     def width(self) -> int:
-        """How many features a row has, with the intercept's."""
+        """The number of features of a row, with that of the intercept."""
         return int(self.X.shape[1])
 
     def gradients(self, loss: MarginLoss, theta: FloatArray) -> LinearGradients:
-        """The mean gradients of all blocks at θ, as contributions.
+        """Return the mean gradients of all blocks at θ, as contributions.
 
         Args:
             loss: the loss as a function of margins.
-            theta: (C·p,) flat, row by row of (C, p).
+            theta: (C·p,) the weights, flattened row by row from (C, p).
         """
         return LinearGradients(self, loss, np.asarray(theta, dtype=np.float64))
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where each block begins, and the end: (g + 1,)."""
+        """(g + 1,) the first row of each block, and the number of rows."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @cached_property
     def places(self) -> IntArray:
-        """Where each block stands in the arrangement, −1 for an empty one: (blocks,)."""
+        """(blocks,) the place of each block in the arrangement, −1 for an empty one."""
         places = np.full(self.blocks, -1)
         places[self.names] = np.arange(len(self.names))
         return places
@@ -147,30 +152,33 @@ class LinearBlocks:
         with np.errstate(all="ignore"):
             if sparse.issparse(self.X):
                 return _squares(self.X.astype(np.float64))
-            found: Array = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
-            return found
+            squared_norms: Array = np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64)
+            return squared_norms
 
     @cached_property
     def grams(self) -> dict[int, Array]:
-        """XX' of all blocks of a size, (n, s, s) in double precision, if those of all sizes fit."""
+        """By the size s of blocks, (n, s, s) their products XX' in double precision.
+
+        It is empty if the products of all sizes do not fit.
+        """
         sizes, counts = np.unique(self.sizes, return_counts=True)
-        wanted = (sizes > 1) & (sizes <= _KEPT_SIZE)
-        if sparse.issparse(self.X) or 8 * (counts * sizes**2)[wanted].sum() > _KEPT:
+        wanted = (sizes > 1) & (sizes <= _KEPT_BLOCK_ROWS)
+        if sparse.issparse(self.X) or 8 * (counts * sizes**2)[wanted].sum() > _KEPT_BYTES:
             return {}
-        found = {}
+        grams = {}
         for size, count in zip(sizes[wanted].tolist(), counts[wanted].tolist(), strict=True):
             first = int(self.starts[np.searchsorted(self.sizes, size)])
-            most = max(1, _TILE // (8 * size * self.width))
-            found[size] = np.empty((count, size, size))
+            most = max(1, _TILE_BYTES // (8 * size * self.width))
+            grams[size] = np.empty((count, size, size))
             for begin in range(0, count, most):
                 end = min(begin + most, count)
                 rows = self.X[first + begin * size : first + end * size].astype(np.float64)
                 by_block = rows.reshape(-1, size, self.width)
-                np.matmul(by_block, by_block.swapaxes(1, 2), out=found[size][begin:end])
-        return found
+                np.matmul(by_block, by_block.swapaxes(1, 2), out=grams[size][begin:end])
+        return grams
 
     def tiles(self, drawn: Drawn | None) -> Iterable[_Tile]:
-        """The blocks that are drawn, some at a time: bounded rows, but for one block alone."""
+        """Return tiles of the blocks that are drawn, with bounded rows unless one block has more."""
         if drawn is None:
             return self._all if self.rows <= _KEPT_ROWS else self._cut(np.arange(len(self.sizes)))
         places = self.places[drawn]
@@ -178,11 +186,13 @@ class LinearBlocks:
 
     @cached_property
     def _all(self) -> list[_Tile]:
-        """The tiles of all blocks: views, and what adds up their rows."""
+        """The tiles of all blocks: views of the rows, with the matrices that add them up."""
         return list(self._cut(np.arange(len(self.sizes))))
 
     def _cut(self, places: IntArray) -> Iterator[_Tile]:
-        most = int(np.clip(_TILE / max(self.width * self.X.dtype.itemsize, 1), 64, _ROWS))
+        most = int(
+            np.clip(_TILE_BYTES / max(self.width * self.X.dtype.itemsize, 1), 64, _TILE_ROWS)
+        )
         ends = np.cumsum(self.sizes[places])
         first = 0
         while first < len(places):
@@ -203,7 +213,7 @@ class LinearBlocks:
 
 @dataclass(frozen=True, eq=False)
 class _Tile:
-    """Some whole blocks: their places, sizes and starts in the tile, and their rows."""
+    """Some whole blocks: their places in the arrangement, sizes, starts in the tile, and rows."""
 
     places: IntArray
     sizes: IntArray
@@ -218,23 +228,23 @@ class _Tile:
         return float(np.sqrt(self.squares.max(initial=0.0)))
 
     def doubled(self) -> _Tile:
-        """The same in double precision."""
+        """Return the same tile in double precision."""
         X = self.X.astype(np.float64)
         return replace(self, X=X, y=self.y.astype(np.float64))
 
     @cached_property
     def classes(self) -> list[tuple[int, slice, slice]]:
-        """Each size of block that is there, with its blocks and its rows."""
+        """The sizes of blocks in the tile, each with its blocks and their rows."""
         sizes, firsts = np.unique(self.sizes, return_index=True)
         lasts = np.append(firsts[1:], len(self.sizes))
         begins = self.starts[firsts]
         ends = begins + sizes * (lasts - firsts)
-        found = zip(sizes, firsts, lasts, begins, ends, strict=True)
-        return [(int(s), slice(int(a), int(b)), slice(int(c), int(d))) for s, a, b, c, d in found]
+        ranges = zip(sizes, firsts, lasts, begins, ends, strict=True)
+        return [(int(s), slice(int(a), int(b)), slice(int(c), int(d))) for s, a, b, c, d in ranges]
 
     @cached_property
     def gather(self) -> Any:
-        """(blocks, rows): what adds up the rows of each block, once it has their slopes for data."""
+        """(blocks, rows) the matrix that adds up each block's rows, once their slopes are its data."""
         ends = np.append(self.starts, len(self.y)).astype(np.int32)
         shape = (len(self.sizes), len(self.y))
         return sparse.csr_array(
@@ -242,8 +252,8 @@ class _Tile:
         )
 
     def sums(self, slopes: Array) -> Any:
-        """(blocks, p): the sum of slope·row over each block, for one output, row after row."""
-        # Never by a product whose order depends on which other blocks there are.
+        """Return (blocks, p) the sum of slope·row over each block, for one output, row after row."""
+        # A dense product would add up rows in an order that depends on the other blocks.
         self.gather.data = slopes
         return self.gather @ self.X
 
@@ -254,11 +264,12 @@ class LinearGradients:
 
     Args:
         rows: the blocks.
-        loss: the loss.
-        theta: (C·p,).
+        loss: the loss as a function of margins.
+        theta: (C·p,) the weights, flattened row by row from (C, p).
 
-    Formal guarantee: what :meth:`clipped_sum` adds for a block has norm at most clip·(1 + 1e-5) in
-    single precision (1 + 1e-12 in double), up to the rounding of the sum; a test searches for worse.
+    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm at most
+    clip·(1 + 1e-5) in single precision (1 + 1e-12 in double), up to the rounding of the sum; a test
+    searches for worse.
     """
 
     rows: LinearBlocks
@@ -267,7 +278,7 @@ class LinearGradients:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return self.rows.blocks
 
     @property
@@ -276,24 +287,27 @@ class LinearGradients:
         return len(self.theta)
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """The sum over (drawn) blocks of their mean gradients, clipped: (dimension,)."""
+        """Return (dimension,) the sum of the clipped mean gradients of the (drawn) blocks."""
         total = np.zeros((self.loss.outputs, self.rows.width))
         with np.errstate(all="ignore"):
-            # Whatever overflows is somebody's value: no warning may tell of it.
+            # A value that overflows is somebody's, and no warning may tell of it.
             for tile in self.rows.tiles(drawn):
-                single = tile.X.dtype == np.float32 and not _SINGLE[0] <= clip <= _SINGLE[1]
+                single = (
+                    tile.X.dtype == np.float32 and not _SINGLE_CLIPS[0] <= clip <= _SINGLE_CLIPS[1]
+                )
                 self._add(tile.doubled() if single else tile, clip, total)
         return total.ravel()
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """The mean gradients of the blocks, (number of blocks, dimension)."""
+        """Return (blocks, dimension) the mean gradients of the (drawn) blocks, not clipped."""
         which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
         out = np.zeros((len(which), self.loss.outputs, self.rows.width))
         row = np.full(self.blocks, -1)
         row[which] = np.arange(len(which))
         with np.errstate(all="ignore"):
             for tile in self.rows.tiles(np.sort(which)):
-                # Row after row: a row's margin must not depend on where it lies.
+                # A sparse product goes row by row, so that a margin does not depend on where its row
+                # lies.
                 slopes = self._slopes(sparse.csr_array(tile.X), tile.y)
                 into = row[self.rows.names[tile.places]]
                 if self.loss.outputs == 1:
@@ -309,25 +323,25 @@ class LinearGradients:
         return flat
 
     def _slopes(self, X: Any, y: Array) -> Array:
-        """The slopes of rows, (m, C), in the type of the features."""
+        """Return (m, C) the slopes of rows, in the type of the features."""
         weights = self.theta.reshape(self.loss.outputs, -1).astype(X.dtype)
         margins = X @ weights[0] if self.loss.outputs == 1 else X @ weights.T
         return self.loss.slope(margins, y).reshape(len(y), self.loss.outputs)
 
     def _add(self, tile: _Tile, clip: float, total: FloatArray) -> None:
         """Add the clipped gradients of a tile's blocks."""
-        if len(tile.y) > _ROWS and len(tile.sizes) == 1:
+        if len(tile.y) > _TILE_ROWS and len(tile.sizes) == 1:
             self._add_alone(tile, clip, total)
             return
         slopes = self._slopes(tile.X, tile.y)
         if not np.isfinite(slopes.sum()):
-            # A block with a slope that is not finite counts as zero.
+            # A block with a slope that is not finite counts as a zero gradient.
             wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
             slopes = np.where(np.repeat(wrong, tile.sizes)[:, None], 0, slopes)
         steepest = self.loss.lipschitz
         if not np.isfinite(steepest):
             steepest = float(np.abs(slopes).sum(axis=1).max())
-        if steepest * tile.longest > _LONGEST[slopes.dtype.itemsize] * clip:
+        if steepest * tile.longest > _LONGEST_CLIPS[slopes.dtype.itemsize] * clip:
             slopes = _within(slopes, tile.squares, clip)
         if self.loss.outputs == 1:
             self._add_single(tile, slopes[:, 0], clip, total)
@@ -335,18 +349,19 @@ class LinearGradients:
             self._add_several(tile, slopes, clip, total)
 
     def _add_alone(self, tile: _Tile, clip: float, total: FloatArray) -> None:
-        """One block with more rows than are looked at together: formed in double precision."""
+        """Add one block with more rows than a tile, whose gradient is formed in double precision."""
         gradient = np.zeros_like(total)
-        for first in range(0, len(tile.y), _ROWS):
-            own = slice(first, first + _ROWS)
+        for first in range(0, len(tile.y), _TILE_ROWS):
+            own = slice(first, first + _TILE_ROWS)
             slopes = self._slopes(tile.X[own], tile.y[own])
             gradient += _formed(tile.X[own], _within(slopes, tile.squares[own], clip))
         total += _shortened(gradient / len(tile.y), clip)
 
     def _add_single(self, tile: _Tile, slopes: Array, clip: float, total: FloatArray) -> None:
-        """One output: a block's sum is a vector, and all of a tile's are formed.
+        """Add the blocks of a tile with one output, where each block's sum is formed as a vector.
 
-        What is added is what was measured, so that its norm is certain, however much cancels.
+        The vector that is measured is the one that is added, so that its norm is certain, however much
+        cancels.
         """
         if tile.sizes[-1] == 1:
             squares = slopes.astype(np.float64) ** 2 * tile.squares
@@ -360,7 +375,10 @@ class LinearGradients:
         total[0] += _weights(squares, tile.sizes, clip) @ sums
 
     def _add_several(self, tile: _Tile, slopes: Array, clip: float, total: FloatArray) -> None:
-        """Several outputs: norms by the cheapest way for each size, then one product for all."""
+        """Add the blocks of a tile with several outputs.
+
+        The norms come from the cheapest way for each size, and the sum from one product for all.
+        """
         weights = np.zeros(len(tile.sizes), dtype=slopes.dtype)
         for size, own, rows in tile.classes:
             r = slopes[rows]
@@ -371,7 +389,7 @@ class LinearGradients:
                 weights[own] = self._by_kept_gram(tile, own, rows, r, clip, total)
             elif sparse.issparse(tile.X) or not self._gram_pays(size):
                 self._add_formed(tile, slopes, own, clip, total)
-            elif self.dimension <= _SMALL and size > 4:
+            elif self.dimension <= _SMALL_ENTRIES and size > 4:
                 self._add_slices(tile.X[rows], r, size, clip, total)
             else:
                 weights[own] = self._by_gram(tile, own, rows, r, clip, total)
@@ -379,26 +397,27 @@ class LinearGradients:
         total += (tile.X.T @ weighted).T if sparse.issparse(tile.X) else weighted.T @ tile.X
 
     def _kept_pays(self, size: int) -> bool:
-        # s²(C + 8) numbers against s·p·C products, which are about eight times quicker: measured.
+        # It takes s²(C + 8) numbers instead of s·p·C products, which were measured to be about eight
+        # times quicker.
         return 8 * size * (self.loss.outputs + 8) <= self.dimension
 
     def _gram_pays(self, size: int) -> bool:
         p, outputs = self.rows.width, self.loss.outputs
-        return size**2 * (p + outputs) <= _CROSSOVER * p * outputs
+        return size**2 * (p + outputs) <= _GRAM_OPERATIONS_PER_NUMBER * p * outputs
 
     def _by_kept_gram(
         self, tile: _Tile, own: slice, rows: slice, r: Array, clip: float, total: FloatArray
     ) -> Array:
-        """The weights of equal blocks by XX' as kept, in double precision."""
+        """Return the weights of equal blocks from their kept products XX', in double precision."""
         size = int(tile.sizes[own.start])
         first = int(np.searchsorted(self.rows.sizes, size))
-        places, kept = tile.places[own] - first, self.rows.grams[size]
+        places, grams = tile.places[own] - first, self.rows.grams[size]
         near = places[-1] - places[0] == len(places) - 1
-        gram = kept[places[0] : places[-1] + 1] if near else kept[places]
+        gram = grams[places[0] : places[-1] + 1] if near else grams[places]
         by_block = r.astype(np.float64).reshape(-1, size, self.loss.outputs)
         squares = np.einsum("nij,nij->n", gram, by_block @ by_block.swapaxes(1, 2))
         lengths = self._lengths(tile, rows, r, size)
-        # Norms are right; the sum of all blocks errs by about u·Σ‖x‖|r| in single precision.
+        # These norms are right, but the sum of all blocks errs by about u·Σ‖x‖|r| in single precision.
         norms = np.sqrt(np.maximum(squares, 0))
         error = 4 * float(np.finfo(r.dtype).eps) / 2 * lengths
         doubtful = ~((error <= 1e-5 * norms) | (norms + error <= clip * size))
@@ -406,7 +425,7 @@ class LinearGradients:
 
     @staticmethod
     def _lengths(tile: _Tile, rows: slice, r: Array, size: int) -> FloatArray:
-        """Σ|slope|·‖x‖ over each of equal blocks."""
+        """Return Σ|slope|·‖x‖ over each of equal blocks."""
         squares = np.einsum("ij,ij->i", r, r, dtype=np.float64) * tile.squares[rows]
         total: FloatArray = np.sqrt(squares).reshape(-1, size).sum(axis=1, dtype=np.float64)
         return total
@@ -421,7 +440,7 @@ class LinearGradients:
         clip: float,
         total: FloatArray,
     ) -> Array:
-        """The weights of equal blocks; those in doubt are formed and added here, and weigh 0."""
+        """Return the weights of equal blocks; those in doubt are formed and added here, and weigh 0."""
         size = len(r) // len(squares)
         weights = _weights(np.maximum(squares, 0), np.full(len(squares), size), clip)
         for place in np.flatnonzero(doubtful):
@@ -432,9 +451,9 @@ class LinearGradients:
         return weights
 
     def _add_slices(self, X: Array, r: Array, size: int, clip: float, total: FloatArray) -> None:
-        """Equal blocks with small gradients, formed, clipped and added a slice at a time."""
+        """Form, clip and add the small gradients of equal blocks, a slice of blocks at a time."""
         rows, by_block = X.reshape(-1, size, X.shape[1]), r.reshape(-1, size, r.shape[1])
-        most = max(1, _FORMED // (self.dimension * X.dtype.itemsize))
+        most = max(1, _FORMED_BYTES // (self.dimension * X.dtype.itemsize))
         for first in range(0, len(rows), most):
             some = slice(first, first + most)
             formed = (by_block[some].swapaxes(1, 2) @ rows[some]).reshape(-1, self.dimension)
@@ -447,7 +466,7 @@ class LinearGradients:
     def _by_gram(
         self, tile: _Tile, own: slice, rows: slice, r: Array, clip: float, total: FloatArray
     ) -> Array:
-        """The weights of equal blocks by XX' made now."""
+        """Return the weights of equal blocks from products XX' that are made here."""
         size = int(tile.sizes[own.start])
         X = tile.X[rows].reshape(-1, size, self.rows.width)
         by_block = r.reshape(-1, size, self.loss.outputs)
@@ -459,7 +478,7 @@ class LinearGradients:
     def _add_formed(
         self, tile: _Tile, slopes: Array, own: slice, clip: float, total: FloatArray
     ) -> None:
-        """Each gradient formed, clipped and added while it is in cache: its norm is certain."""
+        """Form, clip and add each gradient while it is in the cache; its norm is then certain."""
         part = np.zeros((self.loss.outputs, self.rows.width), dtype=slopes.dtype)
         for start, size in zip(tile.starts[own].tolist(), tile.sizes[own].tolist(), strict=True):
             rows = slice(start, start + size)
@@ -479,7 +498,7 @@ class LinearGradients:
 
 
 def _rows(X: Any, order: IntArray, *, intercept: bool) -> Any:
-    """The rows in order, 0 for what is not finite, with a last column of ones for an intercept."""
+    """Return rows in an order, 0 for numbers that are not finite, and ones for an intercept."""
     kind = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
@@ -493,37 +512,37 @@ def _rows(X: Any, order: IntArray, *, intercept: bool) -> Any:
 
 
 def _tame(numbers: Array) -> Array:
-    """Numbers in a range whose squares are finite, and not 0; what is not finite is 0."""
-    least, most = _RANGE[numbers.dtype.itemsize]
+    """Move numbers into the range whose squares are finite and not 0; what is not finite becomes 0."""
+    least, most = _NUMBER_RANGE[numbers.dtype.itemsize]
     large = np.abs(numbers)
     if large.size == 0 or (large.max() <= most and large[large > 0].min(initial=most) >= least):
-        # NaN compares as false.
+        # No number is NaN here, since NaN would have made a comparison false.
         return numbers
-    kept = np.where(np.isfinite(numbers) & (large >= least), numbers, 0)
-    tamed: Array = np.clip(kept, -most, most)
+    zeroed = np.where(np.isfinite(numbers) & (large >= least), numbers, 0)
+    tamed: Array = np.clip(zeroed, -most, most)
     return tamed
 
 
 def _squares(sums: Any) -> Array:
-    """The squared norm of each row."""
+    """Return the squared norm of each row."""
     if sparse.issparse(sums):
         return np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
-    found: Array = np.einsum("ij,ij->i", sums, sums)
-    return found
+    squares: Array = np.einsum("ij,ij->i", sums, sums)
+    return squares
 
 
 def _without(sums: Any, rows: NDArray[np.bool_]) -> Any:
-    """A matrix with these rows 0, whatever is in them."""
+    """Return a matrix with these rows set to 0, even if they hold NaN."""
     if not sparse.issparse(sums):
         return np.where(rows[:, None], 0, sums)
-    kept = sums.tocsr().copy()
-    kept.data[np.repeat(rows, np.diff(kept.indptr))] = 0
-    return kept
+    copy = sums.tocsr().copy()
+    copy.data[np.repeat(rows, np.diff(copy.indptr))] = 0
+    return copy
 
 
 def _within(slopes: Array, squares: Array, clip: float) -> Array:
-    """Slopes of records that are no longer than so many clipping bounds; (m, C)."""
-    most = _LONGEST[slopes.dtype.itemsize] * clip
+    """Scale down the slopes of records longer than _LONGEST_CLIPS clipping bounds; (m, C)."""
+    most = _LONGEST_CLIPS[slopes.dtype.itemsize] * clip
     steep = np.abs(slopes[:, 0]) if slopes.shape[1] == 1 else np.linalg.norm(slopes, axis=1)
     lengths = steep * np.sqrt(squares)
     if lengths.max(initial=0.0) <= most:
@@ -533,13 +552,13 @@ def _within(slopes: Array, squares: Array, clip: float) -> Array:
 
 
 def _formed(X: Any, slopes: Array) -> FloatArray:
-    """R'X in double precision: (C, p)."""
+    """Return (C, p) the gradient R'X in double precision."""
     gradient: FloatArray = (X.T.astype(np.float64) @ slopes.astype(np.float64)).T
     return gradient
 
 
 def _shortened(vector: FloatArray, clip: float) -> FloatArray:
-    """A vector scaled down to norm ``clip`` if it is longer; 0 if it is not finite."""
+    """Scale a vector down to norm ``clip`` if it is longer; return 0 if it is not finite."""
     norm = float(np.linalg.norm(vector))
     if not np.isfinite(norm):
         return np.zeros_like(vector)
@@ -547,9 +566,9 @@ def _shortened(vector: FloatArray, clip: float) -> FloatArray:
 
 
 def _weights(squares: Array, sizes: Any, clip: float, kind: Any = None) -> Array:
-    """What sums of blocks are multiplied by: min(1, clip·s/norm)/s, norms rounded up a little.
+    """Return the factors of sums of blocks, min(1, clip·s/norm)/s, with norms rounded up a little.
 
-    A square that is not finite weighs 0.
+    A square that is not finite has the factor 0.
     """
     kind = squares.dtype if kind is None else kind
     norms = np.sqrt(squares.astype(np.float64)) * ((1 + 50 * np.finfo(kind).eps) / clip)
@@ -560,8 +579,9 @@ def _weights(squares: Array, sizes: Any, clip: float, kind: Any = None) -> Array
 
 
 def _doubtful(squares: Array, lengths: Array, most: float) -> NDArray[np.bool_]:
-    """Whether a Gram norm is uncertain beyond 1e-5, from Σ|slope|·‖x‖, and may exceed the bound."""
-    # Rounding errs by about 8u(Σ‖x‖|r|)² in the square (docs/theory.md, "Gradient steps"): measured.
+    """Mark Gram norms that are uncertain beyond 1e-5, given Σ|slope|·‖x‖, and may exceed the bound."""
+    # In the square rounding errs by about 8u(Σ‖x‖|r|)², as measured (docs/theory.md, "Gradient
+    # steps").
     error = 4 * float(np.finfo(squares.dtype).eps) * lengths.astype(np.float64) ** 2
     square = squares.astype(np.float64)
     within = (square + error <= most**2) | (square >= 4e4 * error)

@@ -1,4 +1,4 @@
-"""A clipping bound, and how many blocks a user holds, chosen inside the budget."""
+"""A noisy histogram of the norms of gradients, from which a clipping bound is chosen."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting import Contribution, Gaussian
+from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.grid import noised
 from dpgrain.noise import Source
 
-# Half octaves from 2^-12 to 2^12; shorter and longer blocks are in the first and the last bin.
-_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
-# Entries of gradients that are held at a time.
-_ENTRIES = 1 << 21
+# Bins are half octaves from 2^-12 to 2^12; the first and the last hold all shorter and longer norms.
+_BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
+# Gradients are made in batches of at most this many entries: 16 MB.
+_BATCH_ENTRIES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Norms:
 
     Args:
         counts: (bins,) the noisy counts of blocks by half octaves.
-        noise_sd: their noise.
+        noise_sd: the standard deviation of the noise of each count.
     """
 
     counts: FloatArray
@@ -33,47 +33,47 @@ class Norms:
 
     @property
     def blocks(self) -> float:
-        """About how many blocks are not zero, at least 1."""
+        """The noisy number of blocks that are not zero, at least 1."""
         return max(float(self.counts.sum()), 1.0)
 
     @property
     def middle(self) -> float:
-        """The upper edge of the first bin below which half of the blocks lie; 1 if there is none."""
+        """The upper edge of the bin with the median norm; 1 where the noise hides it."""
         reached = np.flatnonzero(np.cumsum(self.counts) >= self.blocks / 2)
         seen = self.blocks > 3 * self.noise_sd * math.sqrt(len(self.counts))
-        return float(_EDGES[min(reached[0], len(_EDGES) - 1)]) if seen and len(reached) else 1.0
-
-
-def norms_event(noise_multiplier: float, contribution: Contribution) -> Gaussian:
-    """What a histogram of norms is to the accountant: each block adds 1 to one bin."""
-    return Gaussian(noise_multiplier, contribution)
+        return (
+            float(_BIN_EDGES[min(reached[0], len(_BIN_EDGES) - 1)])
+            if seen and len(reached)
+            else 1.0
+        )
 
 
 def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> Norms:
-    """Publish how many blocks have gradients of which length.
+    """Publish a noisy histogram of the norms of blocks' gradients.
 
     Args:
-        gradients: the blocks' mean gradients at a public point; what is 0 is in no bin.
-        event: the noise, calibrated; its sensitivity is in blocks.
-        source: where noise comes from.
+        gradients: the blocks' mean gradients at a public point; a gradient that is 0 is in no bin.
+        event: the calibrated noise, whose sensitivity is in blocks.
+        source: random bits for the noise.
 
     Formal guarantee: each block adds 1 to one bin, so the event's sensitivity in blocks is that of the
     histogram. Source: docs/theory.md, "Clipping bounds from norms".
 
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SystemSource
-    >>> event = norms_event(0.01, Contribution(layout="shared"))
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> event = Gaussian(0.01, Contribution(layout="shared"))
     >>> release_norms(Vectors(np.full((99, 4), 1.0)), event, SystemSource()).middle
     2.0
     """
-    counts = np.zeros(len(_EDGES) + 1, dtype=np.int64)
-    most = max(1, _ENTRIES // max(gradients.dimension, 1))
+    counts = np.zeros(len(_BIN_EDGES) + 1, dtype=np.int64)
+    most = max(1, _BATCH_ENTRIES // max(gradients.dimension, 1))
     for first in range(0, gradients.blocks, most):
         some = np.arange(first, min(first + most, gradients.blocks))
         with np.errstate(all="ignore"):
-            # A norm that overflows is in the last bin, without a word.
+            # A norm that overflows falls into the last bin, and no warning may tell of it.
             lengths = np.linalg.norm(gradients.vectors(some), axis=1)
-        bins = np.searchsorted(_EDGES, lengths[lengths > 0])
+        bins = np.searchsorted(_BIN_EDGES, lengths[lengths > 0])
         counts += np.bincount(bins, minlength=len(counts))
     noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
     return Norms(noisy, event.noise_multiplier)

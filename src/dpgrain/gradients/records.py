@@ -1,4 +1,4 @@
-"""What blocks of records add to a round, for any loss: mean gradients, or steps of a model of it."""
+"""Contributions of blocks of records for any loss: mean gradients, or steps of a model of the loss."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from dpgrain.errors import ParameterError, only_interrupts
 from dpgrain.inputs.calls import by_record, silent
 from dpgrain.means.protocol import Drawn
 
-# A record longer than so many clipping bounds is shortened to it, as in linear.py.
+# A record's gradient that is longer than this many clipping bounds is shortened to them, so that
+# rounding stays a small share of the bound.
 LONGEST = 1e6
-# Entries of gradients that are held at a time: 16 MB.
-_ENTRIES = 1 << 21
+# Gradients are made in batches of at most this many entries: 16 MB.
+_BATCH_ENTRIES = 1 << 21
 
 
 class _Loss(Protocol):
-    """What is needed of a loss: see :class:`dpgrain.optimize.Loss`."""
+    """The part of :class:`dpgrain.optimize.Loss` that is needed here."""
 
     def gradient(self, theta: Any, X: Any, y: Any) -> NDArray[Any]:
-        """(m, p) for m records."""
+        """Return (m, p) the gradients of m records."""
 
 
 @dataclass(frozen=True)
 class RecordBlocks:
-    """Records put together block by block; made by :meth:`arrange`.
+    """Records in the order of their blocks; :meth:`arrange` makes it.
 
     Args:
-        X: (m, d) the features, rows of one block together.
+        X: (m, d) the features, with the rows of one block together.
         y: (m,) the targets.
-        starts: (blocks + 1,): block b has the rows from ``starts[b]`` to ``starts[b + 1]``.
+        starts: (blocks + 1,) the first row of each block, and m: block b has the rows from
+            ``starts[b]`` to before ``starts[b + 1]``.
     """
 
     X: NDArray[Any]
@@ -57,7 +59,7 @@ class RecordBlocks:
             X: (m, d) the features.
             y: (m,) the targets.
             codes: (m,) the block of each record, from 0.
-            blocks: how many there are; by default the largest code and one.
+            blocks: the number of blocks; by default the largest code and one.
 
         Raises:
             ParameterError: if the lengths differ.
@@ -72,11 +74,11 @@ class RecordBlocks:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.starts) - 1
 
     def taken(self, which: Drawn) -> RecordBlocks:
-        """Some of the blocks, in order.
+        """Return some of the blocks, in the order of their indices.
 
         Args:
             which: the indices of the blocks that stay.
@@ -93,13 +95,13 @@ class RecordBlocks:
     def gradients(
         self, loss: _Loss, theta: FloatArray, *, longest: float = math.inf
     ) -> BlockVectors:
-        """The mean gradient of each block at theta, as contributions.
+        """Return the mean gradient of each block at theta, as contributions.
 
         Args:
-            loss: any loss with ``gradient(theta, X, y)``, (m, p) for m records.
-            theta: (p,).
-            longest: records' gradients that are longer are shortened to it; :data:`LONGEST` clipping
-                bounds keep rounding a small share of the bound, whatever records hold.
+            loss: any loss with ``gradient(theta, X, y)``, which is (m, p) for m records.
+            theta: (p,) the point.
+            longest: the norm to which longer gradients of records are shortened; :data:`LONGEST`
+                clipping bounds keep rounding a small share of the bound, whatever records hold.
 
         >>> from dpgrain.optimize import Squared
         >>> blocks = RecordBlocks.arrange([[1.0], [1.0], [2.0]], [1.0, 3.0, 0.0], [0, 0, 1])
@@ -108,20 +110,21 @@ class RecordBlocks:
         """
 
         def per_record(X: Any, y: Any) -> FloatArray:
-            # A loss may be the caller's; a block on one of whose records it fails is zero.
-            found = by_record(
+            # The loss may be the caller's. If it fails on a record, the block of the record is zero.
+            gradients = by_record(
                 lambda first, last: loss.gradient(theta, X[first:last], y[first:last]),
                 len(X),
                 (len(theta),),
             )
-            return clipped(found, longest) if longest < math.inf else found
+            return clipped(gradients, longest) if longest < math.inf else gradients
 
         def mean(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
-            """The mean gradients of blocks of these sizes, whose rows follow each other."""
+            """Return the mean gradients of blocks of these sizes, whose rows follow each other."""
             out = np.zeros((len(sizes), len(theta)))
-            large = sizes > max(1, _ENTRIES // max(len(theta), 1))
+            large = sizes > max(1, _BATCH_ENTRIES // max(len(theta), 1))
             if large.any():
-                # Each by itself, so that the order of its rows does not depend on who is beside it.
+                # A large block is summed by itself, so that the order in which its rows are added
+                # does not depend on the blocks beside it.
                 ends = np.cumsum(sizes)
                 for i in np.flatnonzero(sizes):
                     own = slice(int(ends[i] - sizes[i]), int(ends[i]))
@@ -138,12 +141,12 @@ class RecordBlocks:
     def steps(
         self, step: Callable[[FloatArray, Any, Any], FloatArray], theta: FloatArray, size: float
     ) -> BlockVectors:
-        """What one step on each block's mean loss goes against, (θ − θ⁺)/size, as contributions.
+        """Return the direction (θ − θ⁺)/size of a step on each block's mean loss, as contributions.
 
         Args:
-            step: from (theta, X, y) of one block to θ⁺: a projected gradient step, or a step of any
-                convex model of the loss (see :mod:`dpgrain.optimize.models`).
-            theta: (p,).
+            step: takes (theta, X, y) of one block and returns θ⁺: a projected gradient step, or a step
+                of any convex model of the loss (see :mod:`dpgrain.optimize.models`).
+            theta: (p,) the point.
             size: the length α of the step.
 
         An empty block is exactly 0, before any step. Source: element-level paper, Algorithm 1 (−Δ) and
@@ -154,12 +157,12 @@ class RecordBlocks:
         [[1.0], [0.0], [3.0]]
         """
 
-        def moved(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
+        def displacements(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
             out = np.zeros((len(sizes), len(theta)))
             ends = np.cumsum(sizes)
             for i in np.flatnonzero(sizes):
                 own = slice(ends[i] - sizes[i], ends[i])
-                # The step may ask a loss of the caller's, and what it raises would tell of the block.
+                # The step may call a caller's loss, whose exception would tell of the block.
                 try:
                     with silent():
                         out[i] = (theta - step(theta, X[own], y[own])) / size
@@ -167,17 +170,18 @@ class RecordBlocks:
                     only_interrupts(error)
             return out
 
-        return BlockVectors(self, len(theta), moved)
+        return BlockVectors(self, len(theta), displacements)
 
 
 @dataclass(frozen=True)
 class BlockVectors:
-    """A vector for each block, formed when it is needed, a bounded number at a time.
+    """A vector for each block; vectors are formed when they are needed, a bounded number at a time.
 
     Args:
         records: the blocks.
         dimension: the length of a vector.
-        form: from the features and targets of some blocks, and the blocks' sizes, to their vectors.
+        form: takes the features and targets of some blocks, and the sizes of these blocks, and returns
+            their vectors.
     """
 
     records: RecordBlocks
@@ -186,29 +190,29 @@ class BlockVectors:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.records.starts) - 1
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """The blocks' vectors; a row that is not finite is zero."""
+        """Return the vectors of the (drawn) blocks; a vector that is not finite is zero."""
         parts = list(self._parts(drawn))
         return np.concatenate(parts) if parts else np.zeros((0, self.dimension))
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """The sum of the clipped vectors."""
+        """Return the sum of the clipped vectors of the (drawn) blocks."""
         total = np.zeros(self.dimension)
         for part in self._parts(drawn):
             total += clipped(part, clip).sum(axis=0)
         return total
 
     def _parts(self, drawn: Drawn | None) -> Iterator[FloatArray]:
-        """The vectors, in order, a tile of blocks at a time."""
+        """Yield the vectors in order, one tile of blocks at a time."""
         which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
         starts = self.records.starts
         sizes = np.diff(starts)[which]
-        most = max(1, _ENTRIES // max(self.dimension, 1))
-        # Tiles with a bounded number of rows and blocks; a block that is larger is alone: how it is
-        # formed must not be how others are.
+        most = max(1, _BATCH_ENTRIES // max(self.dimension, 1))
+        # A tile has a bounded number of rows and blocks. A block that is larger has a tile of its own,
+        # since large blocks are formed in another way than the others.
         tile = (np.cumsum(sizes) + np.arange(len(which))) // most
         large = sizes > most
         cut = (np.diff(tile) > 0) | large[1:] | large[:-1]
@@ -217,7 +221,7 @@ class BlockVectors:
                 continue
             rows = _rows(starts[which[some]], sizes[some])
             with np.errstate(all="ignore"):
-                # Whatever overflows is somebody's value: no warning may tell of it.
+                # A value that overflows is somebody's, and no warning may tell of it.
                 formed = self.form(self.records.X[rows], self.records.y[rows], sizes[some])
             vectors = np.asarray(formed, dtype=np.float64)
             vectors[~np.isfinite(vectors).all(axis=1)] = 0.0
@@ -230,8 +234,8 @@ def _in_slices(
     y: Any,
     width: int,
 ) -> FloatArray:
-    """The mean gradient of one block, (1, p), which may have more rows than are held at a time."""
-    most = max(1, _ENTRIES // max(width, 1))
+    """Return (1, p) the mean gradient of one block, whose gradients may not fit into one batch."""
+    most = max(1, _BATCH_ENTRIES // max(width, 1))
     total = np.zeros((1, width))
     for first in range(0, len(X), most):
         own = slice(first, first + most)
@@ -240,7 +244,7 @@ def _in_slices(
 
 
 def _rows(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The indices of the rows of blocks, one block after the other.
+    """Return the indices of the rows of blocks, one block after the other.
 
     >>> _rows(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]

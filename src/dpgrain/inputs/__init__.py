@@ -1,1 +1,1 @@
-"""Values that callers pass, each read by itself, so that one odd value changes no other."""
+"""The values that callers pass: each is read by itself, so that one odd value changes no other."""

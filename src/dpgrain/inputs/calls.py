@@ -1,4 +1,4 @@
-"""Functions of the caller's that are called on records: what they do on one record tells nobody."""
+"""Calls of a caller's function on records, which tell nobody what it does on one of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpgrain.errors import ParameterError, only_interrupts
 if TYPE_CHECKING:
     import pandas as pd
 else:
-    # Whoever has a pandas frame has loaded it; nobody else need.
+    # pandas is loaded only where a caller passes a frame, who has then loaded it already.
     pd = later("pandas")
 
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Without warnings, each of which would tell of somebody's record."""
+    """Suppress warnings, each of which would tell of somebody's record."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -31,16 +31,16 @@ def silent() -> Iterator[None]:
 def by_record(
     call: Callable[[int, int], Any], records: int, shape: tuple[int, ...] = ()
 ) -> FloatArray:
-    """What a function finds for each record; NaN for those on which it fails.
+    """Call a function on all records, with NaN as the result of those on which it fails.
 
     Args:
-        call: from the first record and the one after the last to what it finds for these, of a record
-            from that record alone.
-        records: how many there are.
-        shape: of what is found for one.
+        call: takes the first record and the one after the last, and returns the results of these;
+            the result of a record must follow from that record alone.
+        records: the number of records.
+        shape: the shape of the result of one record.
 
-    An exception would tell that somebody holds such a record, and so would what became of others; so
-    they are called in halves, down to the record that fails.
+    An exception would tell that somebody holds such a record, and so would missing results of others.
+    So a call that fails is repeated on each half of its records, down to the record that fails.
 
     >>> def root(first, last):
     ...     if first <= 2 < last:
@@ -49,7 +49,7 @@ def by_record(
     >>> by_record(root, 5).tolist()
     [0.0, 1.0, nan, 1.7320508075688772, 2.0]
     """
-    found = np.full((records, *shape), np.nan)
+    results = np.full((records, *shape), np.nan)
     left = [(0, records)] if records else []
     while left:
         first, last = left.pop()
@@ -59,28 +59,28 @@ def by_record(
             if part.shape == (last - first, *shape):
                 if last - first == records:
                     return part
-                found[first:last] = part
+                results[first:last] = part
                 continue
         except BaseException as error:
-            # Below, each half by itself.
+            # Each half is called by itself below.
             only_interrupts(error)
         if last - first > 1:
             middle = (first + last) // 2
             left += [(first, middle), (middle, last)]
-    return found
+    return results
 
 
 def probe(
     call: Callable[..., Any], parts: tuple[Any, ...], shape: tuple[int, ...], name: str, wanted: str
 ) -> None:
-    """Refuse a function that fails on what is public of records: two of zeros, or none at all.
+    """Refuse a function that fails on records that are public: two of zeros, or none at all.
 
     Args:
-        call: the function, from parts of records to what it finds for each.
+        call: the function, which takes parts of records and returns a result for each record.
         parts: the records, of which only the form is looked at.
-        shape: of what is found for one record.
-        name: what the function is called.
-        wanted: what it must give, in words.
+        shape: the shape of the result of one record.
+        name: the name of the function, for messages.
+        wanted: the result that it must give, in words.
 
     Raises:
         ParameterError: if it raises on zeros, or gives something of another shape.
@@ -90,33 +90,33 @@ def probe(
     dpgrain.errors.ParameterError: loss must give one number for each record, not shape () for two.
     """
     zeros = [_zeros(part) for part in parts]
-    known = [part for part in zeros if part is not None]
-    if len(known) == len(parts):
+    records = [part for part in zeros if part is not None]
+    if len(records) == len(parts):
         try:
             with silent():
-                found = np.shape(call(*known))
+                answer_shape = np.shape(call(*records))
         except BaseException as error:
             only_interrupts(error)
             raise ParameterError(
                 f"{name} must give {wanted}, also for records of zeros, on which it raises "
                 f"{type(error).__name__}: {error}."
             ) from None
-        if found != (2, *shape):
-            raise ParameterError(f"{name} must give {wanted}, not shape {found} for two.")
+        if answer_shape != (2, *shape):
+            raise ParameterError(f"{name} must give {wanted}, not shape {answer_shape} for two.")
         return
-    # Of texts and objects nothing is known but that there may be none, which need not suit a function.
+    # For texts and objects the only public records are none at all, and a function may fail on these.
     try:
         with silent():
-            found = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
+            answer_shape = np.shape(call(*(part_of(part, 0, 0) for part in parts)))
     except BaseException as error:
         only_interrupts(error)
         return
-    if found == ():
+    if answer_shape == ():
         raise ParameterError(f"{name} must give {wanted}, not one value for all of them.")
 
 
 def part_of(records: Any, first: int, last: int) -> Any:
-    """Some of the records, which follow each other, in the same form.
+    """Return the records from ``first`` to before ``last``, in the same form.
 
     >>> part_of([1, 2, 3], 1, 3)
     [2, 3]
@@ -124,7 +124,7 @@ def part_of(records: Any, first: int, last: int) -> Any:
     if hasattr(records, "iloc"):
         return records.iloc[first:last]
     if hasattr(records, "slice") and hasattr(records, "column_names"):
-        # An Arrow table.
+        # This is an Arrow table.
         return records.slice(first, last - first)
     if hasattr(records, "tocsr"):
         return records.tocsr()[first:last]
@@ -132,7 +132,7 @@ def part_of(records: Any, first: int, last: int) -> Any:
 
 
 def _zeros(records: Any) -> Any:
-    """Two records of zeros in the same form; None where the form does not tell what zeros are."""
+    """Make two records of zeros in the same form; None where the form has no zeros."""
     if isinstance(records, np.ndarray) and records.dtype.kind in "fiubc" and records.ndim > 0:
         return np.zeros((2, *records.shape[1:]), dtype=records.dtype)
     if hasattr(records, "tocsr"):

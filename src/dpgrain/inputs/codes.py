@@ -1,8 +1,7 @@
-"""Columns of labels, each cell by itself, whatever else is in the column and whatever its type.
+"""Columns of labels, each cell of which is read by itself.
 
-A column of text with one odd cell, or a list in which one person's label is of another type, must not
-change what the labels of others are. So each label is compared by its own
-:func:`dpgrain.inputs.labels.key`.
+An odd cell in a column of text, or a label of another type in a list, must not change the labels of
+others. So each label is compared by its own :func:`dpgrain.inputs.labels.key`.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ __all__ = [
     "token_of",
 ]
 
-# Arrays that were passed, by identity, each with its token.
+# The arrays that were passed and their tokens, by the identity of the array.
 _tokens: dict[int, tuple[weakref.ref[Any], str]] = {}
 _lock = threading.Lock()
-# Types whose equal values have equal keys, so that they need to be looked at once only.
-_SIMPLE = (str, bytes, bool, int)
-# Few whole numbers below this have one hash.
-_LONG = 2**63
+# Equal values of these types have equal keys, so that each needs to be looked at only once.
+_SIMPLE_TYPES = (str, bytes, bool, int)
+# Few whole numbers below this share a hash; of longer ones any number may.
+_HASHED_BELOW = 2**63
 
 
 def column(values: Any) -> NDArray[Any] | pd.Series:
-    """Labels as they are: a null among whole numbers must not turn the others into floats."""
+    """Return labels unchanged: a null among whole numbers must not turn the others into floats."""
     cells = columns.values(values)
     if cells is not None:
         return cells
@@ -66,14 +65,14 @@ def column(values: Any) -> NDArray[Any] | pd.Series:
 
 
 def ordered(name: str, stated: Any) -> NDArray[Any]:
-    """Different labels that are stated, in their order: as written if they have none.
+    """Sort the different labels that a caller states; labels without an order stay as written.
 
     Args:
-        name: what they are called, in messages.
-        stated: labels of any type; one that is named again is left out.
+        name: the name of the labels in messages.
+        stated: labels of any type; a label that is stated again is left out.
 
     Raises:
-        ParameterError: if they are no list, or one is none.
+        ParameterError: if the labels are no list, or one of them is null.
 
     >>> ordered("classes", [2, 1, 2]).tolist(), ordered("classes", [1, "1", None][:2]).tolist()
     ([1, 2], [1, '1'])
@@ -87,14 +86,14 @@ def ordered(name: str, stated: Any) -> NDArray[Any]:
     labels = list(dict(zip(names[::-1], labels[::-1], strict=True)).values())[::-1]
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels
-    # Text and numbers have no order in common, and neither have all times.
+    # Text and numbers cannot be sorted together, and neither can all kinds of times.
     with contextlib.suppress(Exception):
         objects = objects[np.argsort(objects, kind="stable")]
     return as_array(objects)
 
 
 def as_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
-    """Labels in an array of the type that all of them have, of objects where that would change one.
+    """Make an array of labels, of their common type, or of objects where that would change one.
 
     >>> as_array([1, 2]).dtype.kind, as_array([2**53 + 1, 0.5]).dtype.kind
     ('i', 'O')
@@ -106,68 +105,74 @@ def as_array(labels: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
         plain = np.asarray(objects.tolist())
     except ValueError:
         return objects
-    # NumPy makes text of numbers beside text, and floats of long whole numbers.
+    # NumPy turns numbers beside text into text, and long whole numbers into floats.
     same = plain.shape == objects.shape and list(map(key, plain)) == list(map(key, objects))
     return plain if same else objects
 
 
 def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[Key]]:
-    """A number for each label, −1 for a null, and the keys of the labels.
+    """Return a code for each label, −1 for a null, and the key of each code.
 
     Args:
         values: (m,) labels of any type.
-        places: whether labels are places in a stated roster 0, 1, …: a text that is the canonical
-            one of a place is that place.
+        places: True if labels are places in a stated roster 0, 1, …: a text that is the canonical
+            text of a place then is that place.
 
     >>> codes(["a", 1, None, True, "1"])[0].tolist()
     [0, 1, -1, 1, 2]
     """
-    found, named = column(values), _placed if places else key
-    if found.ndim != 1:
-        # Labels have one dimension, as whoever asks will say.
-        return np.full(found.shape, -1, dtype=np.intp), []
-    if not isinstance(found.dtype, np.dtype) or found.dtype.kind not in "biufmM":
-        objects = found.to_numpy(dtype=object) if isinstance(found, pd.Series) else found
-        # Text in fixed width is Python's text here, each cell of which is one.
+    labels_given, named = column(values), _placed if places else key
+    if labels_given.ndim != 1:
+        # Labels have one dimension: the caller refuses codes of any other shape, in its own words.
+        return np.full(labels_given.shape, -1, dtype=np.intp), []
+    if not isinstance(labels_given.dtype, np.dtype) or labels_given.dtype.kind not in "biufmM":
+        objects = (
+            labels_given.to_numpy(dtype=object)
+            if isinstance(labels_given, pd.Series)
+            else labels_given
+        )
+        # Text of fixed width is turned into Python's text, so that each cell is a str or bytes.
         return _one_by_one(objects.tolist() if objects.dtype.kind in "US" else objects, named)
-    found = np.asarray(found)
-    # By sorting: a table of hashes would take long over numbers that were chosen to have one hash.
+    labels_given = np.asarray(labels_given)
+    # Numbers are sorted, since a table of hashes is slow if somebody chose numbers with one hash.
     labels, first, raw = np.unique(
-        found.astype(found.dtype.newbyteorder("="), copy=False),
+        labels_given.astype(labels_given.dtype.newbyteorder("="), copy=False),
         return_index=True,
         return_inverse=True,
     )
     keys: dict[Key, int] = {}
-    listed = labels.tolist() if found.dtype.kind in "biuf" else labels
-    of = np.empty(len(labels), dtype=np.intp)
+    listed = labels.tolist() if labels_given.dtype.kind in "biuf" else labels
+    code_of_label = np.empty(len(labels), dtype=np.intp)
     for place in np.argsort(first).tolist():
-        of[place] = _place(keys, named(listed[place]))
-    return of[raw], list(keys)
+        code_of_label[place] = _place(keys, named(listed[place]))
+    return code_of_label[raw], list(keys)
 
 
 def _one_by_one(
     objects: NDArray[Any] | list[Any], named: Callable[[Any], Key | None]
 ) -> tuple[NDArray[np.intp], list[Key]]:
     keys: dict[Key, int] = {}
-    # Most labels are written many times: by type and value, so that 1 and True are looked at apart.
+    # Most labels occur many times. They are remembered by type and value, since 1 equals True.
     seen: dict[Any, int] = {}
     out = np.empty(len(objects), dtype=np.intp)
     for place, label in enumerate(objects):
-        # (1, "a") equals (True, "a"), and the first would speak for both: only simple ones are kept,
-        # and of those no long numbers, any number of which may have one hash.
-        simple = type(label) in _SIMPLE and (type(label) is not int or -_LONG <= label < _LONG)
+        # Only simple labels are remembered: (1, "a") equals (True, "a"), and the first would stand for
+        # both. Long whole numbers are not, because any number of them may share a hash.
+        simple = type(label) in _SIMPLE_TYPES and (
+            type(label) is not int or -_HASHED_BELOW <= label < _HASHED_BELOW
+        )
         mark = (type(label), label) if simple else None
-        known = None if mark is None else seen.get(mark)
-        if known is None:
-            known = _place(keys, named(label))
+        code = None if mark is None else seen.get(mark)
+        if code is None:
+            code = _place(keys, named(label))
             if mark is not None:
-                seen[mark] = known
-        out[place] = known
+                seen[mark] = code
+        out[place] = code
     return out, list(keys)
 
 
 def _placed(label: Any) -> Key | None:
-    """The key of a label, or of the place in a roster that its text stands for."""
+    """Return the key of a label, or of the place in a roster that its text stands for."""
     place = whole(label)
     return key(label if place is None else place)
 
@@ -177,21 +182,22 @@ def _place(keys: dict[Key, int], label: Key | None) -> int:
 
 
 def name_of(labels: Any) -> str | None:
-    """The name of a series of labels, as a column has one; None where there is none."""
+    """Return the name of a series of labels, None where it has none."""
     name = getattr(labels, "name", None)
     return name if isinstance(name, str) and name else None
 
 
 def token_of(labels: Any) -> str:
-    """A token that is the same for one object only: arrays do not say what they are.
+    """Return a token that no other object has, since arrays have no names.
 
-    Promises about different users or partitions do not compose. An array that is passed again has its
-    token again, any other has another; what cannot be referred to weakly has a new one each time.
+    Promises about different users or partitions do not compose, and tokens tell these apart. An array
+    that is passed again has the same token, and any other array another. An object that cannot be
+    referred to weakly has a new token each time.
     """
     with _lock:
-        known = _tokens.get(id(labels))
-        if known is not None and known[0]() is labels:
-            return known[1]
+        entry = _tokens.get(id(labels))
+        if entry is not None and entry[0]() is labels:
+            return entry[1]
         token = secrets.token_hex(4)
         with contextlib.suppress(TypeError):
             _tokens[id(labels)] = weakref.ref(labels), token

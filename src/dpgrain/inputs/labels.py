@@ -1,18 +1,18 @@
-"""What names a user, an element, a class or an item: when two labels are one, said once.
+"""Labels of users, elements, classes and items: this module alone says which two are equal.
 
 * **Text** is equal to the same text and to nothing else: ``"007"``, ``"7"``, ``"7.0"`` and ``" 7"``
   are four labels. Bytes are the text that they encode.
 * **Numbers** are equal by value, as in Python, whatever their type, and ``True`` is 1. **Times** are
   equal by moment. A number or a time is equal to no text.
-* **What is stated** in public (classes, values of a domain, keys of a mapping, places in a roster)
-  meets text as well: a number that is stated matches the text that is its own canonical decimal text
-  (1 the text ``"1"``, 2.5 the text ``"2.5"``; a truth the text ``"True"``), and no other. Who asks
-  knows which side is stated, and each cell is matched by itself. Files of text and the command line
-  state text, which meets a column of numbers in the same way.
-* NaN, nulls, what cannot be hashed, and numbers of more than :data:`BITS` bits are no labels.
+* **Stated labels**, which are public (classes, values of a domain, keys of a mapping, places in a
+  roster), match text as well: a stated number matches its own canonical decimal text (1 the text
+  ``"1"``, 2.5 the text ``"2.5"``; a truth the text ``"True"``), and no other text. The caller knows
+  which side is stated, and each cell is matched by itself. Files of text and the command line state
+  text, which matches a column of numbers in the same way.
+* NaN, nulls, objects that cannot be hashed, and numbers of more than :data:`BITS` bits are no labels.
 
-The data of a unit are what bears one label. So a label that is one to one part of the library and two
-to another would break a promise: all of them ask here.
+The data of a unit are the rows that bear one label. If two parts of the library disagreed on which
+labels are equal, a promise would break, so all of them ask here.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from dpgrain.errors import ParameterError
 
 Key: TypeAlias = tuple[str, str]
 
-#: How long numerators and denominators of labels may be, so that a label of a few letters, such as
-#: ``Decimal("1e99999999")``, is not expanded. All floating-point numbers are shorter.
+#: The most bits of a label's numerator and of its denominator, so that a label of a few letters, such
+#: as ``Decimal("1e99999999")``, is not expanded. All floating-point numbers are shorter.
 BITS = 1 << 15
-# A decimal number of more digits than this is longer.
-_DIGITS = math.ceil(BITS * math.log10(2))
-# How many digits a text has at most that a stated number matches; floats have no more before the point.
-_WRITTEN = 400
-# How deep tuples may lie within each other.
-_DEEP = 4
-_WHOLE = re.compile(rf"0|-?[1-9][0-9]{{0,{_WRITTEN - 1}}}")
+# A decimal number with more digits than this has more than BITS bits.
+_MOST_DIGITS = math.ceil(BITS * math.log10(2))
+# A text that matches a stated number has at most this many digits; floats have fewer before the point.
+_WRITTEN_DIGITS = 400
+# Tuples may be nested this deep.
+_MOST_LEVELS = 4
+_WHOLE = re.compile(rf"0|-?[1-9][0-9]{{0,{_WRITTEN_DIGITS - 1}}}")
 _fraction = Fraction
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-# Seconds in the units of NumPy that have a fixed length.
+# The lengths in seconds of the units of NumPy that have a fixed length.
 _SECONDS = {
     "W": Fraction(604800),
     "D": Fraction(86400),
@@ -62,15 +62,15 @@ _SECONDS = {
 
 
 def key(label: Any) -> Key | None:
-    """What a label is: two labels are one if their keys are equal, as this module says.
+    """Return the key of a label, None for what is no label; equal keys mean equal labels.
 
-    None for what is no label. It takes time in the length of the label, whatever that says.
+    The time it takes is in proportion to the length of the label, whatever the label says.
 
     >>> key(True) == key(1.0) == key(np.int8(1)), key("1"), key("01"), key(None)
     (True, ('text', '1'), ('text', '01'), None)
     """
     if type(label) is int and -(2**63) < label < 2**63:
-        # As below, at once: most labels are such.
+        # Most labels are such numbers; this is the result of `_number`, without its cost.
         return "number", f"{label:x}/1"
     text = _text(label)
     if text is not None:
@@ -95,20 +95,21 @@ def key(label: Any) -> Key | None:
     if isinstance(label, tuple | frozenset):
         return _several(label)
     try:
-        # What cannot be told apart by value, such as a list, is no label.
+        # A value that cannot be hashed, such as a list, is no label.
         hash(label)
-        # Such a name is none of those above.
+        # The name of a type has a point, which no other kind of key has.
         return f"{type(label).__module__}.{type(label).__qualname__}", repr(label)
     except Exception:
         return None
 
 
 def label_of(name: Key) -> Any:
-    """The label that a key is of, made from the key alone, as it may be published.
+    """Make a label that may be published, from its key alone.
 
-    Equal labels are written in several types, one of them in one person's row; this is none of their
-    rows'. Numbers are whole, or floats, or exact decimals or fractions; moments and spans are those of
-    ``datetime``, or of NumPy where these do not reach. What is none of these is what it prints.
+    People may write equal labels in different types, and the published label must not be that of one
+    person's row. Numbers become whole numbers, floats, or exact decimals or fractions; moments and
+    spans become those of ``datetime``, or of NumPy where these do not reach. Any other label becomes
+    the text that it prints.
 
     >>> label_of(key(1 + 0j)), label_of(key(Decimal("2.50"))), label_of(key((True, "a")))
     (1, 2.5, (1, 'a'))
@@ -121,12 +122,12 @@ def label_of(name: Key) -> Any:
             return _spoken_number(_parsed(value))
         case "complex":
             real, imag = map(_parsed, value.split(" "))
-            found = complex(float(real), float(imag))
-            return found if key(found) == name else value
+            number = complex(float(real), float(imag))
+            return number if key(number) == name else value
         case "tuple" | "frozenset" if kind in ("tuple", "frozenset"):
             parts = [ast.literal_eval(part) for part in ast.literal_eval(value)]
-            made = [None if part is None else label_of(part) for part in parts]
-            return tuple(made) if kind == "tuple" else frozenset(made)
+            labels = [None if part is None else label_of(part) for part in parts]
+            return tuple(labels) if kind == "tuple" else frozenset(labels)
         case "time" | "duration" if "/" in value:
             return _spoken_time(kind, Fraction(*(int(part, 16) for part in value.split("/"))))
         case "duration" if kind.endswith((" M", " generic")):
@@ -135,7 +136,7 @@ def label_of(name: Key) -> Any:
 
 
 def rank(name: Key) -> tuple[str, Any]:
-    """Where a key stands among others: by kind, and within a kind by value.
+    """Return the sorting place of a key: keys are sorted by kind, and by value within a kind.
 
     >>> [label_of(name) for name in sorted(map(key, ["b", 10, 9, "a", 9.5]), key=rank)]
     [9, 9.5, 10, 'a', 'b']
@@ -146,7 +147,7 @@ def rank(name: Key) -> tuple[str, Any]:
 
 
 def _parsed(value: str) -> Fraction | float:
-    """The number in a key."""
+    """Return the number that a key states."""
     above, line, below = value.partition("/")
     return Fraction(int(above, 16), int(below, 16)) if line else float(value)
 
@@ -165,7 +166,7 @@ def _spoken_number(number: Fraction | float) -> Any:
 
 
 def _spoken_time(kind: str, seconds: Fraction) -> Any:
-    """A moment or a span of so many seconds, in the first unit that holds it."""
+    """Make a moment or a span from its seconds, in the first unit that can express it."""
     parts = seconds * 10**6
     if parts.denominator == 1:
         with contextlib.suppress(OverflowError):
@@ -182,7 +183,7 @@ def _spoken_time(kind: str, seconds: Fraction) -> Any:
 
 
 def written(label: Any) -> str | None:
-    """The only text that a stated label matches; None if there is none.
+    """Return the only text that a stated label matches, None if there is none.
 
     >>> written(1), written(2.50), written(1e-5), written(True), written("007"), written(float("inf"))
     ('1', '2.5', '0.00001', 'True', '007', None)
@@ -197,7 +198,7 @@ def written(label: Any) -> str | None:
 
 
 def whole(label: Any) -> int | None:
-    """The whole number that a label is, or that its text is the canonical one of; None if it is none.
+    """Return the whole number that a label is, or whose canonical text it is; None for any other.
 
     >>> whole(7.0), whole("7"), whole("007"), whole(7.5), whole("+7")
     (7, 7, None, None, None)
@@ -210,24 +211,24 @@ def whole(label: Any) -> int | None:
 
 
 def exact(label: Any) -> Fraction | None:
-    """The value of a label that is a finite number, None for any other."""
-    found = _exact(label) if _is_number(label) else None
-    return found if isinstance(found, Fraction) else None
+    """Return the value of a label that is a finite number, None for any other."""
+    value = _exact(label) if _is_number(label) else None
+    return value if isinstance(value, Fraction) else None
 
 
 def matching(
     name: str, stated: Sequence[Any] | NDArray[Any], cells: Sequence[Key]
 ) -> NDArray[np.intp]:
-    """Which of some stated labels each label of a column is, −1 for none.
+    """Find the place of each label of a column among stated labels, −1 if it is not there.
 
     Args:
-        name: what the stated labels are called, in messages.
+        name: the name of the stated labels in messages.
         stated: public labels, such as classes.
-        cells: (V,) the keys of labels of a column, each matched by itself: by its key, or, if it is
-            text, by the text that a stated number has.
+        cells: (V,) the keys of the labels of a column. Each is matched by itself: by its key, or, if
+            it is text, by the text of a stated number.
 
     Raises:
-        ParameterError: if a stated label is none, two are equal, or two numbers have one text.
+        ParameterError: if a stated label is null, two are equal, or two numbers have one text.
 
     >>> matching("classes", [1, 2.5, "a"], [key("1"), key(1), key("2.5"), key("01"), key("a")]).tolist()
     [0, 0, 1, -1, 2]
@@ -235,26 +236,30 @@ def matching(
     place: dict[Key, int] = {}
     texts: dict[Key, int] = {}
     for i, label in enumerate(stated):
-        found, text = key(label), written(label)
-        if found is None:
+        name_of_label, text = key(label), written(label)
+        if name_of_label is None:
             raise ParameterError(f"{name} must be labels, none of them null, not {label!r}.")
-        if place.setdefault(found, i) != i:
+        if place.setdefault(name_of_label, i) != i:
             raise ParameterError(
-                f"{name} must differ in value, but {stated[place[found]]!r} equals {label!r}."
+                f"{name} must differ in value, but {stated[place[name_of_label]]!r} equals {label!r}."
             )
-        if text is not None and found[0] != "text" and texts.setdefault(("text", text), i) != i:
+        if (
+            text is not None
+            and name_of_label[0] != "text"
+            and texts.setdefault(("text", text), i) != i
+        ):
             raise ParameterError(
                 f"{name} must differ in text, but several are written {text!r}; state them as text."
             )
-    known = {**texts, **place}
-    return np.array([known.get(cell, -1) for cell in cells], dtype=np.intp)
+    places = {**texts, **place}
+    return np.array([places.get(cell, -1) for cell in cells], dtype=np.intp)
 
 
 def cell_text(label: Any) -> str | None:
-    """What a cell that may hold anything is in a column of text; None where it is no label.
+    """Write a cell of any type as a cell of a column of text; None where it is no label.
 
-    Text is itself, numbers are their canonical decimal text, moments their date and time. What is none
-    of these is what it prints.
+    Text stays as it is, a number becomes its canonical decimal text, and a moment its date and time.
+    Any other cell becomes the text that it prints.
 
     >>> cell_text(7.0), cell_text("7.0"), cell_text(True), cell_text(None), cell_text([7])
     ('7', '7.0', 'True', None, '[7]')
@@ -274,7 +279,7 @@ def cell_text(label: Any) -> str | None:
 
 
 def _shown(kind: str, value: str) -> str:
-    """A moment as it is written, or a number that has no decimal text."""
+    """Write a moment, or a number that has no decimal text, from its key."""
     above, _, below = value.partition("/")
     if kind.startswith("time"):
         parts, rest = divmod(int(above, 16) * 10**6, int(below, 16))
@@ -291,15 +296,15 @@ def _shown(kind: str, value: str) -> str:
 
 
 def _text(label: Any) -> str | None:
-    """The text that a label is; bytes are the text that they encode."""
+    """Return the text that a label is, or that its bytes encode; None for any other label."""
     if isinstance(label, bytes):
         return bytes.decode(label, "utf-8", "surrogateescape")
-    # As it is, whatever a class of its own says that it prints as.
+    # A subclass of str may print as something else, which must not change its text.
     return str.__str__(label) if isinstance(label, str) else None
 
 
 def _is_missing(label: Any) -> bool:
-    """Whether a label is a null of pandas, which need not be loaded for it."""
+    """Return True for a null of pandas, without loading pandas."""
     kind = type(label)
     return kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas")
 
@@ -311,12 +316,12 @@ def _is_number(label: Any) -> bool:
 
 
 def _several(label: tuple[Any, ...] | frozenset[Any]) -> Key | None:
-    """The key of a tuple or a set, by those of its parts."""
+    """Make the key of a tuple or a set from the keys of its parts."""
     level: list[Any] = [label]
-    for _ in range(_DEEP):
+    for _ in range(_MOST_LEVELS):
         level = [part for each in level if isinstance(each, tuple | frozenset) for part in each]
     if level:
-        # Names do not lie so deep, and what is deeper would take longer than it is long.
+        # No label is nested so deep, and the keys of deeper ones would grow faster than their length.
         return None
     parts = [repr(key(part)) for part in label]
     if isinstance(label, frozenset):
@@ -332,12 +337,12 @@ def _number(value: Any) -> Key | None:
 
 
 def _exact(value: Any) -> Fraction | float | None:
-    """A number as a fraction, or an infinity; None for NaN and what is longer than :data:`BITS`."""
+    """Return a number as a fraction or an infinity; None for NaN and numbers beyond :data:`BITS`."""
     try:
         if isinstance(value, Decimal):
             return _of_decimal(value)
         if isinstance(value, np.generic):
-            # Extended precision has no number of Python's to become.
+            # A number in extended precision has no equal among Python's numbers, and stays.
             value = value if isinstance(value, np.longdouble) else value.item()
         if isinstance(value, float | np.floating):
             if not np.isfinite(value):
@@ -345,7 +350,7 @@ def _exact(value: Any) -> Fraction | float | None:
             return _fraction(*value.as_integer_ratio())
         above, below = int(value.numerator), int(value.denominator)
     except Exception:
-        # A class of somebody's own.
+        # A number of somebody's own class may raise anything.
         return None
     if max(above.bit_length(), below.bit_length()) > BITS:
         return None
@@ -353,7 +358,7 @@ def _exact(value: Any) -> Fraction | float | None:
 
 
 def _of_decimal(value: Decimal) -> Fraction | float | None:
-    """A decimal as a fraction, without making a number longer than a multiple of its text."""
+    """Return a decimal as a fraction, making no number much longer than its text on the way."""
     if not value.is_finite():
         return None if value.is_nan() else float(value)
     sign, digits, exponent = value.as_tuple()
@@ -362,8 +367,9 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
         return Fraction(0)
     assert isinstance(exponent, int)  # noqa: S101 - of a finite number
     exponent += len(digits) - last
-    # The digits are no multiple of ten now: a denominator keeps at least its twos or its fives.
-    if last > _DIGITS or exponent > _DIGITS or exponent < -BITS:
+    # The digits are no multiple of ten now, so that the reduced denominator keeps at least all of its
+    # twos or all of its fives.
+    if last > _MOST_DIGITS or exponent > _MOST_DIGITS or exponent < -BITS:
         return None
     coefficient = int(Decimal((sign, digits[:last], 0)))
     number = _fraction(coefficient * 10 ** max(exponent, 0), 10 ** max(-exponent, 0))
@@ -372,9 +378,9 @@ def _of_decimal(value: Decimal) -> Fraction | float | None:
 
 
 def _decimal(number: Fraction) -> str | None:
-    """A number in digits with a point, the fewest that are a float's; None if they are many."""
+    """Write a number in decimal digits, the fewest that tell a float; None if there are too many."""
     if number.denominator == 1:
-        short = number.numerator.bit_length() <= _WRITTEN * 3
+        short = number.numerator.bit_length() <= _WRITTEN_DIGITS * 3
         return str(number.numerator) if short else None
     try:
         near = float(number)
@@ -382,19 +388,21 @@ def _decimal(number: Fraction) -> str | None:
         return None
     if near != 0 and Fraction(near) == number:
         return str(np.format_float_positional(near, trim="-"))
-    if pow(10, _WRITTEN, number.denominator) or abs(near) > 1e100:
+    if pow(10, _WRITTEN_DIGITS, number.denominator) or abs(near) > 1e100:
         return None
-    digits = str(abs(number.numerator) * 10**_WRITTEN // number.denominator).zfill(_WRITTEN + 1)
-    places = digits[-_WRITTEN:].rstrip("0")
-    return f"{'-' * (number < 0)}{digits[:-_WRITTEN]}.{places}"
+    digits = str(abs(number.numerator) * 10**_WRITTEN_DIGITS // number.denominator).zfill(
+        _WRITTEN_DIGITS + 1
+    )
+    places = digits[-_WRITTEN_DIGITS:].rstrip("0")
+    return f"{'-' * (number < 0)}{digits[:-_WRITTEN_DIGITS]}.{places}"
 
 
 def _time(value: Any) -> Key | None:
-    """A moment: seconds since 1970, of a clock somewhere unless it says where."""
+    """Make the key of a moment: its seconds since 1970, in UTC where it states a time zone."""
     if _is_missing(value):
         return None
     if hasattr(value, "asm8"):
-        # A moment of pandas, which knows nanoseconds.
+        # This is a moment of pandas, which has nanoseconds.
         return _since("time" if value.tzinfo is None else "time UTC", value.asm8)
     if isinstance(value, np.datetime64):
         return _since("time", value)
@@ -408,7 +416,7 @@ def _time(value: Any) -> Key | None:
             return "time", _seconds(_exactly(local))
         return "time UTC", _seconds(_exactly(local) - _exactly(offset))
     except Exception:
-        # A time zone of somebody's own.
+        # A time zone of somebody's own class may raise anything.
         return None
 
 
@@ -420,7 +428,7 @@ def _duration(value: Any) -> Key | None:
 
 
 def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
-    """The key of a moment or duration of NumPy, in whatever unit it counts."""
+    """Make the key of a moment or duration of NumPy, in any of its units."""
     if np.isnat(value):
         return None
     unit, step = np.datetime_data(value.dtype)
@@ -428,7 +436,7 @@ def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
     if unit in _SECONDS:
         return kind, _seconds(count * _SECONDS[unit])
     if kind == "duration" or unit == "generic":
-        # Months and years have no length, and a bare number no unit.
+        # Months and years have no fixed length, and a bare number has no unit.
         count, unit = (count * 12, "M") if unit == "Y" else (count, unit)
         return f"{kind} {unit}", f"{count:x}"
     year, month = divmod(count, 12) if unit == "M" else (count, 0)
@@ -436,8 +444,8 @@ def _since(kind: str, value: np.datetime64 | np.timedelta64) -> Key | None:
 
 
 def _days(year: int, month: int) -> int:
-    """Days from 1970 to the first of a month, from 0, of any year of the Gregorian calendar."""
-    # The calendar repeats itself every 400 years, of 146,097 days.
+    """Count the days from 1970 to the first of a month (0 to 11) of any Gregorian year."""
+    # The calendar repeats itself every 400 years, which have 146,097 days.
     turns, year = divmod(year - 2000, 400)
     return (
         turns * 146097 + datetime.date(2000 + year, month + 1, 1).toordinal() - _EPOCH.toordinal()

@@ -1,4 +1,4 @@
-"""Cells of tables as numbers, each read by itself: one odd cell must not change how others are read."""
+"""Cells of tables as numbers: each is read by itself, so that one odd cell changes no other."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ else:
     pd = later("pandas")
     pa = later("pyarrow")
 
-#: How truths are written.
+#: The texts that stand for truths, and their numbers.
 TRUTHS = {"True": 1, "False": 0, "true": 1, "false": 0}
-# Types of cells that NumPy reads as numbers of one type without looking at others.
+# NumPy reads cells of these types as numbers without changing one for the sake of another.
 _PLAIN = frozenset(
     (bool, int, float, np.bool_, np.float64, np.float32, np.int64, np.int32, np.int16, np.int8)
 )
 
 
 def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Numbers, each by itself; NaN for what is none.
+    """Read each cell of an array as a number by itself, NaN for what is none.
 
     >>> numbers(np.array([1, "2", None, "abc"], dtype=object)).tolist()
     [1.0, 2.0, nan, nan]
@@ -48,11 +48,11 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
             return np.where(values.imag == 0, values.real, np.nan).astype(np.float64)
     out = np.full(values.shape, np.nan)
     if values.dtype.kind not in "OUS":
-        # Times, which NumPy would count in steps of their own.
+        # Times are no numbers: NumPy would count each column of them in its own steps.
         return out
     flat = out.reshape(-1)
     with warnings.catch_warnings():
-        # A warning would tell of the cell: what is read with one is no number.
+        # A warning would tell of the cell, so that a cell that causes one is no number.
         warnings.simplefilter("error")
         for place, value in enumerate(values.astype(object).reshape(-1)):
             try:
@@ -64,23 +64,23 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
-    """A table whose cells are numbers, each read by itself; NaN, which counts as 0, for what is none.
+    """Read each cell of a table as a number by itself; NaN, which counts as 0, for what is none.
 
     Args:
         X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
         width: the public number of cells in a row of a list; by default that of most rows, which then
             is public.
-        name: what it is called.
+        name: the name of the table in messages.
 
     Returns:
         an array, a pandas data frame or a sparse matrix of numbers.
 
     Raises:
-        ParameterError: if the form of X, which its values do not enter, is that of no table: times,
-            also as one column, or a list without a row whose length is not stated.
+        ParameterError: if the form of X, whatever its values, is no table of numbers: it has times,
+            also in one column only, or is a list without a row whose length is not stated.
 
-    One odd cell makes objects of a whole table, or text or complex numbers of an array, and must
-    neither be an error nor change how others are read. A row of a list that is not one of ``width``
+    One odd cell turns a whole table into objects, or an array into text or complex numbers, and must
+    neither be an error nor change how others are read. A row of a list that does not have ``width``
     cells has no cell that is a number.
 
     >>> readable([[True, 2], [1j, "4"], None, [5]], 2).tolist()
@@ -97,7 +97,7 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
         def read(i: int) -> Any:
             if _is_wide(kinds[i]):
                 return X.iloc[:, i]
-            # In one precision: an odd cell elsewhere would widen all of them.
+            # Narrow numbers are read as float64, to which an odd cell elsewhere would widen them.
             return pd.Series(numbers(vector(X.iloc[:, i])), index=X.index)
 
         return pd.DataFrame({i: read(i) for i in range(X.shape[1])}).set_axis(X.columns, axis=1)
@@ -123,31 +123,32 @@ def readable(X: Any, width: int | None = None, *, name: str = "X") -> Any:
 
 
 def cells(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
-    """The same as an array.
+    """Read each cell of a table as a number by itself, and return an array; NaN for what is none.
 
     Args:
-        X: as above.
-        width: as above.
-        name: as above.
+        X: an array, a data frame, an Arrow table, a sparse matrix, or a list of rows.
+        width: the public number of cells in a row of a list; by default that of most rows, which then
+            is public.
+        name: the name of the table in messages.
 
     Raises:
-        ParameterError: as above.
+        ParameterError: where :func:`readable` raises it.
 
     >>> cells(pd.DataFrame({"a": ["2", None]})).tolist()
     [[2.0], [nan]]
     """
-    found = readable(X, width, name=name)
-    if isinstance(found, pd.DataFrame) and len({*found.dtypes}) > 1:
-        # NumPy would make objects of truths beside numbers.
-        return found.to_numpy(dtype=np.float64)
-    return found.toarray() if sparse.issparse(found) else np.asarray(found)
+    table = readable(X, width, name=name)
+    if isinstance(table, pd.DataFrame) and len({*table.dtypes}) > 1:
+        # NumPy would turn truths beside numbers into objects.
+        return table.to_numpy(dtype=np.float64)
+    return table.toarray() if sparse.issparse(table) else np.asarray(table)
 
 
 def vector(values: Any) -> NDArray[Any]:
-    """A column as an array of numbers, each read by itself; NaN for what is none.
+    """Read each cell of a column as a number by itself, NaN for what is none.
 
     Args:
-        values: an array, a series or a list; what a list holds is a cell each, also a list.
+        values: an array, a series or a list; each item of a list is one cell, even if it is a list.
 
     >>> vector([1, "2", [3.0], None]).tolist()
     [1.0, 2.0, nan, nan]
@@ -159,17 +160,20 @@ def vector(values: Any) -> NDArray[Any]:
 
 
 def _array(values: Any) -> NDArray[Any]:
-    """Anything as an array; types that NumPy lacks as objects."""
-    found = columns.values(values)
-    if found is not None:
-        return found
+    """Return any column as an array, of objects where NumPy lacks its type."""
+    cells = columns.values(values)
+    if cells is not None:
+        return cells
     if isinstance(values, pd.Series | pd.Index) and not isinstance(values.dtype, np.dtype):
         return values.to_numpy(dtype=object)
     return np.asarray(values)
 
 
 def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    """As they were written: NumPy would write truths as text beside text, all as wide as the widest."""
+    """Make an array of cells as they are.
+
+    NumPy would write truths beside text as text, and all text as wide as the widest.
+    """
     out = np.empty(len(values), dtype=object)
     for place, value in enumerate(values):
         out[place] = value
@@ -177,7 +181,7 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
 
 
 def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float64]:
-    """(m, width) the rows of a list."""
+    """Return (m, width) the numbers in the rows of a list."""
     try:
         if (
             all(type(row) in (list, tuple) and len(row) == width for row in values)
@@ -185,23 +189,23 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
         ):
             return np.array(values, dtype=np.float64).reshape(len(values), width)
     except OverflowError:
-        # A whole number that is too large is none.
+        # A whole number is too large for a float, and becomes no number below.
         pass
-    found = np.full((len(values), width), None, dtype=object)
+    cells = np.full((len(values), width), None, dtype=object)
     for place, row in enumerate(values):
         try:
             if width == 1 and not isinstance(row, list | tuple | np.ndarray | pd.Series):
-                found[place, 0] = row
+                cells[place, 0] = row
             elif isinstance(row, list | tuple | np.ndarray | pd.Series) and len(row) == width:
-                found[place] = _objects(list(row))
+                cells[place] = _objects(list(row))
         except Exception:
-            # What cannot be asked for its cells is no row.
+            # A row that does not give its cells has none that is a number.
             continue
-    return numbers(found)
+    return numbers(cells)
 
 
 def _usual(values: Sequence[Any] | NDArray[Any]) -> int | None:
-    """How many cells most rows have, the larger number of two; None if there is no row."""
+    """Return the most frequent number of cells in a row, the larger of a tie; None without rows."""
     lengths: Counter[int] = Counter()
     for row in values:
         if isinstance(row, list | tuple | np.ndarray | pd.Series):
@@ -213,26 +217,26 @@ def _usual(values: Sequence[Any] | NDArray[Any]) -> int | None:
 
 
 def _holds_rows(X: NDArray[Any], width: int | None) -> bool:
-    """Whether an array is a list of rows: a column of objects of which each has several numbers."""
+    """Return True if an array is a list of rows: a column of objects, each with several numbers."""
     return X.dtype == object and X.ndim == 1 and width is not None and width > 1
 
 
 def _framed(X: Any, name: str) -> pd.DataFrame:
-    """An Arrow table or a Polars frame as a pandas frame of numbers."""
+    """Read an Arrow table or a Polars frame as a pandas frame of numbers."""
     if isinstance(X, pa.Table):
-        names, held, kinds = X.column_names, X.columns, X.schema.types
+        names, columns_given, kinds = X.column_names, X.columns, X.schema.types
     else:
-        # By column: Arrow lacks types that Polars has.
+        # The frame is read by column, since Arrow lacks types that Polars has.
         X = X.collect() if hasattr(X, "collect") else X
-        names, held, kinds = X.columns, X.get_columns(), X.dtypes
+        names, columns_given, kinds = X.columns, X.get_columns(), X.dtypes
     _no_times(name, names, kinds)
-    return pd.DataFrame({i: numbers(vector(column)) for i, column in enumerate(held)}).set_axis(
-        names, axis=1
-    )
+    return pd.DataFrame(
+        {i: numbers(vector(column)) for i, column in enumerate(columns_given)}
+    ).set_axis(names, axis=1)
 
 
 def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
-    """Refuse a table of times by its schema: what they would count depends on how they are stored."""
+    """Refuse a table with times by its schema: their numbers would depend on how they are stored."""
     for column, kind in zip(names, kinds, strict=False):
         if is_time(kind):
             raise ParameterError(
@@ -242,11 +246,11 @@ def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
 
 
 def _is_polars(X: Any) -> bool:
-    """Whether it is a frame of Polars, which need not be loaded for it."""
+    """Return True for a frame of Polars, without loading Polars."""
     frame = hasattr(X, "get_columns") or hasattr(X, "collect")
     return frame and type(X).__module__.partition(".")[0] == "polars"
 
 
 def _is_wide(kind: Any) -> bool:
-    """Whether a column has numbers in the precision that all have."""
+    """Return True if a column holds float64, whole numbers or truths, which need no conversion."""
     return isinstance(kind, np.dtype) and (kind == np.float64 or kind.kind in "iub")

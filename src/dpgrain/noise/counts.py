@@ -1,9 +1,9 @@
 """Binomial and Poisson counts: their laws, and exact samplers from any source of bits.
 
 A count is sampled by inversion: it is the k with F(k − 1) ≤ U < F(k), for a uniform U of infinitely
-many bits, of which 64 are drawn first. A table of F in floating point decides all but the few draws
-that lie as near to a jump as its error; those are decided by F in 256-bit integers, with more bits of
-U if even that cannot tell. The law is the stated one: no tail is cut.
+many bits, of which 64 are drawn first. A table of F in floating point decides all draws but the few
+that lie within its error of a jump. Those are decided by F in 256-bit integers, with more bits of U
+if even these cannot tell. The law is the stated one: no tail is cut.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-#: Counts beyond it are no longer told apart in floating point.
+#: The largest count at which floating point still tells neighbouring counts apart.
 LARGEST_COUNT = 1 << 52
-# From here on the remainder of Stirling's formula is computed by its series.
-_SERIES = 16
-# ln of the mass on each side that is not in the table: such draws are decided exactly.
-_DEPTH = 45.0
-# Masses are added in blocks; the table may be so long: 32 MB, and eight tables are kept.
-_BLOCK, _LONGEST = 1 << 11, 1 << 22
-# A bound on the error of the table for each addition, and each standard deviation (of ln P there).
-_ERROR = 2.0**-50
-# Tables beyond this length have exact sums at the ends of blocks, of so many bits.
-_LONG, _ANCHOR_BITS = 1 << 14, 320
-# Bits that are added up beyond those of U that are known.
-_PRECISION = 192
+# From this count on, the remainder of Stirling's formula is computed by its series.
+_SERIES_FROM_COUNT = 16
+# The table leaves out less than the mass e^-45 on each side; draws from there are decided exactly.
+_TAIL_NATS = 45.0
+# Masses are added in blocks. A table has at most 2^22 entries (32 MB), and eight tables are kept.
+_BLOCK_ENTRIES, _MOST_ENTRIES = 1 << 11, 1 << 22
+# The error of the table is at most this for each addition, and as much again for each unit of the
+# standard deviation, by which the error of ln P grows.
+_ABSOLUTE_ERROR = 2.0**-50
+# Tables with more entries than this have exact sums at the ends of blocks, which have 320 bits.
+_ANCHORED_ENTRIES, _ANCHOR_BITS = 1 << 14, 320
+# Exact sums have this many bits more than are known of U.
+_GUARD_BITS = 192
 
 
 @dataclass(frozen=True)
 class BinomialLaw:
-    """Bin(trials, probability): ln of its probabilities is concave.
+    """The law Bin(trials, probability), whose ln of probabilities is concave.
 
     Args:
-        trials: at least 1.
-        probability: strictly between 0 and 1.
+        trials: the number of coins, at least 1.
+        probability: the chance of heads of one coin, strictly between 0 and 1.
     """
 
     trials: int
@@ -67,7 +68,7 @@ class BinomialLaw:
         return self.trials
 
     def log_mass(self, x: FloatArray) -> FloatArray:
-        """(n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
+        """Return (n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
         n, p = self.trials, self.probability
         rest = n - x
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -78,23 +79,23 @@ class BinomialLaw:
         return np.where((x == 0) | (rest == 0), ends, inside)
 
     def exact_mass(self, k: int, mp: Any) -> Any:
-        """P(k), in the arithmetic ``mp``."""
+        """Return P(k), in the arithmetic ``mp``."""
         p = mp.mpf(self.probability)
         ways = mp.binomial(self.trials, k)
         return ways * p**k * (1 - p) ** (self.trials - k)
 
     def odds(self, k: int) -> tuple[int, int]:
-        """P(k + 1)/P(k), as a fraction."""
+        """Return P(k + 1)/P(k), as a numerator and a denominator."""
         heads, of = self.probability.as_integer_ratio()
         return (self.trials - k) * heads, (k + 1) * (of - heads)
 
 
 @dataclass(frozen=True)
 class PoissonLaw:
-    """Poisson(mean), likewise.
+    """The Poisson law with a given mean, whose ln of probabilities is concave.
 
     Args:
-        mean: above 0.
+        mean: the mean, above 0.
     """
 
     mean: float
@@ -106,22 +107,22 @@ class PoissonLaw:
 
     @property
     def last(self) -> float:
-        """The largest count: there is none."""
+        """Infinity, because no count is the largest."""
         return math.inf
 
     def log_mass(self, x: FloatArray) -> FloatArray:
-        """(n,) ln P(x), likewise."""
+        """Return (n,) ln P(x), to a few units in the last place of 1 + |x − mean|."""
         with np.errstate(divide="ignore", invalid="ignore"):
             inside = -_remainder(x) - _deviance(x, self.mean) - 0.5 * np.log(2 * math.pi * x)
         return np.where(x == 0, -self.mean, inside)
 
     def exact_mass(self, k: int, mp: Any) -> Any:
-        """P(k), likewise."""
+        """Return P(k), in the arithmetic ``mp``."""
         mean = mp.mpf(self.mean)
         return mp.exp(k * mp.log(mean) - mean - mp.loggamma(k + 1))
 
     def odds(self, k: int) -> tuple[int, int]:
-        """P(k + 1)/P(k), as a fraction."""
+        """Return P(k + 1)/P(k), as a numerator and a denominator."""
         mean, of = self.mean.as_integer_ratio()
         return mean, of * (k + 1)
 
@@ -136,7 +137,7 @@ def binomial(
 
     Args:
         trials: the number of coins, at least 1.
-        probability: of one of them, strictly between 0 and 1.
+        probability: the chance of heads of one coin, strictly between 0 and 1.
         size: the number of samples.
         source: random bits; by default the operating system's.
 
@@ -155,9 +156,17 @@ def binomial(
 
 
 def poisson(mean: float, size: int, *, source: Source | None = None) -> IntArray:
-    """Draw from Poisson(mean), exactly; arguments as above.
+    """Draw from Poisson(mean), exactly.
 
-    Formal guarantee: as for :func:`binomial`.
+    Args:
+        mean: the mean, above 0.
+        size: the number of samples.
+        source: random bits; by default the operating system's.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or the law is wider than 4 million counts.
+
+    Formal guarantee: the law is exact, under the condition of :func:`binomial`.
 
     >>> bool((abs(poisson(10.0**6, 100) - 10**6) < 40_000).all())
     True
@@ -168,21 +177,21 @@ def poisson(mean: float, size: int, *, source: Source | None = None) -> IntArray
 def rounded(
     values: FloatArray, largest: int, source: Source
 ) -> NDArray[np.int32] | NDArray[np.int64]:
-    """Each number rounded up with the chance of its fraction, and down otherwise; without bias.
+    """Round each number up with the chance of its fraction, and down otherwise, without bias.
 
     Args:
-        values: any shape, from 0 to ``largest``.
-        largest: below 2^52.
+        values: numbers from 0 to ``largest``, of any shape.
+        largest: a public bound on the values, below 2^52.
         source: random bits.
 
-    Every number has a uniform U of 72 bits of its own and becomes ⌊y⌋ + [U < y − ⌊y⌋]: with U fixed
-    that rises with y, and changes by at most ⌈s⌉ when y changes by s.
+    Every number y has its own uniform U of 72 bits and becomes ⌊y⌋ + [U < y − ⌊y⌋]. With U fixed this
+    rises with y, and changes by at most ⌈s⌉ when y changes by s.
 
     >>> from dpgrain.noise import SeededSource
     >>> rounded(np.array([2.0, 2.5, 2.5, 2.5, 2.5]), 3, SeededSource(1)).tolist()
     [2, 2, 3, 3, 2]
     """
-    # In steps of 1/256: 8 bits of U decide all but one number in 256.
+    # Values are cut into steps of 1/256, so that 8 bits of U decide all but one number in 256.
     fine = values * 256.0
     steps: Any = fine.astype(np.int32 if largest < 1 << 22 else np.int64)
     cut = steps.astype(np.uint8)
@@ -194,46 +203,46 @@ def rounded(
         up.ravel()[near] = source.words(near.size) < np.ldexp(rest, 64).astype(np.uint64)
     steps >>= 8
     steps += up
-    found: NDArray[np.int32] | NDArray[np.int64] = steps
-    return found
+    result: NDArray[np.int32] | NDArray[np.int64] = steps
+    return result
 
 
 def counts_of(law: CountLaw, size: int, source: Source | None = None) -> IntArray:
-    """Draw from a binomial or Poisson law; see :func:`binomial`."""
+    """Draw ``size`` counts from a binomial or Poisson law, exactly, as :func:`binomial` does."""
     source = source or SystemSource()
     first, table = _table(law)
     words = source.words(_validate.integer(minimum=0, size=size))
     uniform = words * 2.0**-64
     places = np.searchsorted(table, uniform, side="right")
-    # Below the table F is 0, and beyond it 1, as far as can be told.
+    # Below the table F is taken as 0, and beyond it as 1: the slack covers what is left out.
     below = np.where(places > 0, table[np.maximum(places - 1, 0)], 0.0)
     above = np.where(places < len(table), table[np.minimum(places, len(table) - 1)], 1.0)
     slack = _slack(law)
     near = (uniform - below <= slack) | (above - uniform <= slack)
-    found = first + places.astype(np.int64)
+    counts = first + places.astype(np.int64)
     for i in np.flatnonzero(near):
-        found[i] = _decide(law, int(words[i]), int(found[i]), source)
-    return found
+        counts[i] = _decide(law, int(words[i]), int(counts[i]), source)
+    return counts
 
 
 @lru_cache(maxsize=8)
 def _table(law: CountLaw) -> tuple[int, FloatArray]:
-    """The first count of a table, and F at it and those that follow."""
-    # Bernstein: less than e^{−depth} lies further from the mean.
-    width = math.sqrt(2 * law.variance * _DEPTH) + _DEPTH
+    """Return the first count of a law's table, and F at that count and those that follow."""
+    # By Bernstein's inequality less mass than e^-45 lies further from the mean.
+    width = math.sqrt(2 * law.variance * _TAIL_NATS) + _TAIL_NATS
     first = max(math.floor(law.mean - width), 0)
     last = int(min(math.ceil(law.mean + width), law.last))
     if last > LARGEST_COUNT:
         raise ParameterError(f"counts must be at most 2^52, not about {law.mean:.3g}.")
-    if last - first >= _LONGEST:
+    if last - first >= _MOST_ENTRIES:
         raise ParameterError(
             f"the noise must have a standard deviation below 200,000 counts, not "
             f"{math.sqrt(law.variance):,.0f}: use a coarser grid."
         )
     mass = np.exp(law.log_mass(np.arange(first, last + 1, dtype=np.float64)))
-    blocks = np.zeros((-(-mass.size // _BLOCK), _BLOCK))
+    blocks = np.zeros((-(-mass.size // _BLOCK_ENTRIES), _BLOCK_ENTRIES))
     blocks.ravel()[: mass.size] = mass
-    # Two short sums for each entry instead of one long one: less to round.
+    # Each entry is the sum of two short sums instead of one long one, which would round more often.
     within = np.cumsum(blocks, axis=1)
     before = np.concatenate([[0.0], np.cumsum(within[:, -1])[:-1]])
     table = (within + before[:, None]).ravel()[: mass.size]
@@ -242,26 +251,26 @@ def _table(law: CountLaw) -> tuple[int, FloatArray]:
 
 
 def _slack(law: CountLaw) -> float:
-    """A bound on the error of the table."""
-    return _ERROR * (2 * _BLOCK + math.sqrt(law.variance))
+    """Return a bound on the error of the table."""
+    return _ABSOLUTE_ERROR * (2 * _BLOCK_ENTRIES + math.sqrt(law.variance))
 
 
 def _decide(law: CountLaw, bits: int, near: int, source: Source) -> int:
-    """The k of the U that begins with these 64 bits, by exact comparison."""
-    known = 64
+    """Return the k of U, given its first 64 bits, by exact comparison with F."""
+    known_bits = 64
     while True:
-        scale = _PRECISION + known
-        low, high = bits << _PRECISION, (bits + 1) << _PRECISION
+        scale = _GUARD_BITS + known_bits
+        low, high = bits << _GUARD_BITS, (bits + 1) << _GUARD_BITS
         k = _smallest_above(law, low, scale, near)
-        # U lies in [low, high): settled if no jump of F does.
+        # U lies in [low, high), so that k is settled if no jump of F lies there.
         if high <= _below(law, k, scale):
             return k
-        near, known = k, known + 64
+        near, known_bits = k, known_bits + 64
         bits = (bits << 64) | int(source.words(1)[0])
 
 
 def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
-    """The smallest k ≥ 0 with 2^scale·F(k) > level, by doubling steps and halving from ``near``."""
+    """Return the smallest k ≥ 0 with 2^scale·F(k) > level, searching outwards from ``near``."""
 
     def holds(k: int) -> bool:
         return k >= law.last or (k >= 0 and _below(law, k, scale) > level)
@@ -284,23 +293,23 @@ def _smallest_above(law: CountLaw, level: int, scale: int, near: int) -> int:
 
 
 def _below(law: CountLaw, k: int, scale: int) -> int:
-    """2^scale·P(X ≤ k), up to some units."""
+    """Return 2^scale·P(X ≤ k), up to some units."""
     if k < 0:
         return 0
     if k >= law.last:
         return 1 << scale
     first, table = _table(law)
-    if len(table) > _LONG and scale <= _ANCHOR_BITS and first <= k < first + len(table):
+    if len(table) > _ANCHORED_ENTRIES and scale <= _ANCHOR_BITS and first <= k < first + len(table):
         return _from_anchor(law, k) >> (_ANCHOR_BITS - scale)
     return _directly(law, k, scale)
 
 
 def _from_anchor(law: CountLaw, k: int) -> int:
-    """2^_ANCHOR_BITS·P(X ≤ k), from the end of the block before."""
+    """Return 2^_ANCHOR_BITS·P(X ≤ k), by adding to the exact sum at the start of k's block."""
     first, sums, terms = _anchors(law)
-    block = (k - first) // _BLOCK
+    block = (k - first) // _BLOCK_ENTRIES
     total, term = sums[block], terms[block]
-    for at in range(first + block * _BLOCK, k):
+    for at in range(first + block * _BLOCK_ENTRIES, k):
         up, of = law.odds(at)
         term = term * up // of
         total += term
@@ -309,7 +318,10 @@ def _from_anchor(law: CountLaw, k: int) -> int:
 
 @lru_cache(maxsize=8)
 def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
-    """The first count, and at it and the first of each block P(X ≤ k) and P(k), in _ANCHOR_BITS."""
+    """Return a table's first count, and P(X ≤ k) and P(k) at the first count of each block.
+
+    The probabilities are whole multiples of 2^-_ANCHOR_BITS.
+    """
     first, table = _table(law)
     total = _directly(law, first, _ANCHOR_BITS)
     mp = arithmetic(_ANCHOR_BITS + 64)
@@ -319,14 +331,17 @@ def _anchors(law: CountLaw) -> tuple[int, list[int], list[int]]:
         up, of = law.odds(at)
         term = term * up // of
         total += term
-        if (at + 1 - first) % _BLOCK == 0:
+        if (at + 1 - first) % _BLOCK_ENTRIES == 0:
             sums.append(total)
             terms.append(term)
     return first, sums, terms
 
 
 def _directly(law: CountLaw, k: int, scale: int) -> int:
-    """2^scale·P(X ≤ k), up to some units: the smaller tail, added up outwards until nothing is left."""
+    """Return 2^scale·P(X ≤ k), up to some units.
+
+    The smaller of the two tails is added up outwards, until its terms vanish.
+    """
     down = k <= law.mean
     at = k if down else k + 1
     mp = arithmetic(scale + 64)
@@ -340,16 +355,16 @@ def _directly(law: CountLaw, k: int, scale: int) -> int:
 
 
 def _deviance(x: FloatArray, mean: float) -> FloatArray:
-    """(n,) x·ln(x/mean) + mean − x (Loader 2000)."""
+    """Return (n,) x·ln(x/mean) + mean − x (Loader 2000)."""
     u = (x - mean) / mean
     return mean * ((1 + u) * np.log1p(u) - u)
 
 
 def _remainder(x: FloatArray) -> FloatArray:
-    """(n,) ln x! − ln(√(2πx)·(x/e)^x)."""
-    inverse = 1 / np.maximum(x, _SERIES)
+    """Return (n,) ln x! − ln(√(2πx)·(x/e)^x), the remainder of Stirling's formula."""
+    inverse = 1 / np.maximum(x, _SERIES_FROM_COUNT)
     square = inverse * inverse
     terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
     series = inverse * np.polynomial.polynomial.polyval(square, terms)
     direct = gammaln(x + 1) - (x + 0.5) * np.log(x) + x - 0.5 * math.log(2 * math.pi)
-    return np.where(x < _SERIES, direct, series)
+    return np.where(x < _SERIES_FROM_COUNT, direct, series)

@@ -1,10 +1,11 @@
 """The largest of noisy scores with exponential noise (permute-and-flip), in the exact law.
 
-The largest of sⱼ + scale·Eⱼ, E exponential, has the law of permute-and-flip: go through the indices in
-a random order and take the first whose coin falls, the coin of j with chance exp(−(max s − sⱼ)/scale).
-That is a uniform choice among all whose coin falls; the largest score's always does. A coin compares
-a uniform number, of which 64 bits are drawn first, with its chance in floating point; where the two
-are too close to tell, in higher precision with more bits.
+The largest of sⱼ + scale·Eⱼ, E exponential, has the law of permute-and-flip: go through the indices
+in a random order and take the first whose coin falls, where the coin of j falls with the chance
+exp(−(max s − sⱼ)/scale). That is a uniform choice among all whose coin falls, and the coin of the
+largest score always does. A coin compares a uniform number, of which 64 bits are drawn first, with
+its chance in floating point. Where the two are too close to tell, they are compared in higher
+precision, with more bits.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from dpgrain.noise.inversion import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-# As for Gumbel noise: scores are float64 integers, and their differences exact.
-_LARGEST = 2**52
+# Up to this size, scores are exact as floats, and so are their differences.
+_LARGEST_SCORE = 2**52
 
 
 def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = None) -> int:
-    """The index of the largest of scores + exponential noise, exactly.
+    """Draw the index of the largest of scores + exponential noise, exactly.
 
     Args:
         scores: (n,) whole numbers of at most 2^52 in size, at least one.
@@ -34,9 +35,10 @@ def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: with scores that one unit moves by at most Δ, all one way, Δ/scale-DP; moved
-    either way, 2Δ/scale-DP. The law is exact. Source: McKenna & Sheldon 2020, Algorithm 1; Ding et al.
-    2021 for the noise; docs/theory.md, "Choosing among hypotheses".
+    Formal guarantee: where one unit moves each score by at most Δ, and all of them the same way, the
+    choice is Δ/scale-DP; where it may move some up and others down, 2Δ/scale-DP. The law is exact.
+    Source: McKenna & Sheldon 2020, Algorithm 1; Ding et al. 2021 for the noise; docs/theory.md,
+    "Choosing among hypotheses".
 
     >>> permute_and_flip(np.array([0, 900, 0]), 1.0)
     1
@@ -45,7 +47,7 @@ def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = 
     if scores.ndim != 1 or scores.dtype.kind not in "iu" or scores.size == 0:
         raise ParameterError("scores must be a list of whole numbers, at least one.")
     scale = _validate.positive(scale=scale)
-    if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST:
+    if max(abs(int(scores.min())), abs(int(scores.max()))) > _LARGEST_SCORE:
         raise ParameterError("scores must be at most 2^52 in size.")
     source = source or SystemSource()
     behind = (int(scores.max()) - scores.astype(np.int64)).astype(np.float64)
@@ -54,16 +56,16 @@ def permute_and_flip(scores: IntArray, scale: float, *, source: Source | None = 
 
 
 def below(count: int, source: Source) -> int:
-    """A whole number from 0 to count − 1, each as likely as the others, exactly.
+    """Draw a whole number from 0 to count − 1, each as likely as the others, exactly.
 
     Args:
-        count: how many numbers, from 1 to 2^63.
+        count: the number of values to choose from, from 1 to 2^63.
         source: random bits.
 
     >>> below(1, SystemSource())
     0
     """
-    # What is beyond the last whole multiple of count is drawn again.
+    # A word beyond the last whole multiple of count is drawn again: it would favour small values.
     end = 2**64 - 2**64 % count
     while (word := int(source.words(1)[0])) >= end:
         pass
@@ -71,37 +73,37 @@ def below(count: int, source: Source) -> int:
 
 
 def _coins(behind: FloatArray, scale: float, source: Source) -> NDArray[np.bool_]:
-    """Independent coins, true with probabilities exp(−behind/scale)."""
+    """Draw independent coins, which are true with probabilities exp(−behind/scale)."""
     words = source.words(behind.size)
     with np.errstate(over="ignore", under="ignore"):
         exponent = np.minimum(behind / scale, 1e300)
         chance = np.exp(-exponent)
     uniform = words.astype(np.float64) * 2.0**-64
-    # 64 bits place the uniform number to within 2^-64, and rounding them moves it by 2^-53 of itself.
+    # 64 bits place the uniform number to within 2^-64; rounding them moves it by 2^-53 of itself.
     error = 2.0**-63 + (chance * (exponent + 1) + uniform) * RELATIVE_ERROR
     coins: NDArray[np.bool_] = uniform < chance
     for i in np.flatnonzero((np.abs(uniform - chance) <= error) & (behind > 0)):
         coins[i] = _decide(int(words[i]), float(behind[i]), scale, source)
-    # Of the largest scores the coin is certain.
+    # The coin of a largest score always falls.
     coins |= behind == 0
     return coins
 
 
 def _decide(bits: int, behind: float, scale: float, source: Source) -> bool:
-    """Whether the uniform number that begins with these 64 bits is below exp(−behind/scale)."""
-    known = 64
+    """Decide if the uniform number that begins with these 64 bits is below exp(−behind/scale)."""
+    known_bits = 64
     while True:
-        mp = arithmetic(2 * known + 64)
-        low, high = (mp.ldexp(mp.mpf(v), -known) for v in (bits, bits + 1))
+        mp = arithmetic(2 * known_bits + 64)
+        low, high = (mp.ldexp(mp.mpf(v), -known_bits) for v in (bits, bits + 1))
         chance = mp.exp(-mp.mpf(behind) / mp.mpf(scale))
-        # Far more than the rounding of these few operations.
-        slack = chance * mp.ldexp(1 + mp.mpf(behind) / scale, -known - 32)
+        # The slack is far more than the rounding of these few operations.
+        slack = chance * mp.ldexp(1 + mp.mpf(behind) / scale, -known_bits - 32)
         if high <= chance - slack:
             return True
         if low >= chance + slack:
             return False
-        bits, known = _longer(bits, known, source)
+        bits, known_bits = _longer(bits, known_bits, source)
 
 
-def _longer(bits: int, known: int, source: Source) -> tuple[int, int]:
-    return (bits << 64) | int(source.words(1)[0]), known + 64
+def _longer(bits: int, known_bits: int, source: Source) -> tuple[int, int]:
+    return (bits << 64) | int(source.words(1)[0]), known_bits + 64

@@ -2,12 +2,13 @@
 
 A symmetric integer law is sampled as ±M, where M is the largest k ≥ 0 with P(X ≥ k) ≥ U and U is
 uniform on (0, ½) (the two signs share the mass at 0 equally). U has infinitely many bits, of which
-63 are drawn first. Floating point then finds a candidate from the law's inverse; it is taken only
-if it lies farther from every jump than the floating-point error and the unread bits of U could
+63 are drawn first. Floating point then computes a candidate from the law's inverse, which is taken
+only if it lies farther from every jump than the floating-point error and the unread bits of U could
 carry it. The few others are decided by comparing U with the exact tail at the nearest jump in 160-bit
-arithmetic, with more bits drawn if even that cannot tell. No table, no truncated tail: the output
-has exactly the stated law (total-variation distance 0), provided that the floating-point inverse
-is within `RELATIVE_ERROR`, which the tests check against 160-bit arithmetic with a wide margin.
+arithmetic, with more bits drawn if even that cannot tell. There is no table and no truncated tail:
+the output has exactly the stated law (total-variation distance 0), provided that the floating-point
+inverse is within `RELATIVE_ERROR`, which the tests check against 160-bit arithmetic with a wide
+margin.
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source
 
-# Bound on the error of the floating-point inverse, relative to its size plus the scale.
+# This bounds the error of the floating-point inverse, relative to its size plus the scale.
 RELATIVE_ERROR = 2.0**-47
-# Below this U the derivative of the inverse changes too much over an interval: decide exactly.
-_RARE = 1 << 12
-# Samples at a time: the work space stays in cache.
-_CHUNK = 1 << 15
-_PRECISION = 160
+# Below this many steps of U from 0, the inverse changes too much over one step for its derivative to
+# bound the change: such draws are decided exactly.
+_RARE_STEPS = 1 << 12
+# Samples are drawn in chunks whose work space stays in the cache.
+_CHUNK_SAMPLES = 1 << 15
+_PRECISION_BITS = 160
 
 
 class Law(Protocol):
     """A symmetric law on the integers, given by its upper tail."""
 
     def jump_position(self, tail: FloatArray, scale: FloatArray) -> FloatArray:
-        """The real y ≥ 0 such that M = ⌊y⌋ for U = tail in (0, ½], to RELATIVE_ERROR."""
+        """Return the real y ≥ 0 with M = ⌊y⌋ for U = tail in (0, ½], to RELATIVE_ERROR."""
 
     def tail(self, k: int, scale: float, mp: Any) -> Any:
-        """P(X ≥ k) for k ≥ 1 in the arithmetic ``mp``."""
+        """Return P(X ≥ k) for k ≥ 1 in the arithmetic ``mp``."""
 
 
 def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
-    """Independent samples, one for each scale.
+    """Draw independent samples, one for each scale.
 
     Args:
         law: the law on the integers.
@@ -48,8 +50,8 @@ def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
         source: the random bits.
     """
     out = np.empty(scale.shape, dtype=np.int64)
-    for start in range(0, scale.size, _CHUNK):
-        part = slice(start, start + _CHUNK)
+    for start in range(0, scale.size, _CHUNK_SAMPLES):
+        part = slice(start, start + _CHUNK_SAMPLES)
         out[part] = _sample_chunk(law, scale[part], source)
     return out
 
@@ -57,14 +59,14 @@ def sample(law: Law, scale: FloatArray, source: Source) -> IntArray:
 def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
     words = source.words(scale.size)
     bits = words >> np.uint64(1)
-    # The 63 bits place U in an interval of width 2^-64 inside (0, ½); take its middle.
+    # The 63 bits place U in an interval of width 2^-64 inside (0, ½), whose middle is used.
     uniform = (bits.astype(np.float64) + 0.5) * 2.0**-64
     position = law.jump_position(uniform, scale)
     magnitude = np.floor(position)
-    # |dy/dU| ≤ 1.26·scale/U for both laws and U is known to within 2^-65, so the unread bits
-    # move y by less than scale·2^-64/U (doubled here); floating point by the relative error.
+    # |dy/dU| ≤ 1.26·scale/U for both laws and U is known to within 2^-65, so the unread bits move y
+    # by less than scale·2^-64/U (doubled here); floating point moves it by the relative error.
     slack = scale * (2.0**-63 / uniform) + (position + scale + 1.0) * RELATIVE_ERROR
-    near = (np.abs(position - np.rint(position)) <= slack) | (bits < _RARE)
+    near = (np.abs(position - np.rint(position)) <= slack) | (bits < _RARE_STEPS)
     result = magnitude.astype(np.int64)
     for i in np.flatnonzero(near):
         result[i] = _decide(law, int(bits[i]), float(position[i]), float(scale[i]), source)
@@ -72,24 +74,24 @@ def _sample_chunk(law: Law, scale: FloatArray, source: Source) -> IntArray:
 
 
 def _decide(law: Law, bits: int, position: float, scale: float, source: Source) -> int:
-    """M for the U that begins with these 63 bits, by exact comparison with the tail."""
-    known = 64
+    """Return M for the U that begins with these 63 bits, by exact comparison with the tail."""
+    known_bits = 64
     near = max(round(position), 0)
     while True:
-        mp = arithmetic(known - 64 + _PRECISION)
-        low = mp.ldexp(mp.mpf(bits), -known)
-        high = mp.ldexp(mp.mpf(bits + 1), -known)
+        mp = arithmetic(known_bits - 64 + _PRECISION_BITS)
+        low = mp.ldexp(mp.mpf(bits), -known_bits)
+        high = mp.ldexp(mp.mpf(bits + 1), -known_bits)
         if low > 0:
-            # U lies in [low, high): settled if no jump of the law does.
+            # U lies in [low, high), so that k is settled if no jump of the law lies there.
             k = _largest(law, scale, high, near, mp)
             if _largest(law, scale, low, k, mp) == k:
                 return k
         bits = (bits << 64) | int(source.words(1)[0])
-        known += 64
+        known_bits += 64
 
 
 def _largest(law: Law, scale: float, level: Any, near: int, mp: Any) -> int:
-    """The largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, by doubling steps and halving from ``near``."""
+    """Return the largest k ≥ 0 with P(X ≥ k) ≥ level, or 0, searching outwards from ``near``."""
 
     def holds(k: int) -> bool:
         return k <= 0 or bool(law.tail(k, scale, mp) >= level)

@@ -16,14 +16,14 @@ from dpgrain.noise.inversion import sample
 from dpgrain.noise.sources import Source, SystemSource
 
 MIN_SCALE, MAX_SCALE = 2.0**-30, 2.0**40
-# The least share of draws that a truncated law may keep, about.
-_LEAST_KEPT = 2.0**-10
-# Draws at a time, of which some are thrown away.
-_DRAWS = 1 << 20
+# A truncated law must keep about this share of the draws at least.
+_LEAST_KEPT_SHARE = 2.0**-10
+# A truncated law draws at most this many numbers at a time, some of which are thrown away.
+_BATCH_DRAWS = 1 << 20
 
 
 class _RoundedGaussian:
-    """round(N(0, scale²)): P(X ≥ k) = Φ̄((k − ½)/scale)."""
+    """The law of round(N(0, scale²)), with P(X ≥ k) = Φ̄((k − ½)/scale)."""
 
     def jump_position(self, tail: FloatArray, scale: FloatArray) -> FloatArray:
         position: FloatArray = ndtri(tail)
@@ -37,10 +37,11 @@ class _RoundedGaussian:
 
 
 class _DiscreteLaplace:
-    """P(X = k) ∝ e^{−|k|/scale}: P(X ≥ k) = e^{−k/scale}/(1 + e^{−1/scale})."""
+    """The law P(X = k) ∝ e^{−|k|/scale}, with P(X ≥ k) = e^{−k/scale}/(1 + e^{−1/scale})."""
 
     def jump_position(self, tail: FloatArray, scale: FloatArray) -> FloatArray:
-        # y = −scale·ln(U(1 + e^{−1/scale})), as −scale·(ln 2U + ln((1 + e^{−1/scale})/2)).
+        # y = −scale·ln(U(1 + e^{−1/scale})) is computed as −scale·(ln 2U + ln((1 + e^{−1/scale})/2)),
+        # whose second logarithm keeps its precision at large scales.
         shift = np.log1p(np.expm1(-1.0 / scale) / 2)
         position: FloatArray = -scale * (np.log(2 * tail) + shift)
         return np.maximum(position, 0.0, out=position)
@@ -76,10 +77,18 @@ def rounded_gaussian(
 def discrete_laplace(
     scale: ArrayLike, size: int | None = None, *, source: Source | None = None
 ) -> IntArray:
-    """Draw from P(k) ∝ exp(−|k|/scale) on the integers, exactly; arguments as above.
+    """Draw from P(k) ∝ exp(−|k|/scale) on the integers, exactly.
 
-    Formal guarantee: added to an integer vector of l1 sensitivity Δ it is (Δ/scale)-DP. The law is
-    exact. Source: element-level paper, eq. (6), on the integers (two-sided geometric law).
+    Args:
+        scale: scale in grid steps, one number or one per sample, in [2^-30, 2^40].
+        size: number of samples; by default one per scale.
+        source: random bits; by default the operating system's.
+
+    Raises:
+        ParameterError: if a scale is not in [2^-30, 2^40].
+
+    Formal guarantee: added to an integer vector of l1 sensitivity Δ the noise is (Δ/scale)-DP. The law
+    is exact. Source: element-level paper, eq. (6), on the integers (two-sided geometric law).
 
     >>> discrete_laplace([1.5, 2.0**40]).shape
     (2,)
@@ -101,9 +110,9 @@ def truncated_geometric(
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: added to integer counts of which one changes by one it is (ε, P(X = cutoff))-DP.
-    The law is exact: draws of the discrete Laplace law beyond the cutoff are drawn again, and the
-    scale 1/ε is rounded up. Source: docs/theory.md, "Truncated noise".
+    Formal guarantee: added to integer counts of which one changes by one, the noise is
+    (ε, P(X = cutoff))-DP. The law is exact: draws of the discrete Laplace law beyond the cutoff are
+    drawn again, and the scale 1/ε is rounded up. Source: docs/theory.md, "Truncated noise".
 
     >>> bool(abs(truncated_geometric(0.5, 4, 100)).max() <= 4)
     True
@@ -111,23 +120,23 @@ def truncated_geometric(
     epsilon = _validate.positive(epsilon=epsilon)
     cutoff = _validate.integer(minimum=1, cutoff=cutoff)
     out = np.empty(_validate.integer(minimum=0, size=size), dtype=np.int64)
-    if epsilon * cutoff < _LEAST_KEPT:
+    if epsilon * cutoff < _LEAST_KEPT_SHARE:
         # Nearly all draws would be thrown away.
         raise ParameterError(f"cutoff must be at least 2^-10/epsilon, not {cutoff!r}.")
     scale = raised(1 / epsilon)
-    # More than are missing, on average, for the share ε·cutoff or more of draws that are kept.
+    # More than this share of the draws is kept, so that on average a batch holds all that are missing.
     share, filled = min(epsilon * cutoff, 1.0) / 2, 0
     while filled < out.size:
-        tries = min(math.ceil((out.size - filled) / share), _DRAWS)
+        tries = min(math.ceil((out.size - filled) / share), _BATCH_DRAWS)
         drawn = discrete_laplace(scale, tries, source=source)
-        kept = drawn[np.abs(drawn) <= cutoff][: out.size - filled]
-        out[filled : filled + kept.size] = kept
-        filled += kept.size
+        inside = drawn[np.abs(drawn) <= cutoff][: out.size - filled]
+        out[filled : filled + inside.size] = inside
+        filled += inside.size
     return out
 
 
 def raised(scale: FloatArray | float) -> FloatArray:
-    """A scale that was computed with one rounding, raised above what it should be: more noise.
+    """Raise a scale that was computed with one rounding above its exact value: more noise, not less.
 
     >>> bool(raised(3.0) > 3.0)
     True

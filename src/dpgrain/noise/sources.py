@@ -1,4 +1,4 @@
-"""Where random bits come from: the operating system for releases, a seed for tests."""
+"""Sources of random bits: the operating system for releases, a seed for tests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Source(Protocol):
 
     @property
     def private(self) -> bool:
-        """Whether nobody can predict the bits, so that a release made from them is private."""
+        """True if nobody can predict the bits, so that a release made from them is private."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """So many independent uniform 64-bit words."""
+        """Draw ``size`` independent uniform 64-bit words."""
 
 
 class SystemSource:
@@ -34,12 +34,12 @@ class SystemSource:
     private = True
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """So many independent uniform 64-bit words."""
+        """Draw ``size`` independent uniform 64-bit words."""
         return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
 class SeededSource:
-    """A reproducible generator, for tests and research: what is made with it is not private.
+    """A reproducible generator for tests and research; releases made with it are not private.
 
     Args:
         seed: a whole number, or a NumPy generator, which is advanced.
@@ -54,12 +54,15 @@ class SeededSource:
         self._generator = np.random.default_rng(seed)
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """So many independent uniform 64-bit words."""
+        """Draw ``size`` independent uniform 64-bit words."""
         return self._generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
 
 def source_of(random_state: RandomState) -> Source:
-    """The system's source for None, a seeded one otherwise.
+    """Return the operating system's source for None, and a seeded one otherwise.
+
+    Args:
+        random_state: None, a whole number ≥ 0, or a NumPy generator, which is advanced.
 
     Raises:
         ParameterError: if ``random_state`` is neither None, a whole number ≥ 0 nor a generator.

@@ -1,4 +1,4 @@
-"""How many times a private candidate is run: exact laws of a whole number."""
+"""Exact laws of the number of times that a private candidate is run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import Source, SystemSource
 
-# Bits of working precision beyond those of the uniform number.
-_MORE = 96
+# The working precision has this many bits more than the uniform number.
+_GUARD_BITS = 96
 
 
 def negative_binomial(eta: float, gamma: float, *, source: Source | None = None) -> int:
     """Draw from P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! on 1, 2, …, exactly; at η = 0 ∝ (1−γ)^k/k.
 
     Args:
-        eta: η > −1; 1 is the geometric law.
-        gamma: γ in (0, 1).
+        eta: the shape η, above −1; at 1 the law is geometric.
+        gamma: the parameter γ, in (0, 1).
         source: random bits; by default the operating system's.
 
     Raises:
@@ -38,10 +38,10 @@ def negative_binomial(eta: float, gamma: float, *, source: Source | None = None)
 
 
 def poisson(mean: float, *, source: Source | None = None) -> int:
-    """Draw from the Poisson law, exactly.
+    """Draw one number from the Poisson law, exactly.
 
     Args:
-        mean: its mean, above 0.
+        mean: the mean of the law, above 0.
         source: random bits; by default the operating system's.
 
     Raises:
@@ -57,10 +57,10 @@ def poisson(mean: float, *, source: Source | None = None) -> int:
 
 
 def _negative_binomial(eta: float, gamma: float, mp: Any) -> Iterator[Any]:
-    """P(1), P(2), … in the arithmetic ``mp``."""
+    """Yield P(1), P(2), … in the arithmetic ``mp``."""
     shape, stop = mp.mpf(eta), mp.mpf(gamma)
     log = -mp.log(stop)
-    # η/(γ^{−η} − 1), and its limit.
+    # The share is η/(γ^{−η} − 1), and its limit 1/ln(1/γ) at η = 0.
     share = 1 / log if shape == 0 else shape / mp.expm1(shape * log)
     chance, k = share * (1 - stop), 1
     while True:
@@ -79,21 +79,21 @@ def _poisson(mean: float, mp: Any) -> Iterator[Any]:
 
 
 def _inverted(law: Any, first: int, source: Source) -> int:
-    """The first number up to which the mass exceeds a uniform number with lazily drawn bits."""
-    bits, known = int(source.words(1)[0]), 64
+    """Return the number at which the law's mass passes a uniform number with lazily drawn bits."""
+    bits, known_bits = int(source.words(1)[0]), 64
     while True:
-        mp = arithmetic(known + _MORE)
-        found = _place(law(mp), first, bits, known, mp)
-        if found is not None:
-            return found
-        bits, known = (bits << 64) | int(source.words(1)[0]), known + 64
+        mp = arithmetic(known_bits + _GUARD_BITS)
+        number = _place(law(mp), first, bits, known_bits, mp)
+        if number is not None:
+            return number
+        bits, known_bits = (bits << 64) | int(source.words(1)[0]), known_bits + 64
 
 
-def _place(chances: Iterator[Any], first: int, bits: int, known: int, mp: Any) -> int | None:
-    """The number that the known bits decide, or None where they leave two."""
-    low, high = (mp.ldexp(mp.mpf(v), -known) for v in (bits, bits + 1))
-    # A term adds rounding of relative size 2^-(known + _MORE): a million add far less than this.
-    slack = mp.ldexp(1, -known - 32)
+def _place(chances: Iterator[Any], first: int, bits: int, known_bits: int, mp: Any) -> int | None:
+    """Return the number that the known bits decide, or None where they leave more than one."""
+    low, high = (mp.ldexp(mp.mpf(v), -known_bits) for v in (bits, bits + 1))
+    # A term rounds by 2^-(known_bits + _GUARD_BITS) of itself: a million add far less than this.
+    slack = mp.ldexp(1, -known_bits - 32)
     mass = mp.mpf(0)
     for number, chance in enumerate(chances, first):
         mass += chance
@@ -102,6 +102,6 @@ def _place(chances: Iterator[Any], first: int, bits: int, known: int, mp: Any) -
         if mass > low - slack:
             return None
         if chance < slack * slack and 2 * mass > 1:
-            # The bits lie in a tail too thin to be told: draw more.
+            # The uniform number lies in a tail that is too thin for its bits to decide.
             return None
     return None

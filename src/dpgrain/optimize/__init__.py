@@ -12,6 +12,9 @@ if TYPE_CHECKING:
         AcSa,
         StronglyConvexAcSa,
     )
+    from dpgrain.optimize.averages import Average, Last, RandomIterate, Tail, Uniform, Weighted
+    from dpgrain.optimize.betting import CoinBetting
+    from dpgrain.optimize.descent import Adagrad, Sgd
     from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
     from dpgrain.optimize.localisation import (
         Localisation,
@@ -34,34 +37,22 @@ if TYPE_CHECKING:
         Softmax,
         Squared,
     )
+    from dpgrain.optimize.mapping import GradientMapping, gradient_mapping
     from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
+    from dpgrain.optimize.schedules import (
+        Constant,
+        DecreasingRestart,
+        Power,
+        Schedule,
+        StronglyConvex,
+    )
     from dpgrain.optimize.smoothing import (
         Around,
         Moreau,
         Proximable,
         RandomizedBall,
     )
-    from dpgrain.optimize.solvers import (
-        Adagrad,
-        Average,
-        CoinBetting,
-        Constant,
-        DecreasingRestart,
-        GradientMapping,
-        Last,
-        Oracle,
-        Power,
-        RandomIterate,
-        Schedule,
-        Sgd,
-        Solver,
-        StronglyConvex,
-        Tail,
-        Uniform,
-        Weighted,
-        gradient_mapping,
-        run,
-    )
+    from dpgrain.optimize.solvers import Oracle, Solver, run
 
 __all__ = [
     "Absolute",
@@ -122,8 +113,32 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.optimize.accelerated": ("Accelerated", "AcSa", "StronglyConvexAcSa"),
-        "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Everywhere", "Simplex"),
+        "dpgrain.optimize.accelerated": (
+            "Accelerated",
+            "AcSa",
+            "StronglyConvexAcSa",
+        ),
+        "dpgrain.optimize.averages": (
+            "Average",
+            "Last",
+            "RandomIterate",
+            "Tail",
+            "Uniform",
+            "Weighted",
+        ),
+        "dpgrain.optimize.betting": ("CoinBetting",),
+        "dpgrain.optimize.descent": (
+            "Adagrad",
+            "Sgd",
+        ),
+        "dpgrain.optimize.domains": (
+            "Affine",
+            "Ball",
+            "Box",
+            "Domain",
+            "Everywhere",
+            "Simplex",
+        ),
         "dpgrain.optimize.localisation": (
             "Localisation",
             "Phase",
@@ -145,27 +160,32 @@ face(
             "Softmax",
             "Squared",
         ),
-        "dpgrain.optimize.models": ("Linear", "Model", "Proximal", "Truncated"),
-        "dpgrain.optimize.smoothing": ("Around", "Moreau", "Proximable", "RandomizedBall"),
-        "dpgrain.optimize.solvers": (
-            "Adagrad",
-            "Average",
-            "CoinBetting",
+        "dpgrain.optimize.mapping": (
+            "GradientMapping",
+            "gradient_mapping",
+        ),
+        "dpgrain.optimize.models": (
+            "Linear",
+            "Model",
+            "Proximal",
+            "Truncated",
+        ),
+        "dpgrain.optimize.schedules": (
             "Constant",
             "DecreasingRestart",
-            "GradientMapping",
-            "Last",
-            "Oracle",
             "Power",
-            "RandomIterate",
             "Schedule",
-            "Sgd",
-            "Solver",
             "StronglyConvex",
-            "Tail",
-            "Uniform",
-            "Weighted",
-            "gradient_mapping",
+        ),
+        "dpgrain.optimize.smoothing": (
+            "Around",
+            "Moreau",
+            "Proximable",
+            "RandomizedBall",
+        ),
+        "dpgrain.optimize.solvers": (
+            "Oracle",
+            "Solver",
             "run",
         ),
     },

@@ -1,9 +1,9 @@
-"""Accelerated stochastic approximation (AC-SA): smooth losses in 1/k² steps, with noise as good as any.
+"""Accelerated stochastic approximation (AC-SA): rate 1/k² on smooth losses, and the best with noise.
 
 The steps printed in the shuffle paper are too long: its L_t has β where the proof needs at least
-2(t + 1)/(t + 2)·β, and on a parabola of curvature β it diverges (10¹⁰⁹ after 160 steps). Here it is 2β.
-The paper counts rounds from 1; here they count from 0, so that α_0 = 1: otherwise a share of the start
-stays in, which costs more than βD² where the minimum is on the border of the domain.
+2(t + 1)/(t + 2)·β, and on a parabola of curvature β it diverges (10¹⁰⁹ after 160 steps). Here it has
+2β. The paper counts rounds from 1. Here they count from 0, so that α_0 = 1: otherwise a share of the
+start stays in the solution, which costs more than βD² where the minimum is on the border of the domain.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dpgrain.optimize.domains import EVERYWHERE, Domain
 
 @dataclass(frozen=True)
 class Accelerated:
-    """Where a run of accelerated steps stands.
+    """The state of a run of accelerated steps.
 
     Args:
-        theta: the point that gradients move, (p,).
-        average: the solution so far, (p,).
-        done: how many steps there were.
+        theta: (p,) the point that gradients move.
+        average: (p,) the solution so far.
+        done: the number of steps so far.
     """
 
     theta: FloatArray
@@ -35,24 +35,25 @@ class Accelerated:
 class AcSa:
     """Lan's accelerated stochastic approximation for smooth convex losses.
 
-    Round t = 0, 1, … asks at α_t·θ_t + (1 − α_t)·θᵃ_t, α_t = 2/(t + 2), and goes 1/L_t against the
-    gradient, L_t = ((T + 2)^(3/2)·noise/distance + 2·smoothness)/(t + 1).
+    Round t = 0, 1, … asks for the gradient at α_t·θ_t + (1 − α_t)·θᵃ_t, α_t = 2/(t + 2), and takes a
+    step of 1/L_t against it, L_t = ((T + 2)^(3/2)·noise/distance + 2·smoothness)/(t + 1).
 
     Args:
         smoothness: β, the largest curvature of the loss, above 0.
-        rounds: T, the number of steps the lengths are made for, at least 1.
+        rounds: T, the number of steps for which the lengths are made, at least 1.
         noise: the l2 root mean square error σ of a gradient, √E‖g − ∇‖², at least 0.
-        distance: D, a bound on how far the solution is from the start, above 0; not used without
-            noise.
-        domain: what iterates stay in.
+        distance: D, a bound on the distance of the solution from the start, above 0; it is not used
+            without noise.
+        domain: the set in which iterates stay.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee (of accuracy): for a start within D of the solution the loss after T steps is above
-    the least by at most 2βD²/(T(T + 1)) + (4/3)·σD·(T + 2)^(3/2)/(T(T + 1)) in expectation.
+    Formal guarantee (of accuracy): for a start within D of the solution the loss after T steps exceeds
+    the least loss by at most 2βD²/(T(T + 1)) + (4/3)·σD·(T + 2)^(3/2)/(T(T + 1)) in expectation.
     Source: shuffle paper, Algorithm 4 and Theorem 4.3, after Lan (2012), Theorem 2; with 2β for β.
 
+    >>> import numpy as np
     >>> from dpgrain.optimize import run
     >>> run(AcSa(1.0, rounds=100), lambda theta: theta - 3.0, np.zeros(1), 100).round(2).tolist()
     [3.0]
@@ -71,35 +72,35 @@ class AcSa:
         _validate.positive(distance=self.distance)
 
     def excess(self) -> float:
-        """The bound on the expected excess of the loss after all rounds."""
+        """Return the bound on the expected excess of the loss after all rounds."""
         rounds, distance = self.rounds, self.distance
         bias, noise = self.smoothness * distance**2, self.noise * distance * (rounds + 2) ** 1.5
         return float((2 * bias + 4 / 3 * noise) / (rounds * (rounds + 1)))
 
     def init(self, theta: FloatArray) -> Accelerated:
-        """The state before the first step."""
+        """Return the state before the first step."""
         start = self.domain.project(theta)
         return Accelerated(start, start)
 
     def point(self, state: Accelerated) -> FloatArray:
-        """A point between the iterate and the solution so far."""
+        """Return a point between the iterate and the solution so far."""
         share = self._share(state)
         return share * state.theta + (1 - share) * state.average
 
     def step(self, state: Accelerated, gradient: FloatArray) -> Accelerated:
-        """One projected step, and its average."""
+        """Take one projected step, and add it to the average."""
         steep = (self.rounds + 2) ** 1.5 * self.noise / self.distance + 2 * self.smoothness
-        moved = self.domain.project(state.theta - (state.done + 1) / steep * gradient)
+        end = self.domain.project(state.theta - (state.done + 1) / steep * gradient)
         share = self._share(state)
-        average = share * moved + (1 - share) * state.average
-        return replace(state, theta=moved, average=average, done=state.done + 1)
+        average = share * end + (1 - share) * state.average
+        return replace(state, theta=end, average=average, done=state.done + 1)
 
     def finish(self, state: Accelerated) -> FloatArray:
-        """The average."""
+        """Return the average."""
         return state.average
 
     def _share(self, state: Accelerated) -> float:
-        """α_t for the round that comes next, t = done."""
+        """Return α_t for the next round, t = done."""
         return 2 / (state.done + 2)
 
 
@@ -109,17 +110,18 @@ class StronglyConvexAcSa:
 
     Args:
         smoothness: β, the largest curvature of the loss.
-        strength: μ, the least curvature, above 0 and at most β.
-        domain: what iterates stay in.
+        strength: μ, the least curvature of the loss, above 0 and at most β.
+        domain: the set in which iterates stay.
 
     Raises:
-        ParameterError: if not 0 < μ ≤ β.
+        ParameterError: unless 0 < μ ≤ β.
 
     Formal guarantee (of accuracy): for a start at D from the solution and gradients with error σ the
-    loss after T steps is above the least by at most 2βD²/(T(T + 1)) + 2σ²/(μ(T + 1)) in expectation.
+    expected loss after T steps exceeds the least loss by at most 2βD²/(T(T + 1)) + 2σ²/(μ(T + 1)).
     Source: Ghadimi, Lan, *Optimal stochastic approximation algorithms for strongly convex stochastic
     composite optimization I*, SIAM J. Optim. 2012, Proposition 9: α_t = 2/(t + 1), γ_t = 4β/(t(t + 1)).
 
+    >>> import numpy as np
     >>> from dpgrain.optimize import run
     >>> solver = StronglyConvexAcSa(1.0, 1.0)
     >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 100).round(1).tolist()
@@ -140,31 +142,31 @@ class StronglyConvexAcSa:
             )
 
     def init(self, theta: FloatArray) -> Accelerated:
-        """The state before the first step."""
+        """Return the state before the first step."""
         start = self.domain.project(theta)
         return Accelerated(start, start)
 
     def point(self, state: Accelerated) -> FloatArray:
-        """A point between the iterate and the solution so far."""
+        """Return a point between the iterate and the solution so far."""
         share, near = self._numbers(state)
         weight = share * ((1 - share) * self.strength + near)
         weight /= near + (1 - share**2) * self.strength
         return weight * state.theta + (1 - weight) * state.average
 
     def step(self, state: Accelerated, gradient: FloatArray) -> Accelerated:
-        """One projected step, and its average."""
+        """Take one projected step, and add it to the average."""
         share, near = self._numbers(state)
         pull, rest = share * self.strength, (1 - share) * self.strength + near
         centre = pull * self.point(state) + rest * state.theta - share * gradient
-        moved = self.domain.project(centre / (pull + rest))
-        average = share * moved + (1 - share) * state.average
-        return replace(state, theta=moved, average=average, done=state.done + 1)
+        end = self.domain.project(centre / (pull + rest))
+        average = share * end + (1 - share) * state.average
+        return replace(state, theta=end, average=average, done=state.done + 1)
 
     def finish(self, state: Accelerated) -> FloatArray:
-        """The average."""
+        """Return the average."""
         return state.average
 
     def _numbers(self, state: Accelerated) -> tuple[float, float]:
-        """α_t and γ_t for the round that comes next."""
+        """Return α_t and γ_t for the next round."""
         t = state.done + 1
         return 2 / (t + 1), 4 * self.smoothness / (t * (t + 1))

@@ -18,19 +18,19 @@ class Domain(Protocol):
     """A closed convex set."""
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """The nearest point of the set, in l2: of (p,), or of each row of (m, p)."""
+        """Return the nearest point of the set in l2, for (p,) or for each row of (m, p)."""
 
 
 @dataclass(frozen=True)
 class Everywhere:
-    """No constraint.
+    """The whole space, without any constraint.
 
     >>> Everywhere().project(np.array([5.0])).tolist()
     [5.0]
     """
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """θ itself."""
+        """Return θ itself."""
         return theta
 
 
@@ -59,13 +59,13 @@ class Ball:
         _validate.positive(radius=self.radius)
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """The nearest point of the ball."""
+        """Return the nearest point of the ball."""
         away = theta - np.asarray(self.centre)
-        # Against the largest coordinate, so that no square overflows.
+        # Lengths are relative to the largest coordinate, so that no square overflows.
         scale = np.maximum(np.abs(away).max(axis=-1, keepdims=True), 1.0)
         lengths = scale * np.linalg.norm(away / scale, axis=-1, keepdims=True)
-        kept = self.radius / np.maximum(lengths, self.radius)
-        inside: FloatArray = np.where(lengths <= self.radius, theta, self.centre + away * kept)
+        share = self.radius / np.maximum(lengths, self.radius)
+        inside: FloatArray = np.where(lengths <= self.radius, theta, self.centre + away * share)
         return inside
 
 
@@ -92,7 +92,7 @@ class Box:
             raise ParameterError(f"low must not be above high, not {self.low!r} and {self.high!r}.")
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """The nearest point of the box."""
+        """Return the nearest point of the box."""
         return np.clip(theta, self.low, self.high)
 
 
@@ -101,7 +101,7 @@ class Simplex:
     """All points with coordinates of at least 0 that add up to a total.
 
     Args:
-        total: what they add up to, above 0.
+        total: the sum of the coordinates, above 0.
 
     Raises:
         ParameterError: if the total is not above 0.
@@ -116,7 +116,7 @@ class Simplex:
         _validate.positive(total=self.total)
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """The nearest point: all coordinates lowered by the same number, and cut at 0."""
+        """Return the nearest point: all coordinates are lowered by one number, and cut at 0."""
         falling = -np.sort(-theta, axis=-1)
         excess = (np.cumsum(falling, axis=-1) - self.total) / np.arange(1, theta.shape[-1] + 1)
         last = (falling > excess).sum(axis=-1, keepdims=True) - 1
@@ -127,11 +127,11 @@ class Affine:
     """All points with A·θ = b.
 
     Args:
-        A: (c, p).
-        b: (c,).
+        A: (c, p) the coefficients of c equations.
+        b: (c,) their right-hand sides.
 
     Raises:
-        ParameterError: if no point solves it, or shapes do not fit.
+        ParameterError: if no point solves the equations, or shapes do not fit.
 
     >>> Affine([[1.0, 1.0]], [2.0]).project(np.zeros(2)).round(6).tolist()
     [1.0, 1.0]
@@ -153,6 +153,6 @@ class Affine:
         return f"Affine(<{len(self._onto)} coordinates>)"
 
     def project(self, theta: FloatArray) -> FloatArray:
-        """The nearest point with A·θ = b."""
+        """Return the nearest point with A·θ = b."""
         projected: FloatArray = theta - theta @ self._onto.T + self._nearest
         return projected

@@ -1,7 +1,7 @@
 """Localisation: one solver run after another, each on users of its own and nearer to the solution.
 
-Who is in which phase is decided by roster index alone, before anything is read, so that phases compose
-in parallel. If the order of the roster tells something about people, shuffle it first, blindly.
+The roster index alone decides a user's phase, before anything is read, so that phases compose in
+parallel. If the order of the roster tells something about people, shuffle it first, blindly.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class Phase:
     """One run of a solver.
 
     Args:
-        number: 1, 2, …
-        users: the roster indices of those who take part.
-        strength: λ: the loss gets λ/2·‖θ − centre‖² added, with the last solution as the centre.
+        number: the number of the phase, from 1.
+        users: the roster indices of the users who take part.
+        strength: λ; the term λ/2·‖θ − centre‖² is added to the loss, with the last solution as the
+            centre.
     """
 
     number: int
@@ -37,17 +38,18 @@ class Localisation(Protocol):
     """A plan of phases; public numbers only."""
 
     def phases(self) -> tuple[Phase, ...]:
-        """All phases, first to last, with disjoint users."""
+        """Return all phases from first to last, with disjoint users."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Shares of users that halve from phase to phase, or double.
+    """Phases whose shares of users halve from one to the next, or double.
 
     Args:
         users: n, the size of the roster.
-        count: how many phases, k.
-        growing: whether shares double, n/2^(k+1−t), or halve, n/2^t; the largest one also has the rest.
+        count: k, the number of phases.
+        growing: True if shares double, n/2^(k+1−t), False if they halve, n/2^t; the largest share
+            also has the users that are left over.
 
     Raises:
         ParameterError: if a phase would have no user.
@@ -66,21 +68,21 @@ class Phases:
         _check(self.users, self.count, halving=True)
 
     def phases(self) -> tuple[Phase, ...]:
-        """All phases."""
+        """Return all phases."""
         sizes = _halving(self.users, self.count)
         return _planned(sizes[::-1] if self.growing else sizes, [0.0] * self.count)
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """Equal shares of users: a convex solver, begun again where it ended.
+    """Phases with equal shares of users, in each of which a solver begins where the last one ended.
 
-    For losses that are strongly convex: each run needs to look less far around, so that about
+    They suit losses that are strongly convex: each run needs to search a smaller region, so that about
     log log n runs reach the best rate.
 
     Args:
         users: n, the size of the roster.
-        count: how many phases.
+        count: the number of phases.
 
     Raises:
         ParameterError: if a phase would have no user.
@@ -98,7 +100,7 @@ class Restarts:
         _check(self.users, self.count, halving=False)
 
     def phases(self) -> tuple[Phase, ...]:
-        """All phases."""
+        """Return all phases."""
         each, more = divmod(self.users, self.count)
         sizes = [each + (t < more) for t in range(self.count)]
         return _planned(sizes, [0.0] * self.count)
@@ -106,11 +108,11 @@ class Restarts:
 
 @dataclass(frozen=True)
 class RegularisedPhases:
-    """Halving shares of users, with a pull λ·4^t to the last solution that grows.
+    """Phases with halving shares of users and a growing pull λ·4^t to the last solution.
 
     Args:
         users: n, the size of the roster.
-        count: how many phases.
+        count: the number of phases.
         strength: λ, above 0.
 
     Raises:
@@ -131,7 +133,7 @@ class RegularisedPhases:
         _validate.positive(strength=self.strength)
 
     def phases(self) -> tuple[Phase, ...]:
-        """All phases."""
+        """Return all phases."""
         pulls = [self.strength * 4**t for t in range(1, self.count + 1)]
         return _planned(_halving(self.users, self.count), pulls)
 
@@ -147,10 +149,10 @@ def localise(
 
     Args:
         plan: the phases.
-        oracles: from a phase to an oracle of gradients over its users, (p,) to (p,), without the pull.
-        solvers: from a phase to its solver and its number of rounds.
-        theta: where to begin, (p,).
-        callback: called with each phase and its solution.
+        oracles: returns a phase's oracle of gradients over its users, (p,) to (p,), without the pull.
+        solvers: returns a phase's solver and its number of rounds.
+        theta: (p,) the start.
+        callback: a function that is called with each phase and its solution.
 
     Raises:
         ParameterError: if a number of rounds is not a whole number of at least 1.
@@ -177,7 +179,7 @@ def localise(
 
 
 def _pulled(oracle: Oracle, strength: float, centre: FloatArray) -> Oracle:
-    """An oracle of the loss plus strength/2·‖θ − centre‖²; what is added is public."""
+    """Make an oracle of the loss plus strength/2·‖θ − centre‖², whose second term is public."""
     if strength == 0:
         return oracle
     return lambda theta: oracle(theta) + strength * (theta - centre)
@@ -195,13 +197,13 @@ def _check(users: int, count: int, *, halving: bool) -> None:
 
 
 def _halving(users: int, count: int) -> list[int]:
-    """n/2^t for t = 1, …, count, rounded down, and the rest to the first."""
+    """Return n/2^t for t = 1, …, count, rounded down, with the rest added to the first."""
     sizes = [users // 2**t for t in range(1, count + 1)]
     return [users - sum(sizes[1:]), *sizes[1:]]
 
 
 def _planned(sizes: list[int], strengths: list[float]) -> tuple[Phase, ...]:
-    """Phases of users one after the other in the roster."""
+    """Make phases whose users follow each other in the roster."""
     ends = np.cumsum(sizes).tolist()
     return tuple(
         Phase(t + 1, range(end - size, end), strength)

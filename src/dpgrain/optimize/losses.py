@@ -1,6 +1,6 @@
 """Losses of a parameter on records, with vectorised gradients and proximal steps.
 
-A loss is anything with two methods, ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record.
+A loss is any object with two methods, ``value(theta, X, y)`` and ``gradient(theta, X, y)``, per record.
 The losses here are *margin* losses: functions of z = ⟨x, θ⟩, so that a gradient is slope(z, y)·x, and
 a proximal step moves along x. ``theta`` is flat: (d,), or (C·d,) for C outputs, row by row of (C, d).
 An intercept is a last column of ones of X.
@@ -19,20 +19,20 @@ from scipy.special import expit, logsumexp, softmax, wrightomega
 from dpgrain import _validate
 from dpgrain._types import Array, RealArray
 
-# Poisson margins saturate here, so that nothing overflows: e^30 is 10^13.
-_LARGEST_MARGIN = 30.0
-# Newton steps of the proximal slopes, at most.
-_NEWTON = 60
+# Poisson margins saturate here, where e^30 is about 10^13, so that nothing overflows.
+_SATURATED_MARGIN = 30.0
+# Proximal slopes are solved with at most this many Newton steps.
+_MOST_NEWTON_STEPS = 60
 
 
 class Loss(Protocol):
-    """A loss of a parameter on records; your own needs these two methods."""
+    """A loss of a parameter on records; a loss of your own needs these two methods."""
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The loss of each record: (p,), (m, d), (m,) to (m,)."""
+        """Return (m,) the loss of each record, for θ (p,), X (m, d) and y (m,)."""
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The gradient, or a subgradient, of each record's loss: (m, p)."""
+        """Return (m, p) the gradient, or a subgradient, of each record's loss."""
 
 
 class MarginLoss(ABC):
@@ -42,60 +42,60 @@ class MarginLoss(ABC):
     """
 
     outputs: int = 1
-    #: The largest curvature in z; infinite where there is none.
+    #: The largest curvature in z; infinite where curvatures are unbounded.
     smoothness: float = np.inf
-    #: The largest norm of a slope; infinite where there is none.
+    #: The largest norm of a slope; infinite where slopes are unbounded.
     lipschitz: float = np.inf
-    #: Whether there are margins at which the slope jumps.
+    #: True if there are margins at which the slope jumps.
     kinks: bool = False
 
     @abstractmethod
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,)."""
+        """Return (m,) the loss at margins z."""
 
     @abstractmethod
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """Its derivative in z, of z's shape; a subgradient where it has a kink."""
+        """Return the loss's derivative in z, in the shape of z; a subgradient at a kink."""
 
     @abstractmethod
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """Its second derivative in z: (m,), or (m, C, C); 0 at kinks."""
+        """Return the loss's second derivative in z, (m,) or (m, C, C); 0 at kinks."""
 
     @abstractmethod
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """The slope s with s = slope(z − t·s, y): of a step of length t from z on the loss itself.
+        """Return the slope s with s = slope(z − t·s, y), that of a proximal step of length t from z.
 
         Args:
-            z: margins.
-            y: (m,) targets.
+            z: (m,) or (m, C) the margins.
+            y: (m,) the targets.
             t: (m,) step · ‖x‖², at least 0.
         """
 
     def margins(self, theta: RealArray, X: Array) -> RealArray:
-        """The margins of records: (m,), or (m, C)."""
+        """Return the margins of records, (m,) or (m, C)."""
         weights = theta.reshape(self.outputs, -1)
-        # Row by row: a matrix product adds in an order that depends on how many rows there are, so
-        # that one person's records would move the margins of others.
+        # Margins are computed row by row. A matrix product adds in an order that depends on the number
+        # of rows, so that one person's records would move the margins of others.
         z: RealArray = (
             np.einsum("ij,kj->ik", X, weights) if isinstance(X, np.ndarray) else X @ weights.T
         )
         return z[:, 0] if self.outputs == 1 else z
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The loss of each record, (m,)."""
+        """Return (m,) the loss of each record."""
         return self.at(self.margins(theta, X), y)
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The gradient of each record's loss, (m, p)."""
+        """Return (m, p) the gradient of each record's loss."""
         return self.along(self.slope(self.margins(theta, X), y), X)
 
     def proximal(self, theta: RealArray, X: Array, y: Array, step: float) -> RealArray:
-        """For each record argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step), (m, p).
+        """Return (m, p) argmin_v loss(v; x, y) + ‖v − θ‖²/(2·step) for each record.
 
         Args:
-            theta: (p,).
-            X: (m, d).
-            y: (m,).
+            theta: (p,) the parameter from which the step starts.
+            X: (m, d) the features.
+            y: (m,) the targets.
             step: the length of the step, above 0.
         """
         step = _validate.positive(step=step)
@@ -104,7 +104,7 @@ class MarginLoss(ABC):
         return theta - step * self.along(slope, X)
 
     def along(self, slope: RealArray, X: Array) -> RealArray:
-        """The outer products of slopes and records, flat: (m, p)."""
+        """Return (m, p) the outer products of slopes and records, flattened."""
         if self.outputs == 1:
             return slope[:, None] * X
         return (slope[:, :, None] * X[:, None, :]).reshape(len(X), -1)
@@ -112,7 +112,7 @@ class MarginLoss(ABC):
 
 @dataclass(frozen=True)
 class Logistic(MarginLoss):
-    """ln(1 + e^z) − y·z, for y in {0, 1}.
+    """The logistic loss ln(1 + e^z) − y·z, for y in {0, 1}.
 
     >>> Logistic().slope(np.array([0.0, 100.0]), np.array([1, 1])).round(3).tolist()
     [-0.5, 0.0]
@@ -126,8 +126,8 @@ class Logistic(MarginLoss):
         return np.logaddexp(0, z) - y * z
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """P(1) − y."""
-        # In place: half the time of expit. e^{−z} may overflow, to a probability of 0.
+        """Return P(1) − y."""
+        # Working in place takes half the time of expit. Where e^{−z} overflows, P(1) becomes 0.
         out = np.negative(z)
         with np.errstate(over="ignore"):
             np.exp(out, out=out)
@@ -136,64 +136,64 @@ class Logistic(MarginLoss):
         return np.subtract(out, y, out=out, casting="same_kind")
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """P(1)·P(0)."""
+        """Return P(1)·P(0)."""
         return expit(z) * expit(-z)  # type: ignore[no-any-return]
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """The root s of s − slope(z − t·s), which grows with s: Newton's method between bounds."""
-        # Between 0 and the slope at z: a step never turns the slope round.
+        """Return the root s of s − slope(z − t·s), found by Newton's method between bounds."""
+        # The root lies between 0 and the slope at z, since a step never changes the slope's sign.
         low, high = np.minimum(self.slope(z, y), 0), np.maximum(self.slope(z, y), 0)
         s = (low + high) / 2
-        for _ in range(_NEWTON):
+        for _ in range(_MOST_NEWTON_STEPS):
             excess = s - self.slope(z - t * s, y)
             low, high = np.where(excess < 0, s, low), np.where(excess < 0, high, s)
             steep = 1 + t * self.curvature(z - t * s, y)
             newton = s - excess / steep
-            # What has arrived stays: halving would lead away again.
+            # A record that has converged keeps its Newton step: halving would lead away again.
             there = np.abs(newton - s) <= 1e-15 * (np.abs(s) + 1 / steep)
             inside = there | ((newton > low) & (newton < high))
-            moved = np.where(inside, newton, (low + high) / 2)
+            next_s = np.where(inside, newton, (low + high) / 2)
             if np.all(there):
                 break
-            s = moved
+            s = next_s
         return s.astype(z.dtype, copy=False)
 
 
 @dataclass(frozen=True)
 class Poisson(MarginLoss):
-    """e^z − y·z, for counts y ≥ 0; z saturates at 30.
+    """The Poisson loss e^z − y·z, for counts y ≥ 0; z saturates at 30.
 
     >>> Poisson().slope(np.array([0.0]), np.array([3.0])).tolist()
     [-2.0]
     """
 
     def at(self, z: RealArray, y: Array) -> RealArray:
-        """The loss at margins z, (m,); beyond 30 it goes on as a straight line."""
-        kept = np.minimum(z, _LARGEST_MARGIN)
-        return np.exp(kept) * (1 + (z - kept)) - y * z
+        """Return (m,) the loss at margins z, which beyond 30 is a straight line."""
+        saturated = np.minimum(z, _SATURATED_MARGIN)
+        return np.exp(saturated) * (1 + (z - saturated)) - y * z
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """The expected count minus the count."""
-        return (np.exp(np.minimum(z, _LARGEST_MARGIN)) - y).astype(z.dtype, copy=False)
+        """Return the expected count minus the count."""
+        return (np.exp(np.minimum(z, _SATURATED_MARGIN)) - y).astype(z.dtype, copy=False)
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """The expected count."""
-        return np.where(z < _LARGEST_MARGIN, np.exp(np.minimum(z, _LARGEST_MARGIN)), 0.0)
+        """Return the expected count, and 0 where z saturates."""
+        return np.where(z < _SATURATED_MARGIN, np.exp(np.minimum(z, _SATURATED_MARGIN)), 0.0)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """ω(z + t·y + ln t)/t − y, with Wright's function: ω + ln ω = x."""
+        """Return ω(z + t·y + ln t)/t − y, where Wright's function ω(x) solves ω + ln ω = x."""
         margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
         some = np.where(lengths > 0, lengths, 1.0)
         count = wrightomega(margins + some * y + np.log(some)) / some
-        # A step that ends where z saturates saw the straight line only.
-        straight = margins - some * (np.exp(_LARGEST_MARGIN) - y) > _LARGEST_MARGIN
-        count = np.where(straight, np.exp(_LARGEST_MARGIN), count)
+        # A step that ends where z saturates has been on the straight line only.
+        straight = margins - some * (np.exp(_SATURATED_MARGIN) - y) > _SATURATED_MARGIN
+        count = np.where(straight, np.exp(_SATURATED_MARGIN), count)
         return np.where(lengths > 0, count - y, self.slope(z, y)).astype(z.dtype, copy=False)
 
 
 @dataclass(frozen=True)
 class Squared(MarginLoss):
-    """½(z − y)².
+    """The squared loss ½(z − y)².
 
     >>> Squared().proximal(np.zeros(1), np.ones((1, 1)), np.array([3.0]), 2.0).tolist()
     [[2.0]]
@@ -206,15 +206,15 @@ class Squared(MarginLoss):
         return (z - y) ** 2 / 2
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """z − y."""
+        """Return z − y."""
         return (z - y).astype(z.dtype, copy=False)
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """1."""
+        """Return 1."""
         return np.ones_like(z)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """(z − y)/(1 + t)."""
+        """Return (z − y)/(1 + t)."""
         return ((z - y) / (1 + t)).astype(z.dtype, copy=False)
 
 
@@ -234,18 +234,18 @@ class _Kinked(MarginLoss):
         return np.maximum(low * (z - y), high * (z - y))  # type: ignore[no-any-return]
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """The slope below or above y; 0 at it."""
+        """Return the slope below or above y, and 0 at y itself."""
         low, high = self._ends
         above = np.sign(z - y)
         slopes = np.where(above > 0, high, np.where(above < 0, low, 0.0))
         return np.where(np.isnan(above), above, slopes).astype(z.dtype, copy=False)
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """0."""
+        """Return 0."""
         return np.zeros_like(z)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """The slope beyond which y would be passed by, or what ends at y."""
+        """Return the slope with which the step ends at y, limited to the slopes of the loss."""
         low, high = self._ends
         with np.errstate(divide="ignore", invalid="ignore"):
             to_kink = np.where(t > 0, (z - y) / np.where(t > 0, t, 1), self.slope(z, y))
@@ -254,7 +254,7 @@ class _Kinked(MarginLoss):
 
 @dataclass(frozen=True)
 class Absolute(_Kinked):
-    """|z − y|, for medians.
+    """The absolute loss |z − y|, for medians.
 
     >>> Absolute().slope(np.array([1.0, 2.0, 3.0]), 2.0).tolist()
     [-1.0, 0.0, 1.0]
@@ -272,10 +272,10 @@ class Quantile(_Kinked):
     """The pinball loss: level·(y − z) below y, (1 − level)·(z − y) above.
 
     Args:
-        level: which quantile, strictly between 0 and 1.
+        level: the level of the quantile, strictly between 0 and 1.
 
     Raises:
-        ParameterError: if the level is not.
+        ParameterError: if the level is not strictly between 0 and 1.
 
     >>> Quantile(0.9).at(np.array([0.0, 2.0]), 1.0).round(3).tolist()
     [0.9, 0.1]
@@ -298,7 +298,7 @@ class Quantile(_Kinked):
 
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """max(0, 1 − ỹz) with ỹ = 2y − 1, for y in {0, 1}: the support vector machine.
+    """The hinge loss max(0, 1 − ỹz) of support vector machines, ỹ = 2y − 1, for y in {0, 1}.
 
     >>> Hinge().at(np.array([-1.0, 0.5, 2.0]), np.array([1, 1, 1])).tolist()
     [2.0, 0.5, 0.0]
@@ -312,18 +312,18 @@ class Hinge(MarginLoss):
         return np.maximum(0, 1 - (2 * y - 1) * z)
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """−ỹ where the margin is too small."""
+        """Return −ỹ where ỹz is below 1, and 0 elsewhere."""
         side = 2 * y - 1
         return np.where(np.isnan(z * side), np.nan, -side * (side * z < 1)).astype(
             z.dtype, copy=False
         )
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """0."""
+        """Return 0."""
         return np.zeros_like(z)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """−ỹ, or what ends at margin 1."""
+        """Return −ỹ, or the smaller slope with which the step ends at ỹz = 1."""
         side = 2 * y - 1
         missing = np.maximum(1 - side * z, 0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -333,13 +333,13 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class Huber(MarginLoss):
-    """½(z − y)² within the threshold of y, and a straight line beyond it.
+    """The Huber loss: ½(z − y)² within the threshold of y, and a straight line beyond it.
 
     Args:
-        threshold: where the line begins, above 0.
+        threshold: the distance from y at which the line begins, above 0.
 
     Raises:
-        ParameterError: if the threshold is not.
+        ParameterError: if the threshold is not above 0.
 
     >>> Huber(1.0).at(np.array([0.5, 3.0]), 0.0).tolist()
     [0.125, 2.5]
@@ -363,35 +363,35 @@ class Huber(MarginLoss):
         return near * (far - near / 2)
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """z − y, between −threshold and threshold."""
+        """Return z − y, limited to ±threshold."""
         return np.clip(z - y, -self.threshold, self.threshold).astype(z.dtype, copy=False)
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """1 within the threshold."""
+        """Return 1 within the threshold, and 0 beyond it."""
         return (np.abs(z - y) < self.threshold).astype(z.dtype)
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """(z − y)/(1 + t), between −threshold and threshold."""
+        """Return (z − y)/(1 + t), limited to ±threshold."""
         slope = np.clip((z - y) / (1 + t), -self.threshold, self.threshold)
         return slope.astype(z.dtype, copy=False)
 
 
 @dataclass(frozen=True)
 class Softmax(MarginLoss):
-    """ln Σ_c e^{z_c} − z_y, for y in 0, …, C−1: multinomial logistic regression.
+    """The loss ln Σ_c e^{z_c} − z_y of multinomial logistic regression, for y in 0, …, C−1.
 
     Args:
         outputs: the number C of classes, at least 2.
 
     Raises:
-        ParameterError: if it is not a whole number of at least 2.
+        ParameterError: if ``outputs`` is not a whole number of at least 2.
 
     >>> Softmax(2).at(np.array([[0.0, 0.0]]), np.array([1])).round(4).tolist()
     [0.6931]
     """
 
     outputs: int = 2
-    # The largest eigenvalue of diag(p) − pp'.
+    # The largest eigenvalue of diag(p) − pp' is ½.
     smoothness = 0.5
     lipschitz = float(np.sqrt(2))
 
@@ -403,32 +403,33 @@ class Softmax(MarginLoss):
         return logsumexp(z, axis=1) - np.take_along_axis(z, _column(y), axis=1)[:, 0]  # type: ignore[no-any-return]
 
     def slope(self, z: RealArray, y: Array) -> RealArray:
-        """The probabilities, less 1 at y: (m, C)."""
+        """Return (m, C) the probabilities, less 1 at y."""
         out = softmax(z, axis=1)
         rows = np.arange(len(out))
         out[rows, _column(y)[:, 0]] -= 1
         return out.astype(z.dtype, copy=False)  # type: ignore[no-any-return]
 
     def curvature(self, z: RealArray, y: Array) -> RealArray:
-        """diag(p) − pp', (m, C, C)."""
+        """Return (m, C, C) diag(p) − pp' for the probabilities p."""
         p = softmax(z, axis=1)
         return p[:, :, None] * np.eye(self.outputs) - p[:, :, None] * p[:, None, :]  # type: ignore[no-any-return]
 
     def proximal_slope(self, z: RealArray, y: Array, t: RealArray) -> RealArray:
-        """By Newton's method on one number per record, the logarithm l of Σ_c e^{v_c} at the end v.
+        """Return the slope at the end v of the step, found by Newton's method on one number per record.
 
-        There t·p_c = ω(a_c − l + ln t), where a = z + t·e_y and ω is Wright's function, and the p_c
-        add up to 1. Their sum is convex and falls with l, so that steps from below stay below.
+        The number is the logarithm l of Σ_c e^{v_c}. At v, t·p_c = ω(a_c − l + ln t), where
+        a = z + t·e_y and ω is Wright's function, and the p_c add up to 1. Their sum is convex and
+        falls with l, so that steps from below stay below.
         """
         margins, lengths = np.asarray(z, dtype=np.float64), np.asarray(t, dtype=np.float64)
         some = np.where(lengths > 0, lengths, 1.0)[:, None]
         own = np.zeros(margins.shape, dtype=bool)
         np.put_along_axis(own, _column(y), True, axis=1)
         aim = margins + some * own
-        # From where the largest p_c is 1, so that all add up to at least 1.
+        # The search starts where the largest p_c is 1, so that all add up to at least 1.
         fits = aim - aim.max(axis=1, keepdims=True) + some + np.log(some)
         level = np.zeros_like(some)
-        for _ in range(_NEWTON):
+        for _ in range(_MOST_NEWTON_STEPS):
             masses = wrightomega(fits - level)
             excess = masses.sum(axis=1, keepdims=True) - some
             step = excess / (masses / (1 + masses)).sum(axis=1, keepdims=True)
@@ -436,7 +437,7 @@ class Softmax(MarginLoss):
             if np.all(np.abs(step) <= 1e-15 * (1 + np.abs(level))):
                 break
         p = wrightomega(fits - level) / some
-        # Less 1 at y, without cancellation where p_y is nearly 1.
+        # p_y − 1 is computed from the other p_c, without cancellation where p_y is nearly 1.
         s = np.where(own, -np.where(own, 0.0, p).sum(axis=1, keepdims=True), p)
         return np.where(lengths[:, None] > 0, s, self.slope(z, y)).astype(z.dtype, copy=False)
 

@@ -1,9 +1,9 @@
 """Models of a block's loss for one step: linear, truncated, and the loss itself (APROX).
 
-Each takes the step θ⁺ = argmin over the domain of model(v) + ‖v − θ‖²/(2·size), where the model is of
-the mean loss of the records of a block: convex, right at θ, and nowhere above the loss. The better the
-model, the less it matters how long the step is. No step raises because of what records hold: a block
-with values that are not finite ends at NaN.
+Each takes the step θ⁺ = argmin over the domain of model(v) + ‖v − θ‖²/(2·size). The model stands for
+the mean loss of the records of a block: it is convex, equals the loss at θ, and is nowhere above it.
+The better the model, the less the length of the step matters. No step raises because of what records
+hold: a block with values that are not finite ends at NaN.
 
 Source: element-level paper, Appendix D, (C.i)–(C.iii); Asi, Duchi, *Stochastic (approximate) proximal
 point methods*, SIAM J. Optim. 2019.
@@ -23,14 +23,14 @@ from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain, Everywhere
 from dpgrain.optimize.losses import Loss, MarginLoss, Regularised
 
-# Halvings of a share of a step: to rounding.
+# A share of a step is halved this often, which finds it up to rounding.
 _HALVINGS = 60
-# Rounds of splitting, at most; a round in so many adapts the penalties.
-_ROUNDS, _ADAPT = 2000, 20
-# How near is near enough, against 1 + what it is of.
-_NEAR = 1e-9
-# How much further each round goes than it would (over-relaxation).
-_FURTHER = 1.6
+# Splitting ends after at most 2,000 rounds; every twentieth of them adapts the penalties.
+_MOST_ROUNDS, _ADAPTING_PERIOD_ROUNDS = 2000, 20
+# Splitting ends when each miss is below this multiple of 1 + the size that it belongs to.
+_RELATIVE_TOLERANCE = 1e-9
+# Each round goes this many times as far as plain splitting would (over-relaxation).
+_OVER_RELAXATION = 1.6
 
 
 class Model(Protocol):
@@ -45,21 +45,21 @@ class Model(Protocol):
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """Where one step of length ``size`` from θ on the model ends, (p,).
+        """Return (p,) the end of one step of length ``size`` from θ on the model.
 
         Args:
-            loss: of a record.
-            theta: (p,), in the domain.
-            X: (m, d), the records of one block, at least one.
-            y: (m,).
-            size: α, above 0.
-            domain: what the step stays in.
+            loss: the loss of a record.
+            theta: (p,) the start of the step, in the domain.
+            X: (m, d) the features of the records of one block, at least one.
+            y: (m,) the targets.
+            size: α, the length of the step, above 0.
+            domain: the set in which the step stays.
         """
 
 
 @dataclass(frozen=True)
 class Linear:
-    """The tangent: a projected gradient step.
+    """The tangent of the loss, whose step is a projected gradient step.
 
     >>> from dpgrain.optimize import Squared
     >>> Linear().step(Squared(), np.zeros(1), np.ones((1, 1)), np.array([3.0]), 10.0).tolist()
@@ -76,20 +76,20 @@ class Linear:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """The projection of θ − size·gradient, (p,)."""
+        """Return (p,) the projection of θ − size·gradient."""
         size = _validate.positive(size=size)
         return domain.project(theta - size * loss.gradient(theta, X, y).mean(axis=0))
 
 
 @dataclass(frozen=True)
 class Truncated:
-    """The tangent, but nowhere below what no loss is below: long steps end where it gets there.
+    """The tangent of the loss, cut off at a lower bound on losses, where long steps end.
 
     Args:
         lower: a number that no record's loss is below; 0 fits all losses here but ``Poisson``.
 
     Raises:
-        ParameterError: if it is not finite.
+        ParameterError: if the lower bound is not finite.
 
     >>> from dpgrain.optimize import Squared
     >>> Truncated().step(Squared(), np.zeros(1), np.ones((1, 1)), np.array([3.0]), 10.0).tolist()
@@ -112,7 +112,7 @@ class Truncated:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """The projection of θ − share·size·gradient, where the share in [0, 1] suits the model."""
+        """Return the projection of θ − share·size·gradient, for the share in [0, 1] of this model."""
         size = _validate.positive(size=size)
         gradient = loss.gradient(theta, X, y).mean(axis=0)
         room = float(loss.value(theta, X, y).mean()) - self.lower
@@ -127,7 +127,7 @@ class Truncated:
             return ends(1.0)
         if not room > 0:
             return domain.project(theta)
-        # Where the tangent gets to the bound, if that is in the domain.
+        # The step ends where the tangent reaches the bound, if that is in the domain.
         share = room / (size * (gradient @ gradient))
         aimed: FloatArray = theta - share * size * gradient
         if np.array_equal(domain.project(aimed), aimed):
@@ -141,11 +141,11 @@ class Truncated:
 
 @dataclass(frozen=True)
 class Proximal:
-    """The loss itself, of margins or with a ridge: no step is too long.
+    """The loss itself, if it is a margin loss, also with a ridge; no step is then too long.
 
-    One record has a closed form, or one equation to solve. More are solved by splitting (ADMM): margins
-    by the loss's own proximal slopes, the domain by its projection, what joins them by least squares.
-    It stops when all misses are below 1e-9, or after 2,000 rounds.
+    One record has a closed form, or one equation to solve. Several are solved by splitting (ADMM):
+    margins by the loss's own proximal slopes, the domain by its projection, and what joins the two by
+    least squares. Splitting stops when all misses are below 1e-9, or after 2,000 rounds.
 
     >>> from dpgrain.optimize import Squared
     >>> X, y = np.ones((2, 1)), np.array([2.0, 4.0])
@@ -162,14 +162,14 @@ class Proximal:
         size: float,
         domain: Domain = EVERYWHERE,
     ) -> FloatArray:
-        """argmin over the domain of mean loss(v) + ‖v − θ‖²/(2·size), (p,).
+        """Return (p,) the argmin over the domain of mean loss(v) + ‖v − θ‖²/(2·size).
 
         Raises:
             ParameterError: if the loss is neither a :class:`MarginLoss`, nor one with a ridge.
         """
         size = _validate.positive(size=size)
         while isinstance(loss, Regularised):
-            # λ/2·‖v‖² + ‖v − θ‖²/2α is a shorter step from a point nearer to 0, but for a constant.
+            # Up to a constant, λ/2·‖v‖² + ‖v − θ‖²/2α is a shorter step from a point nearer to 0.
             shrunk = 1 + size * loss.strength
             loss, theta, size = loss.loss, theta / shrunk, size / shrunk
         if not isinstance(loss, MarginLoss):
@@ -179,12 +179,12 @@ class Proximal:
             )
         start, features = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
         targets = np.asarray(y)
-        # Whatever overflows is somebody's value: no warning or error may tell of it.
+        # A value that overflows is somebody's, and no warning or error may tell of it.
         with np.errstate(all="ignore"):
             if len(features) == 1:
                 alone = np.asarray(loss.proximal(start, features, targets, size)[0])
                 inside = domain.project(alone)
-                if np.linalg.norm(inside - alone) <= _NEAR:
+                if np.linalg.norm(inside - alone) <= _RELATIVE_TOLERANCE:
                     return inside
             if not all(np.isfinite(values).all() for values in (start, features, targets)):
                 return np.full(start.shape, np.nan)
@@ -202,13 +202,13 @@ def _split(
     size: float,
     domain: Domain,
 ) -> FloatArray:
-    """The proximal step of a block by splitting, (p,).
+    """Return (p,) the end of the proximal step of a block, found by splitting.
 
-    Minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
+    It minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
     """
     rows, outputs = len(X), loss.outputs
     _, scales, across = np.linalg.svd(X, full_matrices=False)
-    # (NumPy's numbers: those of Python raise where a power overflows.)
+    # This must be NumPy's number, since one of Python's raises where a power overflows.
     largest = scales.max(initial=0.0) or np.float64(1.0)
     start = theta.reshape(outputs, -1)
 
@@ -219,36 +219,36 @@ def _split(
     def project(v: FloatArray) -> FloatArray:
         return domain.project(v.ravel()).reshape(v.shape)
 
-    # The penalties of r ≠ X·v and of w ≠ v; without a domain there is no w.
+    # These are the penalties of r ≠ X·v and of w ≠ v; without a domain there is no w.
     bounded = not isinstance(domain, Everywhere)
     stiff, hold = 1 / (size * largest**2), bounded / size
     w = project(start)
     r, u, q = X @ w.T, np.zeros((rows, outputs)), np.zeros_like(w)
     v = w
-    for i in range(1, _ROUNDS + 1):
-        # Least squares: (1/size + hold)·v + stiff·X'X·v = what is wanted.
+    for i in range(1, _MOST_ROUNDS + 1):
+        # Least squares solve (1/size + hold)·v + stiff·X'X·v = wanted.
         wanted, ease = start / size + stiff * (r - u).T @ X + hold * (w - q), 1 / size + hold
         bent = stiff * scales**2 / (ease + stiff * scales**2)
         v = (wanted - ((wanted @ across.T) * bent) @ across) / ease
         z = X @ v.T
-        ahead = _FURTHER * z + (1 - _FURTHER) * r + u
+        ahead = _OVER_RELAXATION * z + (1 - _OVER_RELAXATION) * r + u
         u = slopes(ahead, 1 / (rows * stiff)) / (rows * stiff)
         r, old_r = ahead - u, r
         off, turn = float(np.linalg.norm(z - r)), stiff * float(np.linalg.norm((r - old_r).T @ X))
         apart, change = 0.0, 0.0
         if bounded:
-            pulled = _FURTHER * v + (1 - _FURTHER) * w + q
+            pulled = _OVER_RELAXATION * v + (1 - _OVER_RELAXATION) * w + q
             w, old_w = project(pulled), w
             q = pulled - w
             apart, change = float(np.linalg.norm(v - w)), hold * float(np.linalg.norm(w - old_w))
         far, high = 1 + float(np.linalg.norm(v - start)), 1 + float(np.linalg.norm(z))
         misses = (off / high, size * turn / far, apart / far, size * change / far)
-        # Written so that what is not a number ends it.
-        if not np.max(misses) > _NEAR:
+        # The comparison is written so that a NaN ends the rounds.
+        if not np.max(misses) > _RELATIVE_TOLERANCE:
             break
-        if i % _ADAPT == 0:
-            # Rarer and rarer, so that it settles.
-            calm = (_ADAPT / i) ** 0.3
+        if i % _ADAPTING_PERIOD_ROUNDS == 0:
+            # The penalties change less and less, so that the rounds converge.
+            calm = (_ADAPTING_PERIOD_ROUNDS / i) ** 0.3
             gain = _balance(misses[0], misses[1]) ** calm
             stiff, u = stiff * gain, u / gain
             gain = _balance(misses[2], misses[3]) ** calm
@@ -257,7 +257,7 @@ def _split(
 
 
 def _balance(off: float, change: float) -> float:
-    """By how much to raise a penalty so that both residuals fall alike."""
+    """Return the factor by which to raise a penalty so that both residuals fall alike."""
     return float(np.sqrt(np.clip((off + 1e-300) / (change + 1e-300), 1e-2, 1e2)))
 
 
@@ -270,18 +270,18 @@ def update(
     size: float,
     domain: Domain = EVERYWHERE,
 ) -> FloatArray:
-    """What one step of a model does to θ, (θ⁺ − θ)/size, (p,); 0 where that is not finite.
+    """Return (p,) the direction (θ⁺ − θ)/size of one step of a model, or 0 where it is not finite.
 
     Args:
-        model: of the loss.
-        loss: of a record.
-        theta: (p,), in the domain.
-        X: (m, d), the records of one block, at least one.
-        y: (m,).
-        size: the length of the step, α, above 0.
-        domain: what the step stays in.
+        model: the model of the loss.
+        loss: the loss of a record.
+        theta: (p,) the start of the step, in the domain.
+        X: (m, d) the features of the records of one block, at least one.
+        y: (m,) the targets.
+        size: α, the length of the step, above 0.
+        domain: the set in which the step stays.
 
-    Its norm is at most that of the gradient at θ: all models have the loss's slope there.
+    Its norm is at most that of the gradient at θ, since all models have the loss's slope there.
 
     >>> from dpgrain.optimize import Absolute
     >>> record, target = np.ones((1, 1)), np.array([0.5])
@@ -289,20 +289,20 @@ def update(
     [0.25]
     """
     with np.errstate(all="ignore"):
-        moved = (model.step(loss, theta, X, y, size, domain) - theta) / size
-    return moved if np.isfinite(moved).all() else np.zeros_like(moved)
+        direction = (model.step(loss, theta, X, y, size, domain) - theta) / size
+    return direction if np.isfinite(direction).all() else np.zeros_like(direction)
 
 
 def contribution(
     model: Model, loss: Loss, size: float, domain: Domain = EVERYWHERE
 ) -> Callable[[FloatArray, Any, Any], FloatArray]:
-    """The step of a model as blocks of records want it: from (θ, X, y) of one block to θ⁺.
+    """Make the step of a model that blocks of records call: from (θ, X, y) of one block to θ⁺.
 
     Args:
-        model: of the loss.
-        loss: of a record.
-        size: the length of the step, α, above 0.
-        domain: what the step stays in.
+        model: the model of the loss.
+        loss: the loss of a record.
+        size: α, the length of the step, above 0.
+        domain: the set in which the step stays.
 
     >>> from dpgrain.optimize import Absolute
     >>> step = contribution(Proximal(), Absolute(), 2.0)

@@ -1,4 +1,4 @@
-"""Losses with kinks made smooth: by the Moreau envelope, or by looking around at random."""
+"""Smoothing of losses with kinks, by the Moreau envelope or by an average over random points."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 @runtime_checkable
 class Proximable(Protocol):
-    """A loss that knows its proximal step: every :class:`MarginLoss` does."""
+    """A loss that has a proximal step, as every :class:`MarginLoss` has."""
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The loss of each record, (m,)."""
+        """Return (m,) the loss of each record."""
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The gradient of each record's loss, (m, p)."""
+        """Return (m, p) the gradient of each record's loss."""
 
     def proximal(self, theta: RealArray, X: Array, y: Array, step: float) -> RealArray:
-        """For each record argmin_v loss(v) + ‖v − θ‖²/(2·step), (m, p)."""
+        """Return (m, p) argmin_v loss(v) + ‖v − θ‖²/(2·step) for each record."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Moreau:
     """The Moreau envelope of a loss: min over v of loss(v) + smoothness/2·‖v − θ‖², record by record.
 
     Args:
-        loss: of a record, with a proximal step.
-        smoothness: β, above 0: the curvature is at most β.
+        loss: the loss of a record, which has a proximal step.
+        smoothness: β, above 0, the largest curvature of the envelope.
 
     Raises:
         ParameterError: if the smoothness is not above 0, or the loss has no proximal step.
 
-    For an L-Lipschitz loss the envelope is L-Lipschitz too, and below the loss by at most L²/(2β); it
-    has the same minima. Here v is anywhere, which is why L is not doubled.
+    For an L-Lipschitz loss the envelope is L-Lipschitz too, has the same minima, and lies below the
+    loss by at most L²/(2β). Here v may be anywhere, which is why L is not doubled.
     Source: shuffle paper, Definition 4.5 and Lemma 4.6: the gradient is β·(θ − prox(θ)).
 
     >>> from dpgrain.optimize import Absolute
@@ -64,17 +64,17 @@ class Moreau:
             )
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The envelope of each record's loss, (m,)."""
+        """Return (m,) the envelope of each record's loss."""
         ends = self.loss.proximal(theta, X, y, 1 / self.smoothness)
         at_ends = [self.loss.value(v, X[i : i + 1], y[i : i + 1])[0] for i, v in enumerate(ends)]
         away: RealArray = ((ends - theta) ** 2).sum(axis=1)
-        found: RealArray = np.asarray(at_ends) + self.smoothness / 2 * away
-        return found
+        envelope: RealArray = np.asarray(at_ends) + self.smoothness / 2 * away
+        return envelope
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The gradient of the envelope of each record's loss, (m, p)."""
+        """Return (m, p) the gradient of the envelope of each record's loss."""
         if isinstance(self.loss, MarginLoss):
-            # The same, without the difference of two close points.
+            # The proximal slope gives the gradient without the difference of two close points.
             t = np.einsum("ij,ij->i", X, X) / self.smoothness
             return self.loss.along(self.loss.proximal_slope(self.loss.margins(theta, X), y, t), X)
         return self.smoothness * (theta - self.loss.proximal(theta, X, y, 1 / self.smoothness))
@@ -82,15 +82,15 @@ class Moreau:
 
 @dataclass(frozen=True)
 class RandomizedBall:
-    """The loss averaged over a ball around θ: its gradient is a gradient at a random point of the ball.
+    """The average of a loss over a ball around θ, estimated by its gradient at a random point.
 
     Args:
-        radius: r, above 0.
+        radius: r, the radius of the ball, above 0.
 
     Raises:
         ParameterError: if the radius is not above 0.
 
-    For an L-Lipschitz loss in p dimensions the average is L√p/r-smooth, and above the loss by at
+    For an L-Lipschitz loss in p dimensions the average is L√p/r-smooth, and exceeds the loss by at
     most L·r. Gradients are asked for up to r outside the domain.
     Source: Asi & Liu, Lemma 2.5 and (3); Yousefian et al. 2012.
 
@@ -108,15 +108,15 @@ class RandomizedBall:
     def draw(
         self, dimension: int, generator: np.random.Generator, count: int
     ) -> NDArray[np.float64]:
-        """Points drawn uniformly from the ball around 0, (count, dimension)."""
+        """Draw (count, dimension) points uniformly from the ball around 0."""
         return self._shadows(dimension, dimension, generator, count)
 
     def around(self, oracle: _Oracle, generator: np.random.Generator) -> _Oracle:
-        """An oracle that asks another one at a random point of the ball: one point for all records.
+        """Make an oracle that asks another one at a random point of the ball, the same for all records.
 
         Args:
-            oracle: from θ to an estimate of the gradient there, (p,) to (p,).
-            generator: for the points; they may be public.
+            oracle: returns an estimate of the gradient at θ, (p,) to (p,).
+            generator: draws the points, which may be public.
 
         >>> from dpgrain.optimize import Constant, Sgd, run
         >>> smooth = RandomizedBall(0.1).around(np.sign, np.random.default_rng(0))
@@ -124,10 +124,10 @@ class RandomizedBall:
         [0.0]
         """
 
-        def moved(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        def shifted(theta: NDArray[np.float64]) -> NDArray[np.float64]:
             return oracle(theta + self.draw(theta.size, generator, 1)[0])
 
-        return moved
+        return shifted
 
     def gradient(
         self,
@@ -137,24 +137,25 @@ class RandomizedBall:
         y: Array,
         generator: np.random.Generator,
     ) -> RealArray:
-        """The gradient of each record's loss at a random point of its own, (m, p).
+        """Return (m, p) the gradient of each record's loss at a random point of its own.
 
         Args:
-            loss: of a record.
-            theta: (p,).
-            X: (m, d).
-            y: (m,).
-            generator: for the points.
+            loss: the loss of a record.
+            theta: (p,) the centre of the ball.
+            X: (m, d) the features.
+            y: (m,) the targets.
+            generator: draws the points.
         """
         if isinstance(loss, Regularised):
-            # The average of a ridge over a ball has the ridge's own gradient in the middle.
+            # The average of a ridge over a ball has the gradient that the ridge has at the centre.
             return self.gradient(loss.loss, theta, X, y, generator) + loss.strength * theta
         if isinstance(loss, MarginLoss):
-            # A point u of the ball moves margins by u·x: by ‖x‖ times its first C coordinates.
+            # A point u of the ball moves a margin by u·x, which has the law of ‖x‖ times a coordinate
+            # of u, so that C coordinates are enough.
             shadows = self._shadows(loss.outputs, theta.size, generator, len(X))
-            moved = shadows * np.linalg.norm(X, axis=1)[:, None]
+            shifts = shadows * np.linalg.norm(X, axis=1)[:, None]
             z = loss.margins(theta, X)
-            z = z + moved.reshape(z.shape).astype(z.dtype, copy=False)
+            z = z + shifts.reshape(z.shape).astype(z.dtype, copy=False)
             return loss.along(loss.slope(z, y), X)
         points = theta + self.draw(theta.size, generator, len(X))
         own = [loss.gradient(v, X[i : i + 1], y[i : i + 1])[0] for i, v in enumerate(points)]
@@ -163,24 +164,24 @@ class RandomizedBall:
     def _shadows(
         self, kept: int, dimension: int, generator: np.random.Generator, count: int
     ) -> NDArray[np.float64]:
-        """The first coordinates of points of the ball, without the others: (count, kept)."""
+        """Draw (count, kept) the first coordinates of points of the ball, without the others."""
         some = generator.standard_normal((count, kept))
         squares = (some**2).sum(axis=1)
         if dimension > kept:
             squares = squares + generator.chisquare(dimension - kept, count)
         lengths = self.radius * generator.random(count) ** (1 / dimension)
-        found: NDArray[np.float64] = some * (lengths / np.sqrt(squares))[:, None]
-        return found
+        shadows: NDArray[np.float64] = some * (lengths / np.sqrt(squares))[:, None]
+        return shadows
 
 
 @dataclass(frozen=True)
 class Around:
-    """A loss whose gradients are those at random points around θ, each record at its own.
+    """A loss whose gradients are taken at random points around θ, one point for each record.
 
     Args:
-        loss: of a record.
-        ball: where the points are drawn.
-        generator: for the points; whoever knows them learns nothing of the records.
+        loss: the loss of a record.
+        ball: the ball from which the points are drawn.
+        generator: draws the points, which tell nothing of the records.
 
     Source: Asi & Liu, (3).
 
@@ -196,9 +197,9 @@ class Around:
     generator: np.random.Generator
 
     def value(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The loss of each record, without looking around, (m,)."""
+        """Return (m,) the loss of each record at θ itself."""
         return self.loss.value(theta, X, y)
 
     def gradient(self, theta: RealArray, X: Array, y: Array) -> RealArray:
-        """The gradient of each record's loss at a random point of its own, (m, p)."""
+        """Return (m, p) the gradient of each record's loss at a random point of its own."""
         return self.ball.gradient(self.loss, theta, X, y, self.generator)

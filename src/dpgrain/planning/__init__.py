@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.planning.choices import plan_select
+    from dpgrain.planning.counts import plan_counts
+    from dpgrain.planning.descent import plan_gradient, plan_sco
     from dpgrain.planning.floors import (
         choice_order,
         convex_order,
@@ -18,15 +21,8 @@ if TYPE_CHECKING:
         least_noise_of_clipped_sums,
         mean_order,
     )
-    from dpgrain.planning.plan import (
-        ErrorPlan,
-        Row,
-        plan_counts,
-        plan_gradient,
-        plan_mean,
-        plan_sco,
-        plan_select,
-    )
+    from dpgrain.planning.means import plan_mean
+    from dpgrain.planning.plan import ErrorPlan, Row
     from dpgrain.planning.shuffled import plan_shuffle
 
 __all__ = [
@@ -52,6 +48,12 @@ __all__ = [
 face(
     __name__,
     {
+        "dpgrain.planning.choices": ("plan_select",),
+        "dpgrain.planning.counts": ("plan_counts",),
+        "dpgrain.planning.descent": (
+            "plan_gradient",
+            "plan_sco",
+        ),
         "dpgrain.planning.floors": (
             "choice_order",
             "convex_order",
@@ -63,14 +65,10 @@ face(
             "least_noise_of_clipped_sums",
             "mean_order",
         ),
+        "dpgrain.planning.means": ("plan_mean",),
         "dpgrain.planning.plan": (
             "ErrorPlan",
             "Row",
-            "plan_counts",
-            "plan_gradient",
-            "plan_mean",
-            "plan_sco",
-            "plan_select",
         ),
         "dpgrain.planning.shuffled": ("plan_shuffle",),
     },

@@ -16,7 +16,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle import BlindSum, PoissonSum, VectorSum
 from dpgrain.shuffle.design import Kind, gaussian_mu_for
 from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
-from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
 # An ε takes up to a second: no more than these.

@@ -1,4 +1,4 @@
-"""The room of promises and budgets: every release is charged here before anything is read."""
+"""Promises and budgets: every release is charged here before anything is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dg.budget``: several releases under one promise, each refused beforehand if it would break it."""
+"""``dg.budget``: several releases under one promise; one that would break it is refused beforehand."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from dpgrain.publishing.process import check_maker, check_process, mark_closed, 
 from dpgrain.publishing.rehearsal import rehearsed, rehearsing
 from dpgrain.units import OWN_UNIT
 
-# The share of δ that leaks may have, unless another is stated.
+# Leaks may have this share of δ, unless the caller states another.
 _LEAK_SHARE = 0.1
 
 
 class Budget:
-    """One (ε, δ) for all releases that are made while it is open; made by :func:`budget`.
+    """One promise (ε, δ) for all releases that are made while it is open; :func:`budget` makes it.
 
     Args:
-        epsilon: the promised ε of all of them together.
-        delta: the promised δ of all of them together.
-        pure: the cap E on pure ε; see :func:`budget`.
-        leak: the cap D on leaks; see :func:`budget`.
-        plan: what was fixed beforehand; see :func:`budget`.
+        epsilon: the promised ε of all releases together.
+        delta: the promised δ of all releases together.
+        pure: the cap E on the ε of releases that are charged as pure ε; by default 0, and all of ε
+            where δ = 0.
+        leak: the cap D on leaks; by default a tenth of δ.
+        plan: releases that are fixed beforehand, as functions or guarantees, and composed exactly.
 
-    What it promises is in :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are notes to
-    its holder.
+    The promise is in :attr:`caps`; :attr:`guarantee`, :attr:`spent` and :attr:`left` are notes to the
+    holder of the budget.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Budget:
         self._lock = threading.Lock()
 
     def _stated(self, pure: float | None, leak: float | None, bag: Loss) -> tuple[float, float]:
-        """The caps on pure ε and on leaks, as stated or by default."""
+        """Return the caps on pure ε and on leaks, which are stated or follow from the promise."""
         if pure is None:
             pure = self.epsilon - bag.pure if self.delta == 0 else 0.0
             pure = max(pure, 0.0)
@@ -85,17 +86,17 @@ class Budget:
 
     @property
     def caps(self) -> Caps:
-        """What the budget holds and promises, fixed when it was made."""
+        """The prices that the budget holds, and its promise, fixed when it was made."""
         return self._caps
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """What all releases so far would promise if they had been fixed beforehand: a note."""
+        """A note: the guarantee that all releases so far would have if they were fixed beforehand."""
         return self._guarantee
 
     @property
     def spent(self) -> Price:
-        """What the releases so far have taken of the caps: a note."""
+        """A note: the prices that the releases so far have taken of the caps."""
         return self._spent
 
     def __enter__(self) -> Budget:
@@ -116,7 +117,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """The largest ``share=`` that a release can certainly have: a note, not a promise.
+        """A note: the largest ``share=`` that a release can certainly have.
 
         >>> budget(1.0, 1e-6).left
         1.0
@@ -124,16 +125,16 @@ class Budget:
         return max(1.0 - self.spent.share_of(self.caps.price), 0.0)
 
     def charge(self, guarantee: Guarantee) -> None:
-        """Add a release that is about to be made.
+        """Charge a release that is about to be made.
 
         Raises:
-            ParameterError: if the budget would not hold it, or it protects another unit.
+            ParameterError: if the budget would not hold the release, or it protects another unit.
         """
         check_maker(self._pid)
         with self._lock:
             together = guarantee if self.guarantee is None else self.guarantee + guarantee
             if self._like is not None:
-                # Refused unless it protects the same unit of the same users.
+                # The sum refuses a release that does not protect the same unit of the same users.
                 _ = self._like + guarantee
             if self._planned[guarantee.event] > 0:
                 self._planned[guarantee.event] -= 1
@@ -142,7 +143,7 @@ class Budget:
             self._guarantee = together
 
     def _with(self, guarantee: Guarantee) -> Price:
-        """What would be spent with another release."""
+        """Return what would be spent with another release, or refuse it if the caps do not hold it."""
         caps, unit = self.caps.price, OWN_UNIT[guarantee.level]
         room = self.spent.rest_of(caps)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
@@ -155,7 +156,7 @@ class Budget:
         return together
 
     def _why(self, guarantee: Guarantee, own: Price, room: Price) -> str:
-        """What a release that is not held needs, and the remedy."""
+        """Say what a release that the budget does not hold needs, and the remedy."""
         caps = self.caps.price
         less = f"share={max(math.floor(self.left * 100) / 100, 0.01):g}"
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
@@ -198,7 +199,7 @@ def _percent(part: float, *, up: bool = True) -> str:
 
 
 def _planned(item: Any) -> Guarantee:
-    """The guarantee of a planned release: stated, or found by rehearsing it."""
+    """Return the guarantee of a planned release, which is stated or comes from a rehearsal."""
     if isinstance(item, Guarantee):
         return item
     if callable(item):
@@ -210,7 +211,7 @@ def _planned(item: Any) -> Guarantee:
 
 
 def _all_alike(planned: list[Guarantee]) -> Guarantee | None:
-    """Any of the guarantees, after it is seen that all of them compose."""
+    """Check that all guarantees compose, and return one of them; None without any."""
     for guarantee in planned[1:]:
         _ = planned[0] + guarantee
     return planned[0] if planned else None
@@ -221,7 +222,7 @@ def _loss(guarantee: Guarantee) -> Loss:
 
 
 class _Slot:
-    """Where the open budget stands: one for the whole process, so that no thread is outside of it."""
+    """The place of the open budget: one for the whole process, so that no thread is outside of it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -244,30 +245,31 @@ def budget(
     """Open one budget for several releases on the same people's data.
 
     Args:
-        epsilon: the promised ε of all of them together.
-        delta: the promised δ of all of them together.
-        pure: so much ε is kept for releases without Gaussian noise, added up as ε; by default none,
-            and all of ε where δ = 0. Without it such releases are charged as the Gaussian noise that
-            they are no worse than, which is cheaper for many small ones and dearer for a large one.
-        leak: so much of δ is kept for names below a threshold and for the tails of other noise than
-            Gaussian; by default a tenth. With 0 Gaussian noise has all of δ, and .5% less noise.
+        epsilon: the promised ε of all releases together.
+        delta: the promised δ of all releases together.
+        pure: the ε that is kept for releases without Gaussian noise, whose ε add up; by default none,
+            and all of ε where δ = 0. Without it such a release is charged as Gaussian noise that is
+            no better, which is cheaper for many small releases and dearer for a large one.
+        leak: the part of δ that is kept for names below a threshold and for the tails of noise that is
+            not Gaussian; by default a tenth. With 0 Gaussian releases have all of δ, and their noise
+            is .5% smaller.
         plan: releases that are fixed beforehand, each as a function without arguments that makes it,
             or as its guarantee. They are composed exactly, which is cheaper, and may then be made in
-            any order, or left out; what else the budget holds is for releases that are not planned.
+            any order, or left out; the rest of the budget is for releases that are not planned.
 
     Raises:
         ParameterError: if a parameter is out of range, or the plan does not fit.
 
-    Every release inside ``with`` is charged before anything is read, and refused if the budget would
-    not hold it, in whatever thread it is made. All must protect the same unit of the same users, by
-    the same partition and relation. ``share=0.5`` of whatever publishes gives it half of the budget,
-    in any order; ε and δ of its own are charged at their price. A process that is forked or started
-    while a budget is open refuses to publish. Processes that were started before, or without this
-    one's environment, are not seen: that none of them publishes about these people is assumed. So is
-    that series and columns of one name are the same users, or the same partition.
+    Every release inside ``with`` is charged before anything is read, whichever thread makes it, and
+    refused if the budget would not hold it. All releases must protect the same unit of the same users,
+    by the same partition and relation. With ``share=0.5`` a release takes half of the budget, in any
+    order; a release with its own ε and δ is charged at its price. A process that is forked or started
+    while a budget is open refuses to publish. A process that was started before, or without this one's
+    environment, is not seen: it is assumed that none of them publishes about these people. It is also
+    assumed that series and columns of one name are the same users, or the same partition.
 
-    What other releases are built of (:mod:`dpgrain.means`, the parties and streams of sums
-    without a curator) is not charged: only functions that give a guarantee are.
+    Only functions that give a guarantee are charged. The parts of which other releases are built
+    (:mod:`dpgrain.means`, the parties and streams of sums without a curator) are not.
 
     Formal guarantee: (ε, δ)-DP for everything published inside, however each release was chosen from
     the outcomes of those before: prices (e, m, ℓ) are added up and held against caps that are fixed
@@ -286,15 +288,15 @@ def budget(
 
 
 def in_budget() -> bool:
-    """Whether a budget is open, or a plan of one is rehearsed."""
+    """Return True while a budget is open, or a plan of one is rehearsed."""
     return _slot.budget is not None or rehearsing()
 
 
 def open_budget() -> Budget | None:
-    """The budget that is open; None if none is.
+    """Return the budget that is open, None if none is.
 
     Raises:
-        ParameterError: if one stands open in another process.
+        ParameterError: if a budget is open in another process.
     """
     check_process(_slot.pid)
     return _slot.budget
@@ -305,11 +307,11 @@ def charge(guarantee: Guarantee, budget: Budget | None = None) -> None:
 
     Args:
         guarantee: what the release promises.
-        budget: the one of which the release takes a share, if it does.
+        budget: the budget of which the release takes a share, if it does.
 
     Raises:
-        ParameterError: if the budget does not hold it, is closed by now, or stands open in another
-            process.
+        ParameterError: if the budget does not hold the release, is closed by now, or is open in
+            another process.
     """
     current = _slot.budget
     check_process(_slot.pid)

@@ -1,4 +1,4 @@
-"""The caps of a budget, and what they promise: the privacy filter."""
+"""The privacy filter: the caps of a budget, and the promise that follows from them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dpgrain.publishing.prices import SUMMING, Price
 
 @dataclass(frozen=True)
 class Caps:
-    """What a budget holds, fixed when it opens, and what it promises whatever is done with it.
+    """The prices that a budget holds, fixed when it opens, and the promise that they keep.
 
     Args:
-        price: (E, M, D): releases are refused once their prices would add up to more.
-        planned: what the releases cost that were fixed beforehand.
+        price: (E, M, D); a release is refused if the prices would add up to more.
+        planned: the privacy loss of the releases that were fixed beforehand.
 
-    Formal guarantee: (ε, δ)-DP for everything that is published, however each release was chosen from
-    the outcomes of those before, with δ = [e^E·δ_G(ε−E; M) + δ_G(ε+E; M)]/(1+e^E) + D; with a plan,
-    that of N(M, 1) ⊗ RR_E composed with the plan, plus D. Source: docs/theory.md, "Budgets".
+    Formal guarantee: everything that is published is (ε, δ)-DP, however each release was chosen from
+    the outcomes of those before, with δ = [e^E·δ_G(ε−E; M) + δ_G(ε+E; M)]/(1+e^E) + D; with a plan, δ
+    is that of N(M, 1) ⊗ RR_E composed with the plan, plus D. Source: docs/theory.md, "Budgets".
 
     >>> Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) < 2.15e-7
     True
@@ -33,14 +33,14 @@ class Caps:
 
     @staticmethod
     def of(epsilon: float, delta: float, pure: float, leak: float, planned: Loss) -> Caps:
-        """The caps with the largest M that promise (ε, δ).
+        """Make the caps with the largest M that promise (ε, δ).
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
             pure: E, the cap on ε of pure releases that are charged as such.
             leak: D, the cap on leaks.
-            planned: what the releases cost that are fixed beforehand.
+            planned: the privacy loss of the releases that are fixed beforehand.
 
         Raises:
             ParameterError: if the plan and the caps leave nothing, or do not fit.
@@ -64,7 +64,7 @@ class Caps:
         return _rounded_down(pure, high, leak, planned)
 
     def delta(self, epsilon: float) -> float:
-        """The δ that is promised at an ε ≥ 0, rounded up."""
+        """Return the δ that is promised at an ε ≥ 0, rounded up."""
         more = 1 + SUMMING
         pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
         if self.planned != Loss():
@@ -72,15 +72,15 @@ class Caps:
         # Randomised response tells the truth with probability e^E/(1 + e^E).
         truth = 1 / (1 + math.exp(-pure))
         if mu == 0:
-            known = max(truth - math.exp(min(epsilon, 700.0)) * (1 - truth), 0.0)
-            known = known if epsilon < pure else 0.0
+            without_leak = max(truth - math.exp(min(epsilon, 700.0)) * (1 - truth), 0.0)
+            without_leak = without_leak if epsilon < pure else 0.0
         else:
             below, above = gaussian_delta(epsilon - pure, mu), gaussian_delta(epsilon + pure, mu)
-            known = truth * below + (1 - truth) * above
-        return min(known * (1 + 2.0**-50) + leak, 1.0)
+            without_leak = truth * below + (1 - truth) * above
+        return min(without_leak * (1 + 2.0**-50) + leak, 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε ≥ 0 that is promised at a δ, rounded up; infinite if there is none.
+        """Return the smallest ε ≥ 0 that is promised at a δ, rounded up; infinite if there is none.
 
         >>> caps = Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss())
         >>> round(caps.epsilon(1e-6), 6)
@@ -96,11 +96,11 @@ class Caps:
         return bisect(lambda epsilon: self.delta(epsilon) <= delta, 0.0, high)[1]
 
     def hold(self, spent: Price) -> bool:
-        """Whether prices that add up to ``spent`` are within the caps."""
+        """Return True if prices that add up to ``spent`` are within the caps."""
         return spent.share_of(self.price) <= 1 + SUMMING
 
 
 def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
-    """Caps so much lower that sums in floating point stay within the stated ones."""
+    """Make caps that are lower than stated, so that sums in floating point stay within the stated."""
     less = 1 - 2 * SUMMING
     return Caps(Price(pure * less, mu * less, leak * less), planned)

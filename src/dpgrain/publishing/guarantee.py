@@ -1,4 +1,4 @@
-"""What a release promises, in one sentence and as a curve."""
+"""The guarantee of a release, in one sentence and as a curve."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Guarantee:
 
     Args:
         level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
-        elements: what the partition into elements is, in words; empty if there is none.
+        elements: the partition into elements, in words; empty if there is none.
         relation: the neighbouring relation.
         delta: the δ at which :meth:`epsilon` answers by default.
-        event: what happened, which the curve is computed from.
+        event: what happened, from which the curve is computed.
         public: what was taken as public and fixed beforehand, in words.
         private: False where a seeded source was used, whose noise can be predicted.
-        user: the column that tells whose a record is; empty if none does.
+        user: the column that names the user of a record; empty if none does.
 
-    The (ε, δ) holds for every table, whatever rows it has; nothing is assumed about the data.
+    The (ε, δ) holds for every table; nothing is assumed about the data.
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="user"))
@@ -72,18 +72,21 @@ class Guarantee:
         relation: Relation | None = None,
         unit: Unit | None = None,
     ) -> float:
-        """The smallest ε promised: the granularity curve.
+        """Return the smallest ε promised, as a point of the granularity curve.
 
         A smaller unit may cost more than the promised one: removing one record can move a clipped
         block farther than removing the block does.
 
         Args:
-            delta: by default the release's own.
-            units: how many units of one person (for ``User``: so many users).
-            relation: by default the release's own.
-            unit: by default the release's own; another asks what the same release promises, say, to a
-                ``User(max_elements=40)`` or to a ``Record()``; elements are the release's, whatever
-                its ``by`` says. Infinite where nothing bounds it.
+            delta: the δ at which ε is asked for; by default the release's own.
+            units: the number of units of one person that differ (for ``User``, of users).
+            relation: the neighbouring relation; by default the release's own.
+            unit: the privacy unit; by default the release's own. With another unit, say
+                ``User(max_elements=40)`` or ``Record()``, the same release's promise to that unit is
+                returned; elements are the release's, whatever its ``by`` says.
+
+        Returns:
+            ε, infinite where nothing bounds it.
 
         Raises:
             ParameterError: if an argument is out of range.
@@ -96,10 +99,10 @@ class Guarantee:
         )
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Both releases together, on the same people: losses compose, δ adds.
+        """Compose the guarantees of two releases on the same people: losses compose, and δ adds.
 
-        True if the second release's noise and kind were not chosen by the outcome of the first; where
-        they are, both belong into one :func:`dpgrain.budget`.
+        The result is true if the second release's noise and kind were not chosen by the outcome of the
+        first. Where they were, both belong into one :func:`dpgrain.budget`.
 
         Raises:
             ParameterError: if the two protect different units, partitions or users, or use different
@@ -147,7 +150,7 @@ class Guarantee:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The guarantee as plain JSON values."""
+        """Return the guarantee as plain JSON values."""
         return {
             "level": self.level,
             "elements": self.elements,
@@ -160,12 +163,12 @@ class Guarantee:
         }
 
     def to_json(self) -> str:
-        """The guarantee as JSON text."""
+        """Return the guarantee as JSON text."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> Guarantee:
-        """The guarantee that :meth:`to_dict` described.
+        """Read the guarantee that :meth:`to_dict` described.
 
         Raises:
             ParameterError: if a field is missing, unknown or wrong.
@@ -174,7 +177,7 @@ class Guarantee:
 
     @staticmethod
     def from_json(text: str) -> Guarantee:
-        """The guarantee that :meth:`to_json` wrote.
+        """Read the guarantee that :meth:`to_json` wrote.
 
         Raises:
             ParameterError: if the text does not describe a guarantee.
@@ -188,7 +191,7 @@ def _named(level: str, elements: str, relation: str, user: str) -> str:
 
 
 def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
-    """Warn where δ allows publishing somebody's data outright with real odds.
+    """Warn of a δ so large that it allows publishing somebody's data outright with real odds.
 
     Args:
         delta: the promised δ.
@@ -211,7 +214,7 @@ def warn_of_delta(delta: float, level: Level, n_users: int | None, cells: int) -
 
 
 def _callers_level() -> int:
-    """The stack level of the first frame outside of dpgrain, for a warning in the caller."""
+    """Return the stack level of the first frame outside of dpgrain, to which the warning points."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("dpgrain."):
         frame, level = frame.f_back, level + 1

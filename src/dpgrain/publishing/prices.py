@@ -1,8 +1,8 @@
-"""What a release takes from a budget: its price in three currencies.
+"""The price that a release takes from a budget, in three currencies.
 
 A release has price (e, m, ℓ) if for all neighbours, in both orders, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ at
 every γ ≥ 0, where N(m, 1) is a Gaussian mechanism, RR_e randomised response, and H_γ the hockey-stick
-divergence. Prices of releases that are chosen one after the other add up: e, m² and ℓ each by itself.
+divergence. The prices of releases that are chosen one after the other add up: e, m² and ℓ separately.
 Proofs: docs/theory.md, "Budgets".
 """
 
@@ -21,26 +21,27 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta, pure_mu
 from dpgrain.units import Relation, Unit
 
-# At so many points a curve is looked up; between them it lies below its chords.
+# A curve is looked up at this many points; between them it lies below its chords.
 _CURVE_POINTS = 64
-# A curve takes at least this share of a budget's leak, which bounds how far out it is looked up.
+# A curve is looked up to the ε at which its δ is a share of the budget's leak. The share is the first
+# of these at which ε is not too large.
 _LEAST_LEAK_SHARES = (1e-3, 1e-2, *(part / 20 for part in range(2, 21)))
 # Beyond this ε a curve has no price.
-_LARGEST_EPSILON = 300.0
+_LARGEST_CURVE_EPSILON = 300.0
 # Prices are rounded up by this much, which covers the rounding of the special functions.
 _RELATIVE_ROUNDING = 1e-9
-# With at most so many parts of two prices, every combination is tried.
+# Every combination is tried of at most this many parts that have two prices.
 _COMBINED_PARTS = 6
 
 
 @dataclass(frozen=True)
 class Price:
-    """What a release takes from a budget.
+    """The price that a release takes from a budget.
 
     Args:
         pure: e, the ε of randomised response.
         mu: m, the μ of a Gaussian mechanism.
-        leak: ℓ, probability given away outright.
+        leak: ℓ, the probability with which something is told outright.
 
     >>> Price(mu=3.0) + Price(mu=4.0, leak=1e-7)
     Price(pure=0.0, mu=5.0, leak=1e-07)
@@ -54,21 +55,21 @@ class Price:
         return Price(self.pure + other.pure, math.hypot(self.mu, other.mu), self.leak + other.leak)
 
     def times(self, count: int) -> Price:
-        """The price of so many of the same."""
+        """Return the price of ``count`` releases that each have this price."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
     def rest_of(self, whole: Price) -> Price:
-        """What of ``whole`` is left after this."""
+        """Return what is left of ``whole`` after this price is taken."""
         square = whole.mu * whole.mu - self.mu * self.mu
         pure, leak = whole.pure - self.pure, whole.leak - self.leak
         return Price(max(pure, 0.0), math.sqrt(max(square, 0.0)), max(leak, 0.0))
 
     def part(self, share: float) -> Price:
-        """A share of this: of ε and of the leak in proportion, of μ its root."""
+        """Return a share of this price: of ε and of the leak in proportion, of μ in its square."""
         return Price(self.pure * share, self.mu * math.sqrt(share), self.leak * share)
 
     def share_of(self, whole: Price) -> float:
-        """The largest share that this takes of a currency of ``whole``; of μ, of its square.
+        """Return the largest share that this takes of any currency of ``whole``; of μ, of its square.
 
         >>> Price(mu=0.1, leak=1e-8).share_of(Price(mu=0.2, leak=1e-7))
         0.25
@@ -84,7 +85,7 @@ class Price:
         return max(0.0 if part == 0 else part / of if of > 0 else math.inf for part, of in parts)
 
 
-# Shares that add up to 1 may add up to this much more in floating point: budgets promise that, too.
+# In floating point shares of 1 may add up to this much more; budgets keep their promise even then.
 SUMMING = 1e-9
 NO_PRICE = Price(math.inf, math.inf, math.inf)
 
@@ -92,22 +93,22 @@ NO_PRICE = Price(math.inf, math.inf, math.inf)
 def price(
     event: Event, relation: Relation, unit: Unit, caps: Price, room: Price | None = None
 ) -> Price:
-    """The price of an event at which it takes the smallest share of a budget.
+    """Return the price of an event with which it takes the smallest share of a budget.
 
-    Pure ε that the budget keeps for such releases is used first, as nothing else can use it.
+    The pure ε that the budget keeps for such releases is used first, as nothing else can use it.
 
     Args:
         event: what is about to be published.
         relation: the budget's neighbouring relation.
         unit: the budget's privacy unit.
-        caps: what the whole budget holds.
-        room: what is there for this release; by default all of it.
+        caps: the prices that the whole budget holds.
+        room: the prices that are left for this release; by default all of the caps.
 
     Returns:
         A true price; infinite where the event has none that the budget could hold.
 
-    Formal guarantee: H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every γ ≥ 0 and both orders of neighbours.
-    Source: docs/theory.md, "Budgets".
+    Formal guarantee: the price (e, m, ℓ) satisfies H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every γ ≥ 0 and
+    both orders of neighbours. Source: docs/theory.md, "Budgets".
 
     >>> from dpgrain import User
     >>> from dpgrain.accounting import Contribution, Gaussian, PureDP
@@ -118,13 +119,15 @@ def price(
     0.1253
     """
     parts = [_Part.of(part, relation, unit) for part in event.parts]
-    found = list(_together(parts, caps, curves=False))
+    candidates = list(_together(parts, caps, curves=False))
     if any(part.has_curve for part in parts):
-        found += _together(parts, caps, curves=True)
-    within = [one for one in found if one.share_of(caps if room is None else room) <= 1 + SUMMING]
+        candidates += _together(parts, caps, curves=True)
+    within = [
+        one for one in candidates if one.share_of(caps if room is None else room) <= 1 + SUMMING
+    ]
     if within:
         return min(within, key=lambda one: replace(one, pure=0.0).share_of(caps))
-    return min(found, key=lambda one: one.share_of(caps), default=NO_PRICE)
+    return min(candidates, key=lambda one: one.share_of(caps), default=NO_PRICE)
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ class _Part:
 
     Args:
         prices: its prices by closed forms; none where only a curve is known.
-        loss: what it costs.
+        loss: its privacy loss.
     """
 
     prices: tuple[Price, ...]
@@ -148,12 +151,12 @@ class _Part:
 
     @property
     def has_curve(self) -> bool:
-        """Whether a curve says more than the closed forms."""
+        """True if a curve says more than the closed forms."""
         return any(_by_curve(loss) for loss in (self.loss, *self.loss.others))
 
 
 def _one_of(event: Event) -> tuple[Event, int]:
-    """One of several equal mechanisms, and how many there are: each is priced by itself."""
+    """Return one of several equal mechanisms and their number, since each is priced by itself."""
     count = getattr(event, "count", 1)
     return (event, 1) if count == 1 else (replace(event, count=1), count)  # type: ignore[type-var]
 
@@ -163,7 +166,7 @@ def _by_curve(loss: Loss) -> bool:
 
 
 def _closed_prices(loss: Loss) -> Iterable[Price]:
-    """The prices that each known bound on a loss has by a closed form."""
+    """Yield the prices by closed forms of each known bound on a loss."""
     for bound in (loss, *loss.others):
         if bound.pairs or bound.renyi or not math.isfinite(bound.pure):
             continue
@@ -173,7 +176,7 @@ def _closed_prices(loss: Loss) -> Iterable[Price]:
 
 
 def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Iterable[Price]:
-    """Prices of all parts together, with those that have a curve priced by it or not."""
+    """Yield prices of all parts together; parts that have both are priced by their curve if asked."""
     by_curve = [part for part in parts if part.has_curve and (curves or not part.prices)]
     others = [part.prices for part in parts if part not in by_curve]
     curve = None
@@ -184,7 +187,7 @@ def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Iterable[
 
 
 def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
-    """One price for each part; not all combinations where parts are many."""
+    """Yield choices of a price for each part: all of them, or the two extreme ones of many parts."""
     if sum(len(one) > 1 for one in prices) <= _COMBINED_PARTS:
         yield from itertools.product(*prices)
         return
@@ -192,22 +195,22 @@ def _choices(prices: Sequence[Sequence[Price]]) -> Iterable[tuple[Price, ...]]:
     yield tuple(max(one, key=lambda each: each.pure) for one in prices)
 
 
-def _beside(known: Price, curve: _Curve | None, caps: Price) -> Iterable[Price]:
-    """Prices for the parts whose price is known, and for a curve beside them."""
+def _beside(others: Price, curve: _Curve | None, caps: Price) -> Iterable[Price]:
+    """Return prices of a curve together with parts whose price is fixed."""
     if curve is None:
-        return [known]
-    return [_as_gaussian(known, curve, caps), _as_pure(known, curve, caps)]
+        return [others]
+    return [_as_gaussian(others, curve, caps), _as_pure(others, curve, caps)]
 
 
-def _as_gaussian(known: Price, curve: _Curve, caps: Price) -> Price:
-    """A price with the curve below that of a Gaussian mechanism and a leak."""
+def _as_gaussian(others: Price, curve: _Curve, caps: Price) -> Price:
+    """Price a curve as a Gaussian mechanism and a leak that together lie above it."""
 
     def room(share: float) -> tuple[float, float]:
-        square = share * caps.mu * caps.mu - known.mu * known.mu
-        return math.sqrt(max(square, 0.0)), share * caps.leak - known.leak
+        square = share * caps.mu * caps.mu - others.mu * others.mu
+        return math.sqrt(max(square, 0.0)), share * caps.leak - others.leak
 
-    low = known.share_of(caps)
-    # More than the whole budget tells how far off a release is.
+    low = others.share_of(caps)
+    # Prices above the whole budget are found too, to tell how far off a release is.
     high = next((top for top in (1.0, 8.0, 64.0) if low < top and curve.below(*room(top))), None)
     if high is None:
         return NO_PRICE
@@ -215,13 +218,13 @@ def _as_gaussian(known: Price, curve: _Curve, caps: Price) -> Price:
         middle = (low + high) / 2
         low, high = (low, middle) if curve.below(*room(middle)) else (middle, high)
     mu, leak = room(high)
-    return known + Price(mu=curve.least_mu(leak, mu), leak=leak)
+    return others + Price(mu=curve.least_mu(leak, mu), leak=leak)
 
 
-def _as_pure(known: Price, curve: _Curve, caps: Price) -> Price:
-    """A price as an (ε₀, δ(ε₀))-DP mechanism, at the point of the curve that costs least."""
+def _as_pure(others: Price, curve: _Curve, caps: Price) -> Price:
+    """Price a curve as an (ε₀, δ(ε₀))-DP mechanism, at the point where this is cheapest."""
     prices = [
-        known + Price(pure=x, leak=y) for x, y in zip(curve.epsilons, curve.deltas, strict=True)
+        others + Price(pure=x, leak=y) for x, y in zip(curve.epsilons, curve.deltas, strict=True)
     ]
     return min(prices, key=lambda one: one.share_of(caps), default=NO_PRICE)
 
@@ -231,8 +234,8 @@ class _Curve:
     """Points of a privacy curve; the curve is convex in e^ε, so that it lies below their chords.
 
     Args:
-        epsilons: (n,) from 0 on, growing.
-        deltas: (n,) δ at each, not growing.
+        epsilons: (n,) ε from 0 on, growing.
+        deltas: (n,) δ at each ε, not growing.
     """
 
     epsilons: FloatArray
@@ -240,38 +243,38 @@ class _Curve:
 
     @staticmethod
     def of(loss: Loss, leak: float) -> _Curve:
-        """The curve of a loss, up to an ε at which it is a small share of ``leak``, if there is one."""
+        """Look up the curve of a loss up to an ε with δ a small share of ``leak``, if there is one."""
         if leak > 0:
             loss = loss.best_at(leak)
         ends = (loss.epsilon(share * leak) for share in _LEAST_LEAK_SHARES if leak > 0)
-        last = next((end for end in ends if end <= _LARGEST_EPSILON), None)
+        last = next((end for end in ends if end <= _LARGEST_CURVE_EPSILON), None)
         if last is None:
             return _Curve(np.empty(0), np.empty(0))
         epsilons = np.linspace(0.0, last, _CURVE_POINTS)
         deltas = np.array([loss.delta(float(epsilon)) for epsilon in epsilons])
-        # δ at a smaller ε holds at a larger one, and NaN stands for not known.
-        known = np.where(np.isnan(deltas), 1.0, deltas)
-        return _Curve(epsilons, np.minimum.accumulate(known))
+        # A δ that holds at some ε holds at every larger one. NaN stands for a δ that is not known.
+        bounds = np.where(np.isnan(deltas), 1.0, deltas)
+        return _Curve(epsilons, np.minimum.accumulate(bounds))
 
     @cached_property
     def _slopes(self) -> FloatArray:
-        """(n−1,) of the chords, over γ = e^ε; at most 0."""
+        """(n−1,) the slopes of the chords over γ = e^ε, at most 0."""
         slopes: FloatArray = np.diff(self.deltas) / np.diff(np.exp(self.epsilons))
         return slopes
 
     def below(self, mu: float, leak: float) -> bool:
-        """Whether δ(ε) ≤ δ_G(ε; mu) + leak at every ε ≥ 0.
+        """Return True if δ(ε) ≤ δ_G(ε; mu) + leak at every ε ≥ 0.
 
         Args:
-            mu: of the Gaussian mechanism, at least 0.
-            leak: what is added to its curve.
+            mu: the μ of the Gaussian mechanism, at least 0.
+            leak: the probability that is added to its curve.
         """
         if not self.deltas.size or leak < 0 or not self.deltas[-1] <= leak:
             return False
         if mu <= 0:
             return bool(self.deltas[0] <= leak)
-        # Over γ the Gaussian curve is convex with slope −Φ(−μ/2 − ε/μ): where it is parallel to a
-        # chord, or at the chord's nearer end, it comes closest to it.
+        # Over γ the Gaussian curve is convex with slope −Φ(−μ/2 − ε/μ), so that it comes closest to a
+        # chord where it is parallel to it, or else at the nearer end of the chord.
         with np.errstate(divide="ignore", invalid="ignore"):
             steep = np.minimum(-self._slopes, ndtr(0.0))
             nearest = -mu * (mu / 2 + ndtri(steep))
@@ -282,7 +285,7 @@ class _Curve:
         return bool(np.all(chords <= curve * (1 - _RELATIVE_ROUNDING) + leak))
 
     def least_mu(self, leak: float, mu: float) -> float:
-        """The smallest μ at most ``mu`` of a Gaussian curve above this one, rounded up."""
+        """Return the smallest μ ≤ ``mu`` of a Gaussian curve above this one, rounded up."""
         low, high = 0.0, mu
         for _ in range(40):
             middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""One budget in one process: a copy of it in another process would be a second one."""
+"""Checks that a budget stays in its process: a copy in another one would be spent a second time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import secrets
 from dpgrain.errors import ParameterError
 
 # A process that is started while a budget is open inherits this variable from its parent.
-_MARK = "DPGRAIN_BUDGET_OPEN"
+_MARK_VARIABLE = "DPGRAIN_BUDGET_OPEN"
 
 
 class _Process:
-    """What this process knows of itself.
+    """The facts that this process knows of itself.
 
     Attributes:
-        open: how many budgets are open here: one, or none.
-        forked: whether this process is a copy that was made while a budget was open.
+        open: the number of budgets that are open here, one or none.
+        forked: True if this process is a copy that was made while a budget was open.
         marks: the marks that this process has set itself.
     """
 
@@ -30,19 +30,19 @@ _process = _Process()
 
 
 def mark_open() -> str:
-    """Tell processes that are started from now on that a budget is open here; returns the mark."""
+    """Tell processes that are started from now on that a budget is open here, and return the mark."""
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     _process.marks.add(mark)
     _process.open += 1
-    os.environ[_MARK] = mark
+    os.environ[_MARK_VARIABLE] = mark
     return mark
 
 
 def mark_closed(mark: str) -> None:
-    """Take the mark away, if it still stands."""
+    """Take the mark away, unless another has replaced it."""
     _process.open -= 1
-    if os.environ.get(_MARK) == mark:
-        del os.environ[_MARK]
+    if os.environ.get(_MARK_VARIABLE) == mark:
+        del os.environ[_MARK_VARIABLE]
 
 
 def check_process(opened_by: int | None) -> None:
@@ -54,7 +54,7 @@ def check_process(opened_by: int | None) -> None:
     Raises:
         ParameterError: in a forked or spawned process.
     """
-    mark = os.environ.get(_MARK)
+    mark = os.environ.get(_MARK_VARIABLE)
     copied = _process.forked or (opened_by is not None and opened_by != os.getpid())
     if copied or (mark is not None and mark not in _process.marks):
         raise ParameterError(
@@ -65,7 +65,7 @@ def check_process(opened_by: int | None) -> None:
 
 
 def check_maker(made_by: int) -> None:
-    """Refuse a budget that is a copy of one in another process, whether it was open there or not.
+    """Refuse a budget that is a copy of one in another process, open or closed.
 
     Args:
         made_by: the process that made the budget.
@@ -81,7 +81,7 @@ def check_maker(made_by: int) -> None:
 
 
 def _after_fork_in_child() -> None:
-    # The child knows its parent's marks: it is told apart here, before anything else runs in it.
+    # The child has its parent's marks, so that only this hook, which runs first, can tell it apart.
     _process.forked = _process.forked or _process.open > 0
 
 

@@ -15,15 +15,15 @@ def before_publishing(
     cells: int = 1,
     budget: Budget | None = None,
 ) -> None:
-    """Warn of a large δ, then charge the open budget; nothing has been read when this is called.
+    """Warn of a large δ, then charge the open budget, before anything is read.
 
-    The warning comes first: one that is turned into an error stops the release before it is charged.
+    The warning comes first: if it is turned into an error, it stops the release before the charge.
 
     Args:
         guarantee: what the release promises.
         n_users: the stated size of the roster, if it was stated.
-        cells: the public number of cells, where it is known.
-        budget: the one of which the release takes a share, if it was asked for by share.
+        cells: the public number of cells, where it is known, else 1.
+        budget: the budget of which the release takes a share, if it was asked for by share.
 
     Raises:
         ParameterError: if the open budget does not hold the release; nothing is charged then.

@@ -1,4 +1,4 @@
-"""A release up to where it would be charged: what it would promise, with nothing read or spent."""
+"""Rehearsals: a release runs up to its charge, to tell its guarantee with nothing read or spent."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from dpgrain.publishing.guarantee import Guarantee
 
 
 class _Rehearsed(BaseException):
-    """Ends a rehearsal; no handler of errors may take it for one."""
+    """The end of a rehearsal, which is no Exception, so that no handler of errors catches it."""
 
     def __init__(self, guarantee: Guarantee) -> None:
         super().__init__()
         self.guarantee = guarantee
 
 
-# Each thread rehearses by itself.
+# Each thread has rehearsals of its own.
 _rehearsal = threading.local()
-# How many plans are rehearsed: what a plan's function starts in other threads must not publish.
+# The threads that rehearse a plan. While there are any, releases in other threads are refused, since
+# a plan's function may have started them.
 _plans: list[int] = []
 
 
 def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
-    """What a release would promise: it runs up to where it would be charged.
+    """Run a release up to where it would be charged, and return the guarantee that it would have.
 
     Args:
-        release: makes one release, in this thread.
-        plan: whether it belongs to a plan: no other thread publishes meanwhile.
+        release: a function that makes one release, in this thread.
+        plan: True if the release belongs to a plan: no other thread publishes meanwhile.
 
     Raises:
-        ParameterError: if it makes none, or refuses a parameter.
+        ParameterError: if the function makes no release, or refuses a parameter.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -56,7 +57,7 @@ def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
 
 
 def end_rehearsal(guarantee: Guarantee) -> None:
-    """Stop here if this is a rehearsal.
+    """End the rehearsal that runs in this thread, if one does.
 
     Args:
         guarantee: what the release would promise.
@@ -66,7 +67,7 @@ def end_rehearsal(guarantee: Guarantee) -> None:
 
 
 def rehearsing() -> bool:
-    """Whether this thread rehearses a release."""
+    """Return True if this thread rehearses a release."""
     return getattr(_rehearsal, "on", False)
 
 
@@ -74,7 +75,8 @@ def refuse_beside_a_plan() -> None:
     """Refuse to publish in another thread while a plan is rehearsed.
 
     Raises:
-        ParameterError: then; what a plan's function starts elsewhere would be published for real.
+        ParameterError: while a plan is rehearsed, since a release that its function starts in another
+            thread would be published for real.
     """
     if _plans:
         raise ParameterError(

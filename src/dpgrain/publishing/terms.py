@@ -1,4 +1,4 @@
-"""The ε and δ of one release: stated, or a share of the budget that is open."""
+"""The ε and δ of one release, which are stated or follow from its share of the open budget."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from dpgrain.units import OWN_UNIT, Relation, Unit
 Published = TypeVar("Published")
 Parameters = ParamSpec("Parameters")
 
-# A release that takes this much of its share is not made larger.
-_GOOD_ENOUGH = 0.995
-# So often another ε is tried, …
+# The search for ε ends when the release takes this part of its share.
+_ENOUGH_OF_SHARE = 0.995
+# The search tries at most this many ε, …
 _MOST_TRIALS = 14
-# … and by so much it changes at most.
-_LARGEST_STEP = 4.0
-# An ε this much below that of Gaussian noise is not tried.
-_SMALLEST_FACTOR = 1e-3
+# … and changes ε by at most this factor at a time.
+_LARGEST_STEP_FACTOR = 4.0
+# The search ends below this multiple of the ε of Gaussian noise.
+_SMALLEST_EPSILON_FACTOR = 1e-3
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a release may spend.
+    """The amount that a release may spend.
 
     Args:
-        epsilon: its ε; under a share, that of Gaussian noise which takes the share.
-        delta: its δ.
-        share: the share of the budget, if it was asked for by share.
-        budget: the budget of which it is a share, if it was asked for by share.
+        epsilon: the ε of the release; under a share, that of Gaussian noise which takes the share.
+        delta: the δ of the release.
+        share: the share of the budget, if the release was asked for by share.
+        budget: the budget of which it is a share, if the release was asked for by share.
     """
 
     epsilon: float
@@ -51,11 +51,11 @@ class Terms:
 
     @staticmethod
     def of(epsilon: float | None, delta: float, share: float | None) -> Terms:
-        """Read what a caller stated.
+        """Read the ε and δ, or the share, that a caller states.
 
         Args:
             epsilon: the promised ε; None where a share is given.
-            delta: the promised δ; not looked at where a share is given.
+            delta: the promised δ, which is ignored where a share is given.
             share: the share of the open budget, in (0, 1]; None where ε is given.
 
         Raises:
@@ -88,10 +88,10 @@ class Terms:
     def settled(
         self, event_of: Callable[[float, float], Event], relation: Relation, unit: Unit
     ) -> Terms:
-        """The ε at which a release takes its share, and no more; the stated one where there is none.
+        """Find an ε at which a release takes nearly all of its share; keep an ε that is stated.
 
         Args:
-            event_of: the event that a release with this ε and δ would be, from public numbers alone.
+            event_of: makes the event of a release with this ε and δ, from public numbers alone.
             relation: the neighbouring relation.
             unit: the privacy unit.
 
@@ -109,14 +109,14 @@ class Terms:
             part = taken.share_of(room)
             if part <= 1 + SUMMING:
                 fits = factor
-                if part >= _GOOD_ENOUGH:
+                if part >= _ENOUGH_OF_SHARE:
                     break
             else:
                 too_much = factor
-            if fits == 0 and factor < _SMALLEST_FACTOR:
+            if fits == 0 and factor < _SMALLEST_EPSILON_FACTOR:
                 break
             factor = _next(factor, part, fits, too_much)
-            if fits > 0 and too_much <= fits * (2 - _GOOD_ENOUGH):
+            if fits > 0 and too_much <= fits * (2 - _ENOUGH_OF_SHARE):
                 break
         if fits == 0:
             raise ParameterError(
@@ -131,8 +131,8 @@ def of_share(share: float, release: Callable[[float, float], Published]) -> Publ
     """Make a release with the ε and δ at which it takes a share of the open budget.
 
     Args:
-        share: in (0, 1].
-        release: publishes with an ε and a δ; it is rehearsed with several.
+        share: the share of the open budget, in (0, 1].
+        release: a function that publishes with an ε and a δ; it is rehearsed with several of them.
 
     Raises:
         ParameterError: if no budget is open, or no ε makes the release fit into its share.
@@ -156,12 +156,12 @@ def of_share(share: float, release: Callable[[float, float], Published]) -> Publ
         _shared.budget = outer
 
 
-# The budget of which this thread makes a release take a share.
+# The budget of which a release in this thread takes a share.
 _shared = threading.local()
 
 
 def shared_budget() -> Budget | None:
-    """The budget of which a release in this thread takes a share, if it does."""
+    """Return the budget of which a release in this thread takes a share, None if it takes none."""
     return getattr(_shared, "budget", None)
 
 
@@ -169,7 +169,7 @@ def takes_share(function: Callable[Parameters, Published]) -> Callable[Parameter
     """Give a function that publishes the keyword ``share=``, in place of ``epsilon=`` and ``delta=``.
 
     Args:
-        function: publishes with the keyword ``epsilon``, and ``delta`` if it has one.
+        function: a function that publishes, with the keyword ``epsilon``, and ``delta`` if it has one.
     """
     has_delta = "delta" in inspect.signature(function).parameters
 
@@ -197,19 +197,19 @@ def _both(share: object) -> ParameterError:
 
 
 def _next(factor: float, part: float, fits: float, too_much: float) -> float:
-    """Where to look next: prices grow about with the square of ε."""
-    step = 1 / _LARGEST_STEP if math.isinf(part) else math.sqrt(0.998 / max(part, 1e-9))
-    guess = factor * min(max(step, 1 / _LARGEST_STEP), _LARGEST_STEP)
+    """Choose the next factor of ε to try, since prices grow about with the square of ε."""
+    step = 1 / _LARGEST_STEP_FACTOR if math.isinf(part) else math.sqrt(0.998 / max(part, 1e-9))
+    guess = factor * min(max(step, 1 / _LARGEST_STEP_FACTOR), _LARGEST_STEP_FACTOR)
     if fits < guess < too_much:
         return guess
-    return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP
+    return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP_FACTOR
 
 
 def _of_gaussian_noise(share: float, caps: Caps, delta: float) -> tuple[float, float]:
-    """The ε and δ with which Gaussian noise takes a share; of a pure budget its ε."""
+    """Return the ε and δ with which Gaussian noise takes a share; for a pure budget, its ε."""
     part = caps.price.part(share)
     if part.mu == 0:
         return part.pure, part.leak
-    # Without a cap on leaks δ is only where the release's own ε is told.
+    # Without a cap on leaks a release leaks nothing, and this δ only says at which δ its ε is stated.
     delta = part.leak if part.leak > 0 else delta * share
     return gaussian_epsilon(delta, part.mu), delta

@@ -5,8 +5,8 @@ radii, step sizes and noise, all public numbers. A program runs on any convex lo
 :func:`dpgrain.learn.minimise`, and as ``algorithm=`` of the estimators. What a theorem leaves as O(…)
 is replaced by the noise that exact accounting asks for.
 
-Those of ``user_level`` trust a curator; those of ``shuffled`` a shuffler of messages that are noisy
-already, or a stream whose state may be seen once.
+Those of ``curator`` trust a curator; those of ``shuffled`` a shuffler of messages that are noisy
+already; those of ``pan_private`` a stream whose state may be seen once.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ if TYPE_CHECKING:
         user_level_sgd_strongly_convex,
         winsorized_erm,
     )
-    from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
-    from dpgrain.recipes.shuffled import (
+    from dpgrain.recipes.pan_private import (
         PanPrivateAgd,
         PanPrivateConcentrated,
+        pan_private_agd,
+        pan_private_concentrated,
+    )
+    from dpgrain.recipes.program import Known, Mean, Program, Recipe, Smoothing, Stage, Task
+    from dpgrain.recipes.shuffled import (
         ShuffleAgd,
         ShuffleAgdSmoothed,
         ShuffleConcentrated,
         ShuffleGd,
         ShuffleRestarts,
         ShuffleSgd,
-        pan_private_agd,
-        pan_private_concentrated,
         shuffle_agd,
         shuffle_agd_smoothed,
         shuffle_concentrated,
@@ -112,6 +114,30 @@ __all__ = [
 face(
     __name__,
     {
+        "dpgrain.choices.typical": (
+            "TypicalRecords",
+            "middle_scores",
+            "typical_records",
+        ),
+        "dpgrain.recipes.curator": (
+            "Concentrated",
+            "Kind",
+            "PhasedErmSco",
+            "UserLevelSgd",
+            "UserLevelSgdStronglyConvex",
+            "WinsorizedErm",
+            "concentrated",
+            "phased_erm_sco",
+            "user_level_sgd",
+            "user_level_sgd_strongly_convex",
+            "winsorized_erm",
+        ),
+        "dpgrain.recipes.pan_private": (
+            "PanPrivateAgd",
+            "PanPrivateConcentrated",
+            "pan_private_agd",
+            "pan_private_concentrated",
+        ),
         "dpgrain.recipes.program": (
             "Known",
             "Mean",
@@ -122,36 +148,18 @@ face(
             "Task",
         ),
         "dpgrain.recipes.shuffled": (
-            "PanPrivateAgd",
-            "PanPrivateConcentrated",
             "ShuffleAgd",
             "ShuffleAgdSmoothed",
             "ShuffleConcentrated",
             "ShuffleGd",
             "ShuffleRestarts",
             "ShuffleSgd",
-            "pan_private_agd",
-            "pan_private_concentrated",
             "shuffle_agd",
             "shuffle_agd_smoothed",
             "shuffle_concentrated",
             "shuffle_gd",
             "shuffle_restarts",
             "shuffle_sgd",
-        ),
-        "dpgrain.choices.typical": ("TypicalRecords", "middle_scores", "typical_records"),
-        "dpgrain.recipes.curator": (
-            "Concentrated",
-            "Kind",
-            "PhasedErmSco",
-            "UserLevelSgd",
-            "UserLevelSgdStronglyConvex",
-            "WinsorizedErm",
-            "winsorized_erm",
-            "phased_erm_sco",
-            "user_level_sgd",
-            "user_level_sgd_strongly_convex",
-            "concentrated",
         ),
         "dpgrain.units": ("Trust",),
     },

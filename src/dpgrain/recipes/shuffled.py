@@ -9,26 +9,20 @@ solvers, with the noise that exact accounting asks for; rounds are chosen to mak
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.means.pan_private import PanPrivate
 from dpgrain.means.shuffled import Interaction, Protocol, Shuffled
 from dpgrain.optimize import (
-    AcSa,
     Constant,
-    Localisation,
     Phases,
-    Restarts,
     Sgd,
     Uniform,
 )
 from dpgrain.recipes.curator import Concentrated
+from dpgrain.recipes.fresh import FEW_ROUNDS, MOST_BATCHES, FreshSteps, check_count, phased
 from dpgrain.recipes.program import (
     ANY,
     SMOOTH,
@@ -44,13 +38,6 @@ from dpgrain.recipes.program import (
     check_smooth,
     rounds_between,
 )
-
-# Batches at most, unless more are asked for; and phases.
-_MOST_BATCHES, _MOST_PHASES = 10_000, 8
-# Numbers of rounds that are compared: all up to some hundred, then a percent or two apart.
-_CANDIDATES = 500
-# Rounds of coin betting where each has fresh users: with few more the noise is what is left.
-_FEW = 10
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,7 @@ class ShuffleSgd:
         known, rounds = self.known, self.rounds
         if rounds is None:
             batch = math.ceil(task.noise(1) / math.sqrt(self.honest_fraction))
-            rounds = min(max(task.n_users // batch, 1), _MOST_BATCHES)
+            rounds = min(max(task.n_users // batch, 1), MOST_BATCHES)
         mean = _shuffled(self, task, task.n_users, rounds)
         length = math.hypot(known.lipschitz, mean.noise_sd * math.sqrt(task.dimension))
         steps = Constant(known.distance / (length * math.sqrt(rounds)))
@@ -191,7 +178,7 @@ class ShuffleRestarts:
         check_known(self.known)
         if self.known.strength == 0:
             raise ParameterError("strength must be above 0 for ShuffleRestarts, not 0.")
-        _check_count(self.count)
+        check_count(self.count)
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
@@ -231,7 +218,7 @@ class ShuffleGd:
 
     def __post_init__(self) -> None:
         check_known(self.known)
-        _check_count(self.count)
+        check_count(self.count)
         if self.known.strength == 0 and self.count not in (None, 1):
             raise ParameterError(
                 f"strength must be above 0 for {self.count} phases, not 0: leave count out."
@@ -243,7 +230,7 @@ class ShuffleGd:
         known = self.known
         if known.strength == 0:
             return alone(self._stage(task, task.n_users, known.distance), task, known)
-        phases, distances = _phased(
+        phases, distances = phased(
             lambda count: Phases(task.n_users, count, growing=True),
             lambda users, distance: self._excess(task, users, distance),
             self.count,
@@ -299,53 +286,6 @@ class ShuffleGd:
 
 
 @dataclass(frozen=True)
-class PanPrivateAgd:
-    """Accelerated steps on a stream of users, whose state may be seen (Cheu et al., Algorithm 6).
-
-    Args:
-        known: what is publicly known. Its smoothness and strength choose among the four cases of
-            Theorem C.3: a loss with kinks is smoothed as by :class:`ShuffleAgdSmoothed`, and a strongly
-            convex one begins again as by :class:`ShuffleRestarts`.
-        count: the number of phases, for strongly convex losses; None for as many as make the bound
-            after the last one least.
-        rounds: T of each phase; None for as many as make its bound least.
-
-    Users come in the order of the roster, each once. Source: Theorem C.3; as there, steps against the
-    gradient, with 2β for β, and a Moreau envelope whose gradients are not doubled.
-
-    >>> program = PanPrivateAgd().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
-    >>> program.trust, program.event.epsilon(1e-6) <= 2.0
-    ('pan', True)
-    """
-
-    known: Known = ANY
-    count: int | None = None
-    rounds: int | None = None
-
-    def __post_init__(self) -> None:
-        check_known(self.known)
-        _check_count(self.count)
-        if self.known.strength == 0 and self.count not in (None, 1):
-            raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0: leave count out."
-            )
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
-
-    def plan(self, task: Task) -> Program:
-        """One phase, or several for strongly convex losses; everybody comes once."""
-        known = self.known
-
-        def make(users: int, rounds: int) -> Mean:
-            return PanPrivate.calibrate(**task.promise(users), rounds=rounds, clip=known.lipschitz)
-
-        # The noise before the first user of a batch, and that after the last.
-        noise = math.sqrt(2) * task.noise(1) * known.lipschitz
-        fresh = _Fresh(known, task, noise, make, math.isinf(known.smoothness), self.rounds)
-        return fresh.restarts(self.count) if known.strength else fresh.alone()
-
-
-@dataclass(frozen=True)
 class ShuffleConcentrated(Concentrated):
     """Ours, through a shuffler: :class:`Concentrated` with the sums of noisy messages.
 
@@ -378,159 +318,10 @@ class ShuffleConcentrated(Concentrated):
     def _rounds(self, task: Task) -> int:
         if self.interaction == "full":
             return super()._rounds(task)
-        return min(_FEW, task.n_users)
+        return min(FEW_ROUNDS, task.n_users)
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
         return _shuffled(self, task, task.n_users, rounds, self.interaction, clip)
-
-
-@dataclass(frozen=True)
-class PanPrivateConcentrated(Concentrated):
-    """Ours, on a stream of users: :class:`Concentrated` with pan-private means.
-
-    Args:
-        known: what is publicly known.
-        rounds: T; None for 10: each has users of its own, and the noise of all of them together grows
-            with their number.
-        share: as for :class:`Concentrated`.
-        solver: as for :class:`Concentrated`.
-
-    What ``trust="pan"`` does by default. Source: docs/theory.md, "Shuffled gradients".
-
-    >>> program = PanPrivateConcentrated().plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
-    >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0
-    ('pan', 10, True)
-    """
-
-    def _rounds(self, task: Task) -> int:
-        return min(_FEW, task.n_users)
-
-    def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
-        return PanPrivate.calibrate(**task.promise(), rounds=rounds, clip=clip)
-
-
-# -- what they share --
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Rounds that make a bound least, the curvature of what is minimised, and the bound."""
-
-    rounds: int
-    smoothness: float
-    excess: float
-
-
-@dataclass(frozen=True)
-class _Fresh:
-    """Accelerated steps on batches of fresh users, whoever adds them up.
-
-    Args:
-        known: what is publicly known.
-        task: what they are for.
-        noise: about the rms error of the noisy sum of a batch, however large.
-        make: from numbers of users and of rounds to the mean.
-        smoothed: whether the Moreau envelope is minimised.
-        rounds: T of each phase, if asked for.
-    """
-
-    known: Known
-    task: Task
-    noise: float
-    make: Callable[[int, int], Mean]
-    smoothed: bool
-    rounds: int | None
-
-    def alone(self) -> Program:
-        """One phase with everybody."""
-        users, distance = self.task.n_users, self.known.distance
-        return alone(self._stage(users, distance), self.task, self.known)
-
-    def restarts(self, count: int | None) -> Program:
-        """Phases that begin where the last one ended."""
-        phases, distances = _phased(
-            lambda count: Restarts(self.task.n_users, count),
-            lambda users, distance: self._choose(users, distance).excess,
-            count,
-            self.task.n_users // (self.rounds or 1),
-            self.known,
-        )
-        stages = tuple(
-            self._stage(len(phase.users), distance)
-            for phase, distance in zip(phases.phases(), distances, strict=True)
-        )
-        return Program(stages, phases, self.known)
-
-    def _choose(self, users: int, distance: float) -> _Choice:
-        """The number of rounds with the least bound."""
-        if self.rounds is not None:
-            return self._at(self.rounds, users, distance)
-        most = min(users, _MOST_BATCHES)
-        some = np.unique(np.geomspace(1, most, _CANDIDATES).round().astype(int)).tolist()
-        return min(
-            (self._at(rounds, users, distance) for rounds in some), key=lambda found: found.excess
-        )
-
-    def _at(self, rounds: int, users: int, distance: float) -> _Choice:
-        """What so many rounds come to."""
-        known, batch = self.known, max(users // rounds, 1)
-        smoothness, changed = known.smoothness, 0.0
-        if self.smoothed:
-            smoothness = known.lipschitz * math.sqrt(rounds * (rounds + 1)) / (2 * distance)
-            changed = known.lipschitz**2 / (2 * smoothness)
-        error = self._error(batch, self.noise / batch)
-        excess = AcSa(smoothness, rounds, error, distance).excess() + changed
-        return _Choice(rounds, smoothness, excess)
-
-    def _error(self, batch: int, noise: float) -> float:
-        """The rms error of a batch's gradient: of its noise, and of who is in it."""
-        known = self.known
-        return math.hypot(known.lipschitz / math.sqrt(batch * known.records), noise)
-
-    def _stage(self, users: int, distance: float) -> Stage:
-        known, choice = self.known, self._choose(users, distance)
-        mean = self.make(users, choice.rounds)
-        noise = mean.noise_sd * math.sqrt(self.task.dimension)
-        error = self._error(users // choice.rounds, noise)
-        # The ball is around the first start; that of a later phase the program does not know.
-        domain = ball_of(known, self.task)
-        solver = AcSa(choice.smoothness, choice.rounds, error, distance, domain)
-        return Stage(mean, solver, choice.smoothness if self.smoothed else None)
-
-
-def _phased(
-    plan: Callable[[int], Localisation],
-    excess: Callable[[int, float], float],
-    count: int | None,
-    most: int,
-    known: Known,
-) -> tuple[Localisation, list[float]]:
-    """The phases asked for, or with the least bound after the last, and how far each has to go.
-
-    Args:
-        plan: from a number of phases to who is in which.
-        excess: a bound on the excess of the loss after a phase, from its users and its distance.
-        count: how many phases; None to choose.
-        most: how many there can be.
-        known: what is publicly known, with a strength.
-    """
-
-    def followed(count: int) -> tuple[float, Localisation, list[float]]:
-        phases, distances, left = plan(count), [], math.inf
-        # λ/2·‖θ − θ*‖² is at most the excess of the start, which is at most G·‖θ − θ*‖.
-        distance = min(known.distance, 2 * known.lipschitz / known.strength)
-        for phase in phases.phases():
-            distances.append(distance)
-            left = excess(len(phase.users), distance)
-            distance = min(distance, math.sqrt(2 * left / known.strength))
-        return left, phases, distances
-
-    if count is not None:
-        _, phases, distances = followed(count)
-        return phases, distances
-    tried = [followed(count) for count in range(1, max(min(most, _MOST_PHASES), 1) + 1)]
-    _, phases, distances = min(tried, key=lambda found: found[0])
-    return phases, distances
 
 
 def _shuffled(
@@ -553,14 +344,14 @@ def _shuffled(
     )
 
 
-def _fresh(recipe: Any, task: Task, *, smoothed: bool) -> _Fresh:
+def _fresh(recipe: Any, task: Task, *, smoothed: bool) -> FreshSteps:
     """Accelerated steps through a shuffler."""
     noise = task.noise(1) * recipe.known.lipschitz / math.sqrt(recipe.honest_fraction)
 
     def make(users: int, rounds: int) -> Mean:
         return _shuffled(recipe, task, users, rounds)
 
-    return _Fresh(recipe.known, task, noise, make, smoothed, recipe.rounds)
+    return FreshSteps(recipe.known, task, noise, make, smoothed, recipe.rounds)
 
 
 def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
@@ -573,14 +364,7 @@ def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
     _validate.one_of(("binomial", "poisson"), protocol=protocol)
 
 
-def _check_count(count: int | None) -> None:
-    if count is not None:
-        _validate.integer(minimum=1, count=count)
-
-
-# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
-pan_private_agd = PanPrivateAgd
-pan_private_concentrated = PanPrivateConcentrated
+# Names as in the papers' titles.
 shuffle_agd = ShuffleAgd
 shuffle_agd_smoothed = ShuffleAgdSmoothed
 shuffle_concentrated = ShuffleConcentrated

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.learn import LinearModel
-    from dpgrain.shuffle.sums import ShuffledSum
+    from dpgrain.shuffle.protocol import ShuffledSum
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
 

@@ -28,7 +28,7 @@ from dpgrain.report.promises import Odds
 from dpgrain.report.words import text
 from dpgrain.shuffle import BlindSum
 from dpgrain.shuffle.device_noise import Coins
-from dpgrain.shuffle.sums import ShuffledSum
+from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS
 
 if TYPE_CHECKING:

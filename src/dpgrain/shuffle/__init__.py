@@ -47,9 +47,20 @@ __all__ = [
 face(
     __name__,
     {
-        "dpgrain.shuffle.blind": ("BlindAnalyzer", "BlindRandomizer", "BlindShuffler", "BlindSum"),
-        "dpgrain.shuffle.device_noise": ("Arrivals", "Coins"),
-        "dpgrain.shuffle.encoding": ("Encoding", "Packing"),
+        "dpgrain.shuffle.blind": (
+            "BlindAnalyzer",
+            "BlindRandomizer",
+            "BlindShuffler",
+            "BlindSum",
+        ),
+        "dpgrain.shuffle.device_noise": (
+            "Arrivals",
+            "Coins",
+        ),
+        "dpgrain.shuffle.encoding": (
+            "Encoding",
+            "Packing",
+        ),
         "dpgrain.shuffle.parties": (
             "Analyzer",
             "Bag",
@@ -60,6 +71,10 @@ face(
             "Shuffler",
         ),
         "dpgrain.shuffle.shares": ("Shares",),
-        "dpgrain.shuffle.sums": ("PoissonSum", "ScalarSum", "VectorSum"),
+        "dpgrain.shuffle.sums": (
+            "PoissonSum",
+            "ScalarSum",
+            "VectorSum",
+        ),
     },
 )

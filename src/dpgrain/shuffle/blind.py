@@ -1,4 +1,4 @@
-"""Shuffled sums for shufflers that only mix: what devices send hides in shares of each other's."""
+"""Shuffled sums for shufflers that only mix: the shares of one device hide among those of others."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle.design import Design
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Intake, Randomizer
+from dpgrain.shuffle.protocol import exact_design
 from dpgrain.shuffle.shares import Shares, modulus_above, shuffled
-from dpgrain.shuffle.sums import SumOfVectors, exact_design
+from dpgrain.shuffle.sums import SumOfVectors
 
-# The share of δ that goes to what shares may tell besides their sum.
-_TOLD = 0.01
-# A sum that was spoilt is out of range but for a chance of 2^−10.
+# This share of δ pays for what shares may tell besides their sum.
+_LEAK_OF_SHARES = 0.01
+# The modulus has this many spare bits, so that a spoilt sum is in range with a chance of 2^−10 only.
 _SPARE_BITS = 10
 _LARGEST_EPSILON = 500
 
 
 @dataclass(frozen=True)
 class BlindRandomizer:
-    """What runs on a device: a :class:`Randomizer`, whose counts are then split into shares.
+    """The program of a device: a :class:`Randomizer`, whose counts are then split into shares.
 
     Args:
-        plain: what makes the counts.
-        shares: how they are split.
+        plain: makes the counts.
+        shares: splits the counts.
     """
 
     plain: Randomizer
@@ -44,10 +45,10 @@ class BlindRandomizer:
         return self.shares.slots * self.shares.message_bytes
 
     def report(self, vector: ArrayLike | None, random_state: RandomState = None) -> list[bytes]:
-        """What the device sends: messages of one length, each to be shuffled on its own.
+        """Make the messages that the device sends, of one length, each to be shuffled on its own.
 
         Args:
-            vector: (d,); None, or one that is not finite, for no data.
+            vector: (d,) the device's vector; None, or one that is not finite, for no data.
             random_state: a seed, which makes the messages not private.
         """
         source = source_of(random_state)
@@ -55,14 +56,14 @@ class BlindRandomizer:
 
 
 class BlindShuffler(Intake):
-    """A middle that need not read or add: it mixes the messages of a batch, all together.
+    """A middle that mixes the messages of a batch, all together, and need not read or add them.
 
     Args:
-        shares: how many messages of which length a device sends.
+        shares: states the number and the length of the messages of a device.
         size: n, the devices of a batch.
-        least: how many there must be before anything is handed on.
-        source: where the order comes from.
-        enrolment: who took part in other batches, where nobody may twice.
+        least: the number of devices that are needed before anything is handed on.
+        source: random bits for the order.
+        enrolment: the devices of other batches, where nobody may take part twice.
     """
 
     _noun = "devices"
@@ -83,12 +84,13 @@ class BlindShuffler(Intake):
         """Take in the messages of one device.
 
         Args:
-            messages: as many, and as long, as a device sends; they are not read. All come together,
-                in one message that nobody else can read or change; a set that comes again is dropped.
-            device: who sent them, if the transport knows: a second set of a device is dropped.
+            messages: the messages of one device, as many and as long as it sends; they are not read.
+                They come together, in one message that nobody else can read or change; a set that
+                comes again is dropped.
+            device: the sender, if the transport knows it: a second set of a device is dropped.
 
         Returns:
-            whether they count.
+            True if the messages count.
 
         Raises:
             ParameterError: if nobody may take part twice and the device is not said, or the batch has
@@ -98,7 +100,7 @@ class BlindShuffler(Intake):
         well = len(sent) == self._shares.slots and all(
             isinstance(one, bytes) and len(one) == size for one in sent
         )
-        # Shares are random: no two devices send the same.
+        # Shares are random, so that no two devices send the same set.
         identity = hashlib.sha256(b"".join(sorted(sent))).digest() if well else None
         if not self._counts(identity, device):
             return False
@@ -106,10 +108,10 @@ class BlindShuffler(Intake):
         return True
 
     def release(self) -> list[bytes]:
-        """All messages, in random order; once.
+        """Hand on all messages, once, in random order.
 
         Raises:
-            ParameterError: if too few devices sent any, or they were handed on before.
+            ParameterError: if too few devices sent messages, or they were handed on before.
         """
         self._close()
         return shuffled(self._messages, self._source)
@@ -117,48 +119,48 @@ class BlindShuffler(Intake):
 
 @dataclass(frozen=True)
 class BlindAnalyzer:
-    """Who adds up the shares.
+    """The analyzer, which adds up the shares.
 
     Args:
-        plain: what makes an estimate of sums.
-        shares: how devices split their counts.
+        plain: makes an estimate of the sums.
+        shares: states how devices split their counts.
     """
 
     plain: Analyzer
     shares: Shares
 
     def estimate(self, messages: Sequence[bytes], reports: int) -> Estimate:
-        """The sum over the devices of a batch; not a number where messages are missing or too many.
+        """Estimate the sum over the devices of a batch; NaN where messages are missing or too many.
 
         Args:
-            messages: what the shuffler handed on.
-            reports: how many devices it heard.
+            messages: the messages that the shuffler handed on.
+            reports: the number of devices that the shuffler heard.
         """
-        found = self.shares.combine(messages, reports)
-        value = self.plain.decoded(found.total, reports)
-        there = found.complete & (found.total <= reports * self.plain.packing.largest)
+        combined = self.shares.combine(messages, reports)
+        value = self.plain.decoded(combined.total, reports)
+        there = combined.complete & (combined.total <= reports * self.plain.packing.largest)
         return Estimate(
             np.where(there, value, np.nan),
             self.plain.standard_error(reports),
             reports,
-            found.dropped,
+            combined.dropped,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlindSum(SumOfVectors):
-    """The sum of vectors through a shuffler that only mixes, and may be read by whoever it serves.
+    """The sum of vectors through a shuffler that only mixes, and whose output anybody may read.
 
-    Arguments as for :class:`VectorSum`, without ``analysis``; ``beside`` is left out.
+    It takes the arguments of :class:`VectorSum` but ``analysis``; ``beside`` is left out.
 
-    A device splits its counts into additive shares, and sends each as a message of one length. Whoever
-    sees all messages, mixed, learns the sum and, up to a statistical distance η, nothing else; δ pays
+    A device splits its counts into additive shares, and sends each as a message of one length. All
+    messages together, mixed, tell the sum and, up to a statistical distance η, nothing else; δ pays
     (1 + e^ε)·η for that. The analyzer never needs a trusted sum, but one device that leaves out a
     message spoils a coordinate.
 
-    Formal guarantee: as :class:`VectorSum`, of the view of all mixed messages, if the shuffler does not
-    tell the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle, Bell,
-    Gascón & Nissim 2020; docs/theory.md, "Sums through a blind shuffler".
+    Formal guarantee: that of :class:`VectorSum`, for the view of all mixed messages, if the shuffler
+    does not tell the analyzer who sent what. Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle,
+    Bell, Gascón & Nissim 2020; docs/theory.md, "Sums through a blind shuffler".
 
     >>> protocol = BlindSum(n_users=1000, dim=2, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.shares().count
@@ -175,27 +177,30 @@ class BlindSum(SumOfVectors):
             raise ParameterError("beside must be left out for BlindSum.")
 
     def _designed(self) -> Design:
-        return exact_design("binomial", self, self.delta * (1 - _TOLD))
+        return exact_design("binomial", self, self.delta * (1 - _LEAK_OF_SHARES))
 
     @property
     def influence(self) -> float:
-        """How far one corrupt device can move the sum, l2: its shares add up to anything accepted."""
+        """The l2 distance by which one corrupt device can move the sum.
+
+        Its shares may add up to any sum that is accepted.
+        """
         return self.n_users * super().influence
 
     @property
     def variation(self) -> float:
-        """η: what the messages of all rounds may tell besides their sums."""
+        """η, which bounds what the messages of all rounds may tell besides their sums."""
         return self._variation(self.honest, self.rounds)
 
     def _variation(self, honest: int, rounds: int) -> float:
-        # Where nothing is hidden: δ of all but 1.
+        # Where shares hide nothing, δ is as near to 1 as it may be.
         return min(self.shares().variation(honest, rounds=rounds), math.nextafter(1.0, 0.0))
 
     def shares(self, round: int = 0) -> Shares:  # noqa: A002
-        """How counts are split in one round."""
+        """Return the shares into which counts are split in one round."""
         packing = self._packing(round)
         return Shares.within(
-            _TOLD * self.delta / (1 + math.exp(self.epsilon)),
+            _LEAK_OF_SHARES * self.delta / (1 + math.exp(self.epsilon)),
             devices=self.honest,
             dim=self.dim,
             modulus=modulus_above(self.n_users * packing.largest, _SPARE_BITS),
@@ -204,7 +209,7 @@ class BlindSum(SumOfVectors):
         )
 
     def event_with(self, honest: int, rounds: int | None = None) -> Event:
-        """What all rounds are to the accountant if so many devices are honest."""
+        """Return the event of all rounds if the given number of devices is honest."""
         sums = super().event_with(honest, rounds)
         return StatisticallyClose(sums, self._variation(honest, rounds or self.rounds))
 
@@ -214,7 +219,7 @@ class BlindSum(SumOfVectors):
         return Fact("a shuffler that mixes all messages of a batch and tells nobody who sent what")
 
     def randomizer(self, round: int = 0) -> BlindRandomizer:  # noqa: A002
-        """What runs on each device, in one round."""
+        """Make the program that each device runs in one round."""
         return BlindRandomizer(self._randomizer(round), self.shares(round))
 
     def shuffler(
@@ -224,11 +229,11 @@ class BlindSum(SumOfVectors):
         enrolment: Enrolment | None = None,
         random_state: RandomState = None,
     ) -> BlindShuffler:
-        """Who mixes the messages of one round; arguments as for :meth:`VectorSum.shuffler`."""
+        """Make the shuffler of one round, with the arguments of :meth:`VectorSum.shuffler`."""
         self._counted(round, enrolment)
         source = source_of(random_state)
         return BlindShuffler(self.shares(round), self.n_users, self.honest, source, enrolment)
 
     def analyzer(self, round: int = 0) -> BlindAnalyzer:  # noqa: A002
-        """Who adds up the messages of one round."""
+        """Make the analyzer, which adds up the messages of one round."""
         return BlindAnalyzer(self._analyzer(round), self.shares(round))

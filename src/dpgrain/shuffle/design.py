@@ -1,4 +1,4 @@
-"""The numbers of a protocol: the least noise that keeps a promise, and what the paper prints."""
+"""The numbers of a protocol: the least noise that keeps a promise, or those that a paper prints."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from dpgrain.units import Relation
 
 Kind: TypeAlias = Literal["binomial", "poisson"]
 
-#: The share of δ that may be leaked outright.
+#: This share of δ may be leaked outright.
 LEAK = 0.01
-# The rounding of one user moves a sum by √d steps: so many times fewer than the user does, up to 2500
-# coordinates; the more there are beyond, the longer a fine grid would take to account for. …
-_FINER, _COARSE = 50.0, 10.0
-# … and the rounding of all users has so many times less variance than the noise.
-_ROUNDING = 50.0
-# … if there is much noise: for a larger μ rounding is what is left. …
-_LOUD = 100.0
-# How close the least variance that is found is to one that is too small.
-_CLOSE = 1 + 2.0**-9
-# The largest noise in steps of the grid, which keeps the tables of its law small.
-_WIDEST = 1e5
+# Rounding lets one user move a sum by √d more steps. The grid is so fine that the user's own vector
+# moves it by 50 times as many, up to 2500 coordinates. Beyond, where a fine grid takes long to account
+# for, it stays at 2500 steps, or at 10 times as many as rounding if these are more. …
+_FINE_STEPS_PER_ROUNDING, _COARSE_STEPS_PER_ROUNDING = 50.0, 10.0
+# … The grid is also so fine that the noise has 50 times the variance of the rounding of all users, …
+_NOISE_TO_ROUNDING_VARIANCE = 50.0
+# … unless there is little noise: for a μ above this one the grid becomes no finer.
+_LARGEST_MU = 100.0
+# The search for the least variance ends within this factor of one that is too small.
+_VARIANCE_RATIO = 1 + 2.0**-9
+# The noise has at most this many steps of the grid, which keeps the tables of its law small.
+_MOST_NOISE_STEPS = 1e5
 _KINDS: dict[Kind, type[Coins] | type[Arrivals]] = {"binomial": Coins, "poisson": Arrivals}
 
 
@@ -36,9 +37,9 @@ class Design:
     """The numbers that a protocol is made of.
 
     Args:
-        grid: g, the steps in which a device counts.
-        noise: what it adds.
-        leak: δ₀, the probability given away for each coordinate and round.
+        grid: g, the number of steps in which a device counts.
+        noise: the share of the noise that a device adds.
+        leak: δ₀, the probability that is leaked for each coordinate and round.
     """
 
     grid: int
@@ -59,19 +60,19 @@ def least_noise(
     rounds: int,
     beside: Event | None,
 ) -> Design:
-    """The least noise that keeps a promise, on a grid on which rounding adds little to it.
+    """Find the least noise that keeps a promise, on a grid whose rounding adds little to it.
 
     Args:
-        kind: of noise.
-        centred: whether users without data lie in the middle of what others may add.
+        kind: the kind of noise.
+        centred: True if users without data lie in the middle of what others may add.
         n_users: n, the devices of a batch.
-        honest: how many of them add noise, at least.
+        honest: the least number of devices that add noise.
         dim: d, the number of coordinates.
         epsilon: the promised ε.
         delta: the promised δ.
         relation: the neighbouring relation.
-        rounds: T.
-        beside: what else is published under the same promise.
+        rounds: T, the number of rounds.
+        beside: the event of what else is published under the same promise.
 
     Raises:
         ParameterError: if the noise would be too large for the grid.
@@ -79,18 +80,22 @@ def least_noise(
     leak = LEAK * delta / (dim * rounds)
     whole = gaussian_mu_for(epsilon, delta * (1 - LEAK), relation, beside)
     mu = whole / math.sqrt(rounds)
-    # How far a user moves the sum, in steps of the grid, ÷ g.
+    # A user moves the sum by g/half steps of the grid.
     half = 2 if relation == "zero_out" and centred else 1
     root = math.sqrt(dim)
-    rounding = min(mu, _LOUD) * math.sqrt(_ROUNDING * n_users) / 2
-    fine = max(min(_FINER * root, _FINER**2), _COARSE * root, rounding)
-    if _WIDEST * mu < 2 * root:
+    rounding = min(mu, _LARGEST_MU) * math.sqrt(_NOISE_TO_ROUNDING_VARIANCE * n_users) / 2
+    fine = max(
+        min(_FINE_STEPS_PER_ROUNDING * root, _FINE_STEPS_PER_ROUNDING**2),
+        _COARSE_STEPS_PER_ROUNDING * root,
+        rounding,
+    )
+    if _MOST_NOISE_STEPS * mu < 2 * root:
         raise ParameterError(
             f"epsilon = {epsilon:g} is too small for {counted(dim, 'coordinate')} in "
-            f"{counted(rounds, 'round')}: the noise would have more than {_WIDEST:,.0f} steps of the "
-            "grid. Take a larger epsilon, fewer coordinates or fewer rounds."
+            f"{counted(rounds, 'round')}: the noise would have more than {_MOST_NOISE_STEPS:,.0f} "
+            "steps of the grid. Take a larger epsilon, fewer coordinates or fewer rounds."
         )
-    grid = 2 * math.ceil(half * min(fine, _WIDEST * mu) / 2)
+    grid = 2 * math.ceil(half * min(fine, _MOST_NOISE_STEPS * mu) / 2)
 
     def holds(variance: float) -> bool:
         own = (
@@ -100,11 +105,11 @@ def least_noise(
         )
         return own.beside(beside).epsilon(delta, relation=relation) <= epsilon
 
-    # A hair more than Gaussian noise would take: that nearly always suffices.
+    # The search starts just above the variance of Gaussian noise, which nearly always suffices.
     low, more = ((grid / half + root) / mu) ** 2 / honest, 2.0**-11
     while not holds(high := low * (1 + more)):
         low, more = high, min(2 * more, 1.0)
-    while high > low * _CLOSE:
+    while high > low * _VARIANCE_RATIO:
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return Design(grid, _KINDS[kind].for_variance(high), leak)
@@ -113,24 +118,24 @@ def least_noise(
 def gaussian_mu_for(
     epsilon: float, delta: float, relation: Relation, beside: Event | None
 ) -> float:
-    """The μ of the Gaussian mechanism that keeps a promise.
+    """Return the μ of the Gaussian mechanism that keeps a promise.
 
     Args:
         epsilon: the promised ε.
         delta: the promised δ.
         relation: the neighbouring relation.
-        beside: what else is published under the same promise.
+        beside: the event of what else is published under the same promise.
     """
 
     def event(noise: float) -> Event:
         return Gaussian(noise, ONE_EACH).beside(beside)
 
-    found = calibrate(event, epsilon, delta, relation=relation)
-    return (1 if relation == "zero_out" else 2) / found.parameter
+    calibrated = calibrate(event, epsilon, delta, relation=relation)
+    return (1 if relation == "zero_out" else 2) / calibrated.parameter
 
 
 def printed(n_users: int, dim: int, epsilon: float, delta: float, rounds: int) -> Design:
-    """The numbers of the proof of Theorem 3.2; over several rounds those of Algorithm 5."""
+    """Return the numbers of the proof of Theorem 3.2, or of Algorithm 5 for several rounds."""
     if epsilon > 15 or delta >= 0.5:
         raise ParameterError(
             f"analysis='printed' needs epsilon ≤ 15 and delta < 1/2, not {epsilon:g} and {delta:g}."

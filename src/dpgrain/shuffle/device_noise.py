@@ -12,35 +12,35 @@ from dpgrain.noise import BinomialLaw, PoissonLaw
 
 @dataclass(frozen=True)
 class Coins:
-    """Binomial noise: each device sends the outcomes of so many coins.
+    """Binomial noise: each device sends the outcomes of coins.
 
     Args:
-        count: b, the coins of a device and coordinate.
-        probability: p of a one.
+        count: b, the coins of a device for a coordinate.
+        probability: p, the chance of a one.
     """
 
     count: int
     probability: float = 0.5
 
     def law(self, devices: int) -> BinomialLaw:
-        """The law of the sum of some devices' noise, in one coordinate."""
+        """Return the law of the sum of some devices' noise, in one coordinate."""
         return BinomialLaw(devices * self.count, self.probability)
 
     def largest(self, grid: int) -> int:
-        """The largest count that a device can send for a coordinate: g + b."""
+        """Return g + b, the largest count that a device can send for a coordinate."""
         return grid + self.count
 
     def messages(self, grid: int) -> float:
-        """The one-bit messages of a device for a coordinate: g + b."""
+        """Return g + b, the number of one-bit messages of a device for a coordinate."""
         return grid + self.count
 
     def event(self, devices: int, **public: Any) -> Event:
-        """What the noise of some devices is to the accountant."""
+        """Return the event of the noise of some devices."""
         return Binomial(devices * self.count, self.probability, **public)
 
     @staticmethod
     def for_variance(variance: float) -> Coins:
-        """Fair coins with at least this variance."""
+        """Make the fewest fair coins with at least this variance."""
         return Coins(max(1, math.ceil(4 * variance)))
 
 
@@ -49,30 +49,30 @@ class Arrivals:
     """Poisson noise: each device sends a Poisson number of ones besides its own, and nothing else.
 
     Args:
-        mean: of a device and coordinate.
+        mean: the mean number of these ones of a device for a coordinate.
     """
 
     mean: float
 
     def law(self, devices: int) -> PoissonLaw:
-        """The law of the sum of some devices' noise, in one coordinate."""
+        """Return the law of the sum of some devices' noise, in one coordinate."""
         return PoissonLaw(devices * self.mean)
 
     def largest(self, grid: int) -> int:
-        """A count that no device exceeds but for a probability below 2^−1000 (Bennett)."""
+        """Return a count that a device exceeds with a probability below 2^−1000 (Bennett)."""
         return grid + math.ceil(4 * self.mean) + 4096
 
     def messages(self, grid: int) -> float:
-        """The messages of a device for a coordinate, on average: about g/2 of its own, and noise."""
+        """Return the mean number of messages of a device for a coordinate: about g/2, and noise."""
         return grid / 2 + self.mean
 
     def event(self, devices: int, **public: Any) -> Event:
-        """What the noise of some devices is to the accountant."""
+        """Return the event of the noise of some devices."""
         return Poisson(devices * self.mean, **public)
 
     @staticmethod
     def for_variance(variance: float) -> Arrivals:
-        """Noise of this variance."""
+        """Make noise of this variance."""
         return Arrivals(variance)
 
 

@@ -1,4 +1,4 @@
-"""From vectors of bounded norm to small integers, and integers as bytes of a fixed length."""
+"""The encoding of vectors of bounded norm as small integers, and of integers as bytes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain._clipping import clipped, finite
+from dpgrain._later import later
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source, rounded
 
-# Room for the rounding of norms, products and sums in floating point, for up to 2^20 coordinates.
-_ROOM = 1 - 2.0**-30
-# Entries that are encoded at a time: the work space stays in cache.
-_ENTRIES = 1 << 17
-# The most steps of a grid.
-_FINEST = 1 << 40
-_THREADS, _FEW = 4, 4
-#: Bytes of the number of a report.
+if TYPE_CHECKING:
+    from dpgrain.inputs import numbers
+else:
+    # Devices have arrays, and need not load what reads tables.
+    numbers = later("dpgrain.inputs.numbers")
+
+# This leaves room for the rounding of norms, products and sums in floating point, for up to 2^20
+# coordinates.
+_FLOATING_ROOM = 1 - 2.0**-30
+# Vectors are encoded in pieces of at most this many entries, whose work space stays in the cache.
+_PIECE_ENTRIES = 1 << 17
+# A grid has fewer steps than this.
+_MOST_STEPS = 1 << 40
+_THREADS, _UNTHREADED_PIECES = 4, 4
+#: The bytes of the number that no other report has.
 NONCE = 16
 
 
@@ -32,15 +40,16 @@ class Encoding:
     """The randomised rounding of vectors of bounded norm to integers from 0 to g, without bias.
 
     Args:
-        bound: B, l2 norm of a vector; longer ones are shortened to it.
+        bound: B, the largest l2 norm of a vector; longer vectors are shortened to it.
         grid: g, an even number of steps.
         dim: d, the number of coordinates.
-        centred: coordinates lie in [−B, B], and 0 is g/2; otherwise in [0, B], and 0 is 0.
+        centred: True if coordinates lie in [−B, B] and 0 becomes g/2; False if they lie in [0, B] and
+            0 becomes 0.
 
     Formal guarantee: with the uniforms of the rounding fixed, the codes of two vectors differ by at
-    most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g; those of a vector and of no
-    data by half of g instead of g, where centred. Source: Cheu et al. 2022, Algorithms 1 and 2, with
-    the bound of docs/theory.md, "Shuffled sums".
+    most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. Where centred, the codes of
+    a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,
+    Algorithms 1 and 2, with the bound of docs/theory.md, "Shuffled sums".
     """
 
     bound: float
@@ -49,14 +58,14 @@ class Encoding:
     centred: bool = True
 
     def __post_init__(self) -> None:
-        if self.grid % 2 or not 2 <= self.grid < _FINEST:
-            # Halfway must be a step, or the code of no data would not be in the middle.
+        if self.grid % 2 or not 2 <= self.grid < _MOST_STEPS:
+            # The middle must be a step, since it is the code of no data.
             raise ParameterError(f"grid must be an even number from 2 to 2^40, not {self.grid!r}.")
 
     @property
     def step(self) -> float:
-        """What one integer stands for."""
-        return (2 if self.centred else 1) * self.bound / (self.grid * _ROOM)
+        """The amount for which one step stands."""
+        return (2 if self.centred else 1) * self.bound / (self.grid * _FLOATING_ROOM)
 
     @property
     def null(self) -> int:
@@ -64,14 +73,15 @@ class Encoding:
         return self.grid // 2 if self.centred else 0
 
     def vectors(self, values: ArrayLike) -> FloatArray:
-        """Vectors as rows, (k, d).
+        """Read vectors as rows, (k, d).
 
         Args:
-            values: (k, d), or (k,) for one coordinate. Cells that are no numbers are NaN; a vector that
-                is not finite is a user without data, as is, in a list, one of another length or None.
+            values: (k, d) numbers, or (k,) for one coordinate. A cell that is no number becomes NaN. A
+                vector that is not finite belongs to a user without data, and so does, in a list, None
+                or a vector of another length.
 
         Raises:
-            ParameterError: if it is not numbers of this shape.
+            ParameterError: if the values are not numbers of this shape.
         """
         array = _read(values, self.dim)
         if array.ndim == 1 and self.dim == 1:
@@ -83,14 +93,14 @@ class Encoding:
         return array
 
     def codes(self, vectors: FloatArray, source: Source) -> NDArray[Any]:
-        """The codes of some users, (k, d).
+        """Return (k, d) the codes of some users.
 
         Args:
-            vectors: (k, d); a row that is not finite is a user without data.
-            source: one secret uniform for each coordinate of each user.
+            vectors: (k, d); a row that is not finite belongs to a user without data.
+            source: random bits for one secret uniform for each coordinate of each user.
         """
         with np.errstate(all="ignore"):
-            # What overflows is somebody's value: no warning may tell of it.
+            # A value that overflows is somebody's, and no warning may tell of it.
             own = clipped(finite(vectors.astype(np.float64, copy=False)), self.bound)
         if not self.centred:
             own = np.clip(own, 0.0, None)
@@ -99,11 +109,11 @@ class Encoding:
         return rounded(own, self.grid, source)
 
     def total(self, tiles: Iterable[FloatArray], source: Source) -> tuple[IntArray, int]:
-        """The sum of the codes of users, (d,), and how many there were.
+        """Return (d,) the sum of the codes of users, and the number of users.
 
         Args:
             tiles: arrays of users' vectors, (k, d) each.
-            source: as above. Where it is secret, several threads draw from it.
+            source: random bits for the rounding. Several threads draw from a secret source.
         """
         total, users = np.zeros(self.dim, dtype=np.int64), 0
 
@@ -112,8 +122,9 @@ class Encoding:
             return added
 
         pieces = self._pieces(tiles)
-        # A few pieces are not worth threads; and a seed is used in one order.
-        few = None if not source.private else _FEW
+        # The first pieces run without threads, which few pieces are not worth. A seeded source never
+        # has threads, since its bits must be used in one order.
+        few = None if not source.private else _UNTHREADED_PIECES
         for part in islice(pieces, few):
             total, users = total + coded(part), users + len(part)
         rest = list(islice(pieces, 1))
@@ -131,7 +142,7 @@ class Encoding:
         return total, users
 
     def _pieces(self, tiles: Iterable[FloatArray]) -> Iterator[FloatArray]:
-        most = max(1, _ENTRIES // self.dim)
+        most = max(1, _PIECE_ENTRIES // self.dim)
         for tile in tiles:
             if tile.ndim != 2 or tile.shape[1] != self.dim:
                 raise ParameterError(
@@ -142,21 +153,18 @@ class Encoding:
 
 
 def _read(values: ArrayLike, dim: int) -> NDArray[Any]:
-    """An array, of numbers where its type leaves that open: an odd cell or row is no error."""
+    """Return an array of numbers, in which an odd cell or row is no error."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
-    # With arrays, as on devices, pandas need not be loaded.
-    from dpgrain.inputs.numbers import cells
-
-    return cells(values, dim, name="vectors")
+    return numbers.cells(values, dim, name="vectors")
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Integers of so many bits each, after a tag and a number that no other report has.
+    """The bytes of a report: a tag, a number that no other report has, and integers of fixed length.
 
     Args:
-        tag: some bytes, which say the protocol and round.
+        tag: some bytes, which name the protocol and round.
         dim: d, the number of integers.
         largest: the largest integer.
 
@@ -172,12 +180,12 @@ class Packing:
 
     @property
     def bits(self) -> int:
-        """The bits of an integer."""
+        """The number of bits of an integer."""
         return self.largest.bit_length()
 
     @property
     def size(self) -> int:
-        """The bytes of a report: the same for all."""
+        """The number of bytes of every report."""
         return self._start + -(-self.dim * self.bits // 8)
 
     @property
@@ -185,10 +193,10 @@ class Packing:
         return len(self.tag) + NONCE
 
     def pack(self, integers: IntArray, nonce: bytes) -> bytes:
-        """Integers as bytes.
+        """Write integers as the bytes of a report.
 
         Args:
-            integers: (d,), each at most the largest.
+            integers: (d,) integers from 0 to ``largest``.
             nonce: 16 random bytes.
 
         Raises:
@@ -201,11 +209,11 @@ class Packing:
         return self.tag + nonce + np.packbits(bits.astype(np.uint8).ravel()).tobytes()
 
     def nonce_of(self, report: bytes) -> bytes:
-        """The number that no other report has."""
+        """Return the number that no other report has."""
         return report[len(self.tag) : self._start]
 
     def unpack(self, report: bytes) -> IntArray | None:
-        """The integers, (d,); None if these bytes stand for none that a device can send."""
+        """Return (d,) the integers of a report; None if no device can send these bytes."""
         if not isinstance(report, bytes) or len(report) != self.size:
             return None
         if not report.startswith(self.tag):

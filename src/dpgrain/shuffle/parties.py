@@ -1,4 +1,4 @@
-"""The three parties of a shuffled sum, and what goes between them."""
+"""The three parties of a shuffled sum, and the reports, bags and estimates that they pass on."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dpgrain.noise.counts import counts_of
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Encoding, Packing
 
-_WORD = 8
+_WORD_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Randomizer:
-    """What runs on a device: clip, round with secret bits, add noise, and write the counts down.
+    """The program of a device, which clips, rounds with secret bits, adds noise, and writes a report.
 
     Args:
-        encoding: from vectors to integers.
-        noise: the share of the noise.
-        packing: from integers to bytes.
+        encoding: turns vectors into integers.
+        noise: the device's share of the noise.
+        packing: turns integers into bytes.
 
     A device without data passes None, and adds the same noise as others.
 
@@ -49,25 +49,25 @@ class Randomizer:
 
     @property
     def messages(self) -> float:
-        """The one-bit messages that a report stands for (for Poisson noise: on average)."""
+        """The number of one-bit messages that a report stands for (for Poisson noise, the mean)."""
         return self.encoding.dim * self.noise.messages(self.encoding.grid)
 
     def counts(self, vector: ArrayLike | None, source: Source) -> IntArray:
-        """How many ones this device sends for each coordinate, (d,)."""
+        """Return (d,) the number of ones that this device sends for each coordinate."""
         encoding = self.encoding
         if isinstance(vector, np.ndarray) and vector.shape != (encoding.dim,):
             raise ParameterError(f"vector must have {encoding.dim} coordinates, in one dimension.")
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
         own = encoding.codes(row, source)[0]
-        found: IntArray = own + counts_of(self.noise.law(1), encoding.dim, source)
-        return np.minimum(found, self.packing.largest)
+        ones: IntArray = own + counts_of(self.noise.law(1), encoding.dim, source)
+        return np.minimum(ones, self.packing.largest)
 
     def report(self, vector: ArrayLike | None, random_state: RandomState = None) -> bytes:
-        """What the device sends to the shuffler.
+        """Make the report that the device sends to the shuffler.
 
         Args:
-            vector: (d,); None, or one that is not finite, for no data.
+            vector: (d,) the device's vector; None, or one that is not finite, for no data.
             random_state: a seed, which makes the report not private.
 
         Raises:
@@ -79,11 +79,11 @@ class Randomizer:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What was not counted.
+    """The numbers of reports or messages that were not counted, by the reason.
 
     Args:
-        malformed: reports or messages that no device can send: other lengths, protocols or rounds,
-            numbers out of range.
+        malformed: reports or messages that no device can send: they are of another length, protocol or
+            round, or have numbers out of range.
         surplus: reports or messages beyond the size of the batch.
         repeated: reports that were sent again, or of a device that has taken part before.
     """
@@ -94,20 +94,20 @@ class Dropped:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The number of all that were not counted."""
         return self.malformed + self.surplus + self.repeated
 
     def plus(self, **more: int) -> Dropped:
-        """With some more of them."""
+        """Return these numbers with some more added."""
         return replace(self, **{name: getattr(self, name) + n for name, n in more.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """What the shuffler hands on: the bag of all one-bit messages of a batch, as its counts.
+    """The bag of all one-bit messages of a batch, as its counts, which the shuffler hands on.
 
     Args:
-        ones: (d,) how many ones there are for each coordinate.
+        ones: (d,) the number of ones for each coordinate.
         reports: the number of devices that took part.
         dropped: what the shuffler did not count.
         tag: the protocol and round.
@@ -119,26 +119,26 @@ class Bag:
     tag: bytes
 
     def to_bytes(self) -> bytes:
-        """The bag as bytes."""
+        """Return the bag as bytes."""
         dropped = self.dropped
         numbers = [self.reports, dropped.malformed, dropped.surplus, dropped.repeated]
         return self.tag + np.array([*numbers, *self.ones.tolist()], dtype="<i8").tobytes()
 
     @staticmethod
     def from_bytes(data: bytes, *, dim: int, tag: bytes) -> Bag:
-        """The bag that :meth:`to_bytes` wrote.
+        """Read the bag that :meth:`to_bytes` wrote.
 
         Args:
-            data: the bytes.
-            dim: d.
+            data: the bytes of the bag.
+            dim: d, the number of coordinates.
             tag: the protocol and round.
 
         Raises:
-            ParameterError: if they are not a bag of this protocol and round.
+            ParameterError: if the bytes are not a bag of this protocol and round.
         """
         if (
             not isinstance(data, bytes)
-            or len(data) != len(tag) + _WORD * (4 + dim)
+            or len(data) != len(tag) + _WORD_BYTES * (4 + dim)
             or not data.startswith(tag)
         ):
             raise ParameterError(
@@ -149,17 +149,17 @@ class Bag:
 
     @staticmethod
     def of_messages(messages: ArrayLike, reports: int, *, most: int, dim: int, tag: bytes) -> Bag:
-        """The bag of messages that are there one by one, as the paper has them.
+        """Make the bag of single one-bit messages, which are those of the paper.
 
         Args:
             messages: (k, 2) labels of coordinates from 0, and bits, in any order.
             reports: the number of devices that took part.
-            most: the messages of a device for one coordinate, at most.
-            dim: d.
+            most: the largest number of messages of a device for one coordinate.
+            dim: d, the number of coordinates.
             tag: the protocol and round.
 
-        Messages that are no bits, or for no coordinate, are malformed; those for a coordinate beyond
-        ``reports·most`` are surplus, in the order in which they come. Both are dropped, and counted.
+        Messages that are no bits, or for no coordinate, are malformed. For each coordinate, messages
+        after the first ``reports·most`` are surplus. Both are dropped, and their numbers kept.
 
         Raises:
             ParameterError: if messages are not numbers of shape (k, 2).
@@ -173,16 +173,18 @@ class Bag:
         well = np.isin(labels, np.arange(dim)) & np.isin(bits, (0, 1))
         labels, bits = labels[well].astype(np.int64), bits[well].astype(np.int64)
         order = np.argsort(labels, kind="stable")
-        held = np.bincount(labels, minlength=dim)
-        place = np.arange(len(labels)) - np.repeat(np.cumsum(held) - held, held)
-        kept = order[place < reports * most]
-        ones = np.bincount(labels[kept], weights=bits[kept], minlength=dim).astype(np.int64)
-        surplus = len(labels) - len(kept)
+        messages_of_label = np.bincount(labels, minlength=dim)
+        place = np.arange(len(labels)) - np.repeat(
+            np.cumsum(messages_of_label) - messages_of_label, messages_of_label
+        )
+        counted = order[place < reports * most]
+        ones = np.bincount(labels[counted], weights=bits[counted], minlength=dim).astype(np.int64)
+        surplus = len(labels) - len(counted)
         return Bag(ones, reports, Dropped(int((~well).sum()), surplus), tag)
 
 
 class Enrolment:
-    """Who has taken part, and which reports came: in the sequential model nobody does twice.
+    """The devices that have taken part, and the reports that count, so that none counts twice.
 
     >>> enrolment = Enrolment()
     >>> enrolment.take("a"), enrolment.take("a")
@@ -194,7 +196,7 @@ class Enrolment:
         self._reports: set[bytes] = set()
 
     def take(self, device: Hashable) -> bool:
-        """Whether the device takes part for the first time."""
+        """Enrol a device, and return True if it takes part for the first time."""
         try:
             if device in self._seen:
                 return False
@@ -206,7 +208,7 @@ class Enrolment:
         return True
 
     def came(self, report: bytes) -> bool:
-        """Whether a report, by its number, has come and counts already."""
+        """Return True if a report with this number counts already."""
         return report in self._reports
 
     def count(self, report: bytes) -> None:
@@ -215,15 +217,15 @@ class Enrolment:
 
 
 class Intake:
-    """The way into a batch: what comes counts once, in its batch, and is handed on once.
+    """The way into a batch: each report counts once, in its batch, and is handed on once.
 
     Args:
-        size: n, the devices of a batch; what comes beyond it is surplus.
-        least: how many there must be before anything is handed on.
-        enrolment: who took part in other batches, where nobody may twice.
+        size: n, the devices of a batch; reports beyond it are surplus.
+        least: the number of reports that are needed before anything is handed on.
+        enrolment: the devices of other batches, where nobody may take part twice.
     """
 
-    #: What is counted.
+    #: The name of what is counted, for messages.
     _noun = "reports"
 
     def __init__(self, size: int, least: int, enrolment: Enrolment | None = None) -> None:
@@ -237,20 +239,20 @@ class Intake:
 
     @property
     def reports(self) -> int:
-        """How many reports count: one of each device."""
+        """The number of reports that count, one of each device."""
         return self._reports
 
     @property
     def dropped(self) -> Dropped:
-        """What does not count."""
+        """The numbers of reports that do not count."""
         return self._dropped
 
     def _counts(self, identity: bytes | None, device: Hashable) -> bool:
-        """Whether a report counts; if so, nothing of the same identity or device does again.
+        """Decide if a report counts; if so, none of the same identity or device will count again.
 
         Args:
-            identity: some bytes that no other report has; None for what is malformed.
-            device: who sent it, if that is known.
+            identity: some bytes that no other report has; None for a malformed report.
+            device: the sender, if it is known.
 
         Raises:
             ParameterError: if nobody may take part twice and the device is not said, or the batch has
@@ -264,7 +266,7 @@ class Intake:
         if identity is None:
             self._dropped = self._dropped.plus(malformed=1)
         elif self._enrolment.came(identity):
-            # Sent again: somebody else's copies would drown all noise but that person's own.
+            # Copies of one person's report would add up until the noise of others is small beside it.
             self._dropped = self._dropped.plus(repeated=1)
         elif self._reports == self._size:
             self._dropped = self._dropped.plus(surplus=1)
@@ -280,7 +282,7 @@ class Intake:
         """End the batch.
 
         Raises:
-            ParameterError: if too little has come, or it was handed on before.
+            ParameterError: if too few reports have come, or the batch was handed on before.
         """
         self._check_open()
         if self._reports < self._least:
@@ -296,13 +298,13 @@ class Intake:
 
 
 class Shuffler(Intake):
-    """The trusted middle: it collects the reports of a batch and hands on their bag, and nothing else.
+    """The trusted middle, which collects the reports of a batch and hands on nothing but their bag.
 
     Args:
-        packing: how reports are written.
+        packing: reads the bytes of reports.
         size: n, the devices of a batch; reports beyond it are surplus.
-        least: how many reports there must be before the bag is handed on.
-        enrolment: who took part in other batches, where nobody may twice.
+        least: the number of reports that are needed before the bag is handed on.
+        enrolment: the devices of other batches, where nobody may take part twice.
 
     >>> from dpgrain.shuffle import VectorSum
     >>> protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6)
@@ -326,13 +328,13 @@ class Shuffler(Intake):
         """Take in one report.
 
         Args:
-            report: the bytes of a device, as they came out of a channel that nobody else can read or
-                change. A report that comes again is dropped: who can copy somebody's report, but not
+            report: the bytes of a device, which came through a channel that nobody else can read or
+                change. A report that comes again is dropped: somebody who can copy a report, but not
                 read it, must not make it count twice.
-            device: who sent it, if the transport knows: a second report of a device is dropped.
+            device: the sender, if the transport knows it: a second report of a device is dropped.
 
         Returns:
-            whether it counts.
+            True if the report counts.
 
         Raises:
             ParameterError: if nobody may take part twice and the device is not said, or the batch has
@@ -347,10 +349,10 @@ class Shuffler(Intake):
         return counted
 
     def release(self) -> Bag:
-        """The bag of the batch; once.
+        """Hand on the bag of the batch, once.
 
         Raises:
-            ParameterError: if there are too few reports, or it was handed on before.
+            ParameterError: if there are too few reports, or the bag was handed on before.
         """
         self._close()
         return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
@@ -358,13 +360,13 @@ class Shuffler(Intake):
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What the analyzer makes of a bag.
+    """The estimate that the analyzer makes of a bag.
 
     Args:
         value: (d,) the sum over all devices, without bias.
-        standard_error: of each coordinate, if all that took part are honest: noise, and rounding at
-            its largest.
-        reports: how many devices took part.
+        standard_error: the standard error of each coordinate, from the noise and the largest rounding,
+            if all devices that took part are honest.
+        reports: the number of devices that took part.
         dropped: what was not counted.
     """
 
@@ -383,12 +385,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Analyzer:
-    """Who wants the sum, and is trusted with nothing but the bag.
+    """The party that computes the sum, and is trusted with nothing but the bag.
 
     Args:
-        encoding: from vectors to integers.
-        noise: the share of the noise of each device.
-        packing: how devices write.
+        encoding: the encoding of vectors as integers.
+        noise: each device's share of the noise.
+        packing: the encoding of integers as bytes.
         size: n, the devices of a batch.
     """
 
@@ -398,14 +400,14 @@ class Analyzer:
     size: int
 
     def estimate(self, bag: Bag | bytes) -> Estimate:
-        """The sum over the devices of a batch.
+        """Estimate the sum over the devices of a batch.
 
         Args:
-            bag: what the shuffler handed on, or its bytes.
+            bag: the bag that the shuffler handed on, or its bytes.
 
         Raises:
-            ParameterError: if it is no bag of this protocol and round, or has numbers that no batch
-                can have.
+            ParameterError: if ``bag`` is no bag of this protocol and round, or has numbers that no
+                batch can have.
         """
         if not isinstance(bag, Bag):
             bag = Bag.from_bytes(bag, dim=self.encoding.dim, tag=self.packing.tag)
@@ -431,7 +433,7 @@ class Analyzer:
         )
 
     def estimate_messages(self, messages: ArrayLike, reports: int) -> Estimate:
-        """The same from messages that are there one by one; see :meth:`Bag.of_messages`."""
+        """Estimate the sum from single one-bit messages, given as for :meth:`Bag.of_messages`."""
         bag = Bag.of_messages(
             messages,
             reports,
@@ -442,11 +444,11 @@ class Analyzer:
         return self.estimate(bag)
 
     def decoded(self, ones: NDArray[Any], reports: int) -> FloatArray:
-        """The estimated sum, (d,), from the counts of ones of so many devices."""
+        """Return (d,) the estimated sum, from the counts of ones of ``reports`` devices."""
         expected = reports * (self.encoding.null + self.noise.law(1).mean)
         return (ones - expected) * self.encoding.step
 
     def standard_error(self, reports: int) -> float:
-        """The standard error of a coordinate, with rounding at its largest."""
+        """Return the standard error of a coordinate, with rounding at its largest."""
         variance = reports * (self.noise.law(1).variance + 0.25)
         return math.sqrt(variance) * self.encoding.step

@@ -1,8 +1,8 @@
 """Sums through a shuffler that is blind: additive shares, each slot of them shuffled on its own.
 
 Every device splits each integer into random shares that add up to it, modulo q, and sends each share as
-a message of its own; the analyzer adds up all messages. What it sees is, up to a small statistical
-distance, the sum and nothing else: the shuffler need not add, and cannot read.
+a message of its own. The analyzer adds up all messages, from which it learns, up to a small statistical
+distance, the sum and nothing else. The shuffler need not add, and cannot read.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.shuffle.parties import Dropped
 
-# The largest modulus: sums are int64, and whole numbers up to 10^18.
-_LARGEST = 1 << 59
-# Bytes of the number of the slot, in a message.
-_LABEL = 4
-# Numbers of devices up to which the recursion runs: at first, and at most.
-_FEW, _MOST = 1 << 10, 1 << 12
-# A bound on the relative rounding of a logarithm of factorials.
-_ROUNDING = 2.0**-48
+# The modulus is at most this, since sums are int64, and whole numbers at most 10^18.
+_LARGEST_MODULUS = 1 << 59
+# The number of the slot takes this many bytes of a message.
+_LABEL_BYTES = 4
+# The recursion runs up to the first of these numbers of devices, and up to the second if need be.
+_FIRST_DEVICES, _MOST_DEVICES = 1 << 10, 1 << 12
+# This bounds the relative rounding of a logarithm of factorials.
+_RELATIVE_ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True, eq=False)
 class CombinedShares:
-    """What the analyzer has of one round.
+    """The sums of one round that the analyzer computes.
 
     Args:
-        total: (dim,) the sums modulo q, in 0 .. q−1. Where a slot is not complete, uniform noise.
-        complete: (dim,) whether every slot of the coordinate got as many messages as there are devices.
-        dropped: messages of another length, protocol or round, of no slot, or with a share of q or more
-            (malformed).
+        total: (dim,) the sums modulo q, in 0 .. q−1, which are uniform noise where a slot is not
+            complete.
+        complete: (dim,) True where every slot of the coordinate got as many messages as there are
+            devices.
+        dropped: the malformed messages: they are of another length, protocol or round, of no slot, or
+            have a share of q or more.
     """
 
     total: NDArray[np.int64]
@@ -50,7 +52,7 @@ class CombinedShares:
 
 @dataclass(frozen=True)
 class Shares:
-    """How devices split their integers, and how the analyzer puts the sum together again.
+    """The splitting of a device's integers into shares, from which the analyzer adds up the sum.
 
     The coordinates are cut into pieces; each piece is split into ``count`` shares. A message holds one
     share of one piece and the number of its slot (piece and share). Messages of one device must reach
@@ -58,18 +60,18 @@ class Shares:
     all devices. A device that sends its shares in one message, or in a known order, hides nothing.
 
     Args:
-        dim: how many integers a device has.
+        dim: the number of integers of a device.
         modulus: q, a power of two, 2 .. 2^59, above every possible sum of all devices.
-        count: m, how many shares a piece is split into, at least 2.
-        width: how many coordinates a piece has. A larger one takes fewer messages and more bytes.
-        tag: some bytes that every message begins with, which say the protocol and round.
+        count: m, the number of shares of a piece, at least 2.
+        width: the number of coordinates of a piece. Wider pieces take fewer messages and more bytes.
+        tag: some bytes with which every message begins, which name the protocol and round.
 
     Raises:
         ParameterError: if a value is out of range.
 
     Formal guarantee: the view of everybody but the honest devices is within :meth:`variation` of one
-    made from the honest devices' sum alone. A corrupt device may add any number to any sum, and
-    whoever leaves out or adds a message makes that sum uniform noise; only the latter shows.
+    made from the honest devices' sum alone. A corrupt device may add any number to any sum, which does
+    not show; a message that is left out or added makes that sum uniform noise, which does show.
     Source: Ishai, Kushilevitz, Ostrovsky & Sahai 2006; Balle, Bell, Gascón & Nissim 2020, with the
     constants of docs/theory.md, "Sums through a blind shuffler", instead of theirs.
 
@@ -94,7 +96,7 @@ class Shares:
         _validate.integer(minimum=1, width=self.width)
         if self.width > self.dim:
             raise ParameterError(f"width must be at most dim = {self.dim}, not {self.width!r}.")
-        if self.slots >= 2 ** (8 * _LABEL):
+        if self.slots >= 2 ** (8 * _LABEL_BYTES):
             raise ParameterError(f"dim must be smaller: {self.slots} slots cannot be numbered.")
         if not isinstance(self.tag, bytes):
             raise ParameterError(f"tag must be bytes, not {self.tag!r}.")
@@ -110,16 +112,16 @@ class Shares:
         width: int = 1,
         tag: bytes = b"",
     ) -> Shares:
-        """The fewest shares with which all rounds together stay within a distance.
+        """Make the fewest shares with which all rounds together stay within a distance.
 
         Args:
-            variation: η of all coordinates and rounds, in (0, 1).
-            devices: how many devices follow the protocol and are heard, in every round.
-            dim: as for the class, and so ``modulus`` and ``width``.
-            modulus: q.
-            rounds: how many rounds the same devices take part in.
-            width: coordinates of a piece.
-            tag: what messages begin with.
+            variation: η of all coordinates and rounds together, in (0, 1).
+            devices: the number of devices that follow the protocol and are heard, in every round.
+            dim: the number of integers of a device.
+            modulus: q, a power of two, 2 .. 2^59, above every possible sum of all devices.
+            rounds: the number of rounds in which the same devices take part.
+            width: the number of coordinates of a piece.
+            tag: the bytes with which every message begins.
 
         Raises:
             ParameterError: if a value is out of range.
@@ -135,31 +137,31 @@ class Shares:
 
     @property
     def pieces(self) -> int:
-        """How many pieces the coordinates are cut into; the last may be filled up with zeros."""
+        """The number of pieces of the coordinates; the last one may be filled up with zeros."""
         return -(-self.dim // self.width)
 
     @property
     def slots(self) -> int:
-        """How many messages a device sends."""
+        """The number of messages of a device."""
         return self.pieces * self.count
 
     @property
     def message_bytes(self) -> int:
         """The length of every message."""
-        return len(self.tag) + _LABEL + self.width * self._share_bytes
+        return len(self.tag) + _LABEL_BYTES + self.width * self._share_bytes
 
     @property
     def _share_bytes(self) -> int:
         return -(-(self.modulus.bit_length() - 1) // 8)
 
     def variation(self, devices: int, *, rounds: int = 1, colluding: int = 0) -> float:
-        """η, within which the view is made from the sum alone: all coordinates and rounds together.
+        """Return η, the distance of all rounds' view from one that is made from the sums alone.
 
         Args:
-            devices: how many devices follow the protocol and are heard, in every round.
-            rounds: how many rounds.
-            colluding: where each share has a shuffler of its own: how many of the ``count`` shufflers
-                may tell the analyzer who sent what. The first costs nothing.
+            devices: the number of devices that follow the protocol and are heard, in every round.
+            rounds: the number of rounds.
+            colluding: the number of the ``count`` shufflers that may tell the analyzer who sent what,
+                where each share has a shuffler of its own. The first of them costs nothing.
 
         Raises:
             ParameterError: if a value is out of range.
@@ -172,15 +174,15 @@ class Shares:
         if self.count - told < 2:
             return 1.0
         one = distance(devices, self.modulus, self.count - told, self.width)
-        # The shares of one device tell its number, which is the sum: nothing else.
+        # The shares of a single device tell its number, which is the sum, so that η is 0.
         return min(math.nextafter(self.pieces * rounds * one, 1.0), 1.0) if one else 0.0
 
     def split(self, values: ArrayLike, source: Source) -> NDArray[np.uint64]:
-        """The shares of one device.
+        """Split the integers of one device into shares.
 
         Args:
-            values: (dim,) integers; they are taken modulo q.
-            source: where randomness comes from.
+            values: (dim,) integers, which are taken modulo q.
+            source: random bits.
 
         Returns:
             (count, dim) shares in 0 .. q−1, any ``count − 1`` of which are uniform and independent.
@@ -200,30 +202,33 @@ class Shares:
         return shares
 
     def messages(self, values: ArrayLike, source: Source) -> list[bytes]:
-        """What one device sends: one message for each slot, all of the same length.
+        """Make the messages of one device, one for each slot, all of the same length.
 
-        Arguments as for :meth:`split`. A device without data sends shares of its noise, too.
+        Args:
+            values: (dim,) integers, which are taken modulo q. A device without data sends shares of
+                its noise, too.
+            source: random bits.
         """
         filled = np.zeros((self.count, self.pieces * self.width), dtype=np.uint64)
         filled[:, : self.dim] = self.split(values, source)
-        # Slot by slot: the shares of the first piece, of the second, …
+        # Slots are in the order of pieces: first all shares of the first piece, then of the second, …
         slots = filled.reshape(self.count, self.pieces, self.width).swapaxes(0, 1)
-        labels = np.arange(self.slots, dtype="<u4").view(np.uint8).reshape(self.slots, _LABEL)
+        labels = np.arange(self.slots, dtype="<u4").view(np.uint8).reshape(self.slots, _LABEL_BYTES)
         words = slots.reshape(self.slots, self.width).astype("<u8").view(np.uint8)
         low = words.reshape(self.slots, self.width, 8)[:, :, : self._share_bytes]
         packed = np.hstack([labels, low.reshape(self.slots, -1)])
         return [self.tag + row.tobytes() for row in packed]
 
     def combine(self, messages: Iterable[bytes], devices: int) -> CombinedShares:
-        """The sums that messages of all devices add up to.
+        """Add up the messages of all devices.
 
         Args:
-            messages: of all slots, in any order.
-            devices: how many devices the shuffler says it heard.
+            messages: the messages of all slots, in any order.
+            devices: the number of devices that the shuffler says it heard.
 
         Returns:
-            The sums, and where they are worth nothing. A surplus message of a slot cannot be told from
-            the others, so none is left out.
+            The sums, and marks of those that are worth nothing. A surplus message of a slot cannot be
+            told from the others, so none is left out.
         """
         devices = _validate.integer(minimum=1, devices=devices)
         arrived = list(messages)
@@ -238,7 +243,7 @@ class Shares:
         return CombinedShares(total, complete, Dropped(malformed=len(arrived) - len(labels)))
 
     def _expected(self, message: object) -> bool:
-        """Whether this has the form of a message of this protocol."""
+        """Return True if this has the form of a message of this protocol."""
         return (
             isinstance(message, bytes)
             and len(message) == self.message_bytes
@@ -246,36 +251,36 @@ class Shares:
         )
 
     def _parsed(self, messages: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """(n,) the slots and (n, width) the shares of messages of the right length."""
+        """Return (n,) the slots and (n, width) the shares of messages of the right length."""
         packed = np.frombuffer(b"".join(messages), dtype=np.uint8).reshape(-1, self.message_bytes)
         packed = packed[:, len(self.tag) :]
         n, size = len(packed), self._share_bytes
-        labels = np.ascontiguousarray(packed[:, :_LABEL]).view("<u4").ravel().astype(np.int64)
+        labels = np.ascontiguousarray(packed[:, :_LABEL_BYTES]).view("<u4").ravel().astype(np.int64)
         words = np.zeros((n, self.width, 8), dtype=np.uint8)
-        words[:, :, :size] = packed[:, _LABEL:].reshape(n, self.width, size)
+        words[:, :, :size] = packed[:, _LABEL_BYTES:].reshape(n, self.width, size)
         return labels, words.reshape(n, 8 * self.width).view("<u8").astype(np.uint64)
 
 
 def shuffled(messages: Sequence[bytes], source: Source) -> list[bytes]:
-    """The messages in uniformly random order: the shuffler, in process.
+    """Return the messages in uniformly random order, as a shuffler in this process.
 
     Mixing the messages of all slots together mixes each slot on its own.
 
     Args:
-        messages: of all devices.
-        source: where randomness comes from.
+        messages: the messages of all devices.
+        source: random bits.
     """
-    # Two words: equal keys are too rare to matter.
+    # Keys have two words, so that equal ones are too rare to matter.
     order = np.lexsort(source.words(2 * len(messages)).reshape(2, -1))
     return [messages[i] for i in order]
 
 
 def modulus_above(largest_sum: int, spare_bits: int = 0) -> int:
-    """The smallest power of two above every possible sum.
+    """Return the smallest power of two above every possible sum.
 
     Args:
         largest_sum: the largest value of one device times the number of devices.
-        spare_bits: so many bits more, so that a sum spoiled by a lost share lies above
+        spare_bits: the number of bits that are added, so that a sum spoiled by a lost share lies above
             ``largest_sum`` with probability at least 1 − 2^−spare_bits.
 
     Raises:
@@ -290,13 +295,13 @@ def modulus_above(largest_sum: int, spare_bits: int = 0) -> int:
 
 
 def distance(devices: int, modulus: int, count: int, width: int = 1) -> float:
-    """How far the shuffled shares of one piece are from telling its sum and nothing else, at most.
+    """Bound the distance of one piece's shuffled shares from a view that tells only its sum.
 
     Args:
-        devices: N, how many devices follow the protocol and are heard.
+        devices: N, the number of devices that follow the protocol and are heard.
         modulus: q, a power of two.
-        count: m, how many shares each splits its numbers into.
-        width: how many coordinates a share holds.
+        count: m, the number of shares into which each device splits its numbers.
+        width: the number of coordinates of a share.
 
     Returns:
         η, a total variation, rounded up; 1 where nothing is known.
@@ -322,13 +327,13 @@ def distance(devices: int, modulus: int, count: int, width: int = 1) -> float:
 
 
 def shares_needed(devices: int, modulus: int, variation: float, width: int = 1) -> int:
-    """The smallest number of shares that stays within a distance.
+    """Return the smallest number of shares that stays within a distance.
 
     Args:
-        devices: as for :func:`distance`, and so ``modulus`` and ``width``.
-        modulus: q.
+        devices: N, the number of devices that follow the protocol and are heard.
+        modulus: q, a power of two.
         variation: η of one piece, in (0, 1).
-        width: how many coordinates a share holds.
+        width: the number of coordinates of a share.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -343,7 +348,8 @@ def shares_needed(devices: int, modulus: int, variation: float, width: int = 1) 
 
     low, step = 1, 1
     if devices > 1:
-        # By the devices that are alone in their component, which no fewer hide.
+        # The search starts at a lower bound, which comes from devices that are alone in their
+        # component of the permutations.
         alone = width * math.log(_modulus(modulus) / 2) - 2 * math.log(2 * variation)
         low = max(math.floor(1 + alone / math.log(devices)), 1)
     while not enough(low + step):
@@ -357,59 +363,62 @@ def shares_needed(devices: int, modulus: int, variation: float, width: int = 1) 
 
 def _modulus(modulus: int) -> int:
     modulus = _validate.integer(minimum=0, modulus=modulus)
-    if not 2 <= modulus <= _LARGEST or modulus & (modulus - 1):
+    if not 2 <= modulus <= _LARGEST_MODULUS or modulus & (modulus - 1):
         raise ParameterError(f"modulus must be a power of two, 2 .. 2^59, not {modulus!r}.")
     return modulus
 
 
 def _log_excess(devices: int, log_modulus: float, power: int) -> float:
-    """ln of a bound on E_N = E[Q^{C−1}] − 1 for N devices and power + 1 permutations; ∞ for none."""
+    """Return ln of a bound on E_N = E[Q^{C−1}] − 1 for N devices and power + 1 permutations.
+
+    It is infinite where no useful bound is known.
+    """
     if log_modulus - math.log(2) - power * math.log(devices) > math.log(4):
-        # The first term alone says nothing.
+        # The first term of the sum is already too large for a useful bound.
         return math.inf
-    known = _FEW
-    while known < min(devices, _MOST + 1):
-        excesses = _log_excesses(known, log_modulus, power)
-        settled = bool((excesses[known // 2 :] <= 0).all())
-        if settled and _beyond(known + 1, excesses, log_modulus, power) <= 0:
+    last = _FIRST_DEVICES
+    while last < min(devices, _MOST_DEVICES + 1):
+        excesses = _log_excesses(last, log_modulus, power)
+        settled = bool((excesses[last // 2 :] <= 0).all())
+        if settled and _beyond(last + 1, excesses, log_modulus, power) <= 0:
             return _beyond(devices, excesses, log_modulus, power)
-        known *= 2
-    if devices > _MOST:
+        last *= 2
+    if devices > _MOST_DEVICES:
         return math.inf
     return float(_log_excesses(devices, log_modulus, power)[devices])
 
 
 @lru_cache(maxsize=64)
 def _log_excesses(most: int, log_modulus: float, power: int) -> FloatArray:
-    """(most + 1,) ln E_n for n = 0 .. most, rounded up.
+    """Return (most + 1,) ln E_n for n = 0 .. most, rounded up.
 
-    E_n ≤ Q·Σ_{j=1}^{n−1} (1 − j/n)·C(n, j)^{−power}·(1 + E_j): all terms are positive.
+    It uses E_n ≤ Q·Σ_{j=1}^{n−1} (1 − j/n)·C(n, j)^{−power}·(1 + E_j), whose terms are all positive.
     """
     n = np.arange(most + 1)
     factorials = gammaln(n + 1.0)
     excesses = np.full(most + 1, -math.inf)
-    # ln (1 + E_j).
+    # This holds ln (1 + E_j).
     ones = np.zeros(most + 1)
     for i in range(2, most + 1):
         choose = factorials[i] - factorials[1:i] - factorials[i - 1 : 0 : -1]
         logs = log_modulus + ones[1:i] + np.log1p(-n[1:i] / i) - power * choose
         size = 3 * power * factorials[i] + log_modulus + float(ones[:i].max()) + i
-        excesses[i] = _log_sum(logs) + _ROUNDING * size
+        excesses[i] = _log_sum(logs) + _RELATIVE_ROUNDING * size
         ones[i] = np.logaddexp(0.0, excesses[i])
     return excesses
 
 
 def _log_sum(logs: FloatArray) -> float:
-    """ln Σ e^logs."""
+    """Return ln Σ e^logs."""
     peak = float(logs.max())
     return peak + math.log(float(np.exp(logs - peak).sum()))
 
 
 def _beyond(devices: int, excesses: FloatArray, log_modulus: float, power: int) -> float:
-    """ln of a bound on E_N for N beyond all that are known, if E_j ≤ 1 from the middle of these on.
+    """Return ln of a bound on E_N for N beyond the table, if E_j ≤ 1 in the upper half of the table.
 
-    With J below the middle: Q·Σ_{j≤J} C(N, j)^{−power}·(1 + E_j) + 2Q·(Σ_{i≤J} (i/N)·C(N, i)^{−power} +
-    N·C(N, J+1)^{−power}), which falls in N ≥ 2J + 2.
+    With J below the middle of the table, the bound is Q·Σ_{j≤J} C(N, j)^{−power}·(1 + E_j) +
+    2Q·(Σ_{i≤J} (i/N)·C(N, i)^{−power} + N·C(N, J+1)^{−power}), which falls in N ≥ 2J + 2.
     """
     half = (len(excesses) - 1) // 2 - 1
     i = np.arange(half + 1, dtype=np.float64)
@@ -418,4 +427,6 @@ def _beyond(devices: int, excesses: FloatArray, log_modulus: float, power: int) 
     many = math.log(2) + np.log((i[:-1] + 1) / devices) - power * choose[:-1]
     middle = math.log(2) + math.log(devices) - power * choose[-1]
     size = power * half * choose[-1] + log_modulus
-    return log_modulus + _log_sum(np.array([*few, *many, middle])) + _ROUNDING * float(size)
+    return (
+        log_modulus + _log_sum(np.array([*few, *many, middle])) + _RELATIVE_ROUNDING * float(size)
+    )

@@ -22,10 +22,12 @@ from dpgrain._types import FloatArray
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics import postprocess
 from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.consistent import consistent, reconcile
 from dpgrain.statistics.order import misordered_pairs
+from dpgrain.statistics.shrink import shrink
 from dpgrain.statistics.statistic import Statistic
+from dpgrain.statistics.unclip import unclip
 from dpgrain.tables.groups import Groups
 
 if TYPE_CHECKING:
@@ -302,11 +304,11 @@ class Histogram(Release):
         Raises:
             ParameterError: if the prior has another length, or is not above 0.
 
-        An empirical-Bayes rule: :func:`dpgrain.statistics.postprocess.shrink`. The standard errors are
+        An empirical-Bayes rule: :func:`dpgrain.statistics.shrink.shrink`. The standard errors are
         those of the fitted law of true values, no longer those of the noise. For counts and sums of
         what cannot be negative.
         """
-        estimate, error = postprocess.shrink(self.estimate, self.std_error, prior, noise=self.noise)
+        estimate, error = shrink(self.estimate, self.std_error, prior, noise=self.noise)
         return self._processed(["shrunk"], estimate, error, nonnegative=True)
 
     def unclipped(self) -> Self:
@@ -317,7 +319,7 @@ class Histogram(Release):
 
         A bound that balances what it takes against the noise tells by the noise how much it took; all
         items of a cell are assumed to lose the same share: an approximation, much better than nothing
-        where noise is large. :func:`dpgrain.statistics.postprocess.unclip`.
+        where noise is large. :func:`dpgrain.statistics.unclip.unclip`.
         """
         if self.noise != "gaussian" or not self.asked.chosen:
             raise ParameterError("unclipped() needs clip='auto' and Gaussian noise.")
@@ -325,8 +327,8 @@ class Histogram(Release):
             raise ParameterError(
                 "unclipped() needs the release as it was made, not post-processed."
             )
-        estimate, error = postprocess.shrink(self.estimate, self.std_error, noise=self.noise)
-        estimate, gain = postprocess.unclip(self.estimate, self.std_error, estimate)
+        estimate, error = shrink(self.estimate, self.std_error, noise=self.noise)
+        estimate, gain = unclip(self.estimate, self.std_error, estimate)
         return self._processed(["shrunk", "unclipped"], estimate, error * gain, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
@@ -338,7 +340,7 @@ class Histogram(Release):
         Raises:
             ParameterError: if the total is negative.
         """
-        estimate = postprocess.consistent(self.estimate, self.std_error, total)
+        estimate = consistent(self.estimate, self.std_error, total)
         return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
@@ -359,7 +361,7 @@ class Histogram(Release):
         """
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
-        parts, parts_sd, whole, whole_sd = postprocess.reconcile(
+        parts, parts_sd, whole, whole_sd = reconcile(
             self.estimate, self.std_error, totals.estimate, totals.std_error, group
         )
         return (

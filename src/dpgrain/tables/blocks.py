@@ -1,4 +1,4 @@
-"""From a privacy unit to the blocks whose norm is clipped."""
+"""The blocks of a table whose norm is clipped, as its privacy unit determines them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dpgrain.units import Element, Level, Record, Unit, User
 
 @dataclass(frozen=True)
 class Blocks:
-    """What is clipped as one: a record, a user's data in one cell, or a whole user.
+    """The blocks that are clipped: records, users' data in one cell, or whole users.
 
     Args:
-        block: whose data one block holds.
+        block: the unit whose data one block holds.
         of: the column that tells the cell; None where there are no cells.
         elements: the partition of that column's values; None where each value is its own cell.
-        key: where that column stands among the keys of the groups, so that the group tells the cell;
-            None where it is another column.
-        max_elements: at most so many blocks of a user are kept.
+        key: the place of that column among the keys of the groups, which then tell the cell; None
+            where it is no key.
+        max_elements: the largest number of blocks of a user that are kept.
         named: the partition in words; empty if there is none.
-        alone: whether each group is a cell by itself, and each cell one group.
+        alone: True if each group is a cell by itself, and each cell one group.
         cell_column: the column of the table that holds the cell, where there is one.
-        of_records: whether only records are promised anything, and each pair of a user and a group is a
-            block: a record then moves one block, or two, and makes room for no other.
+        of_records: True if only records are protected, and each pair of a user and a group is a block:
+            a record then moves one block, or two, and makes room for no other.
     """
 
     block: Level
@@ -45,7 +45,7 @@ class Blocks:
     def of_unit(
         unit: Unit, table: UserTable, keys: Sequence[str], item: str | None = None
     ) -> Blocks:
-        """The blocks that protect a unit of a table whose groups have these keys.
+        """Make the blocks that protect a unit of a table whose groups have these keys.
 
         Args:
             unit: the privacy unit.
@@ -55,7 +55,7 @@ class Blocks:
 
         Raises:
             ParameterError: if the unit does not fit.
-            SchemaError: if it names a column that the table lacks.
+            SchemaError: if the unit names a column that the table lacks.
         """
         item = next(iter(keys), None) if item is None else item
         if isinstance(unit, Record):
@@ -94,7 +94,7 @@ class Blocks:
         else:
             elements = as_elements(by).of_keys(lambda label: table.stated(label, item, NAMED))
             of, named = item, f"{elements.name} of {_described(item, table)}"
-        # A column of cells may itself be a key: then it is the group that tells the cell.
+        # If the column of cells is itself a key, the group tells the cell.
         if isinstance(by, str) and by in keys:
             of, elements = by, None
         key = list(keys).index(of) if of in keys else None
@@ -103,7 +103,7 @@ class Blocks:
         return Blocks("element", of, elements, key, bound, named, alone, column)
 
     def for_keys(self, keys: Sequence[str], table: UserTable) -> tuple[UserTable, Blocks]:
-        """The same blocks where groups have other keys, and a table that can tell their cells.
+        """Return the same blocks for groups with other keys, and a table that can tell their cells.
 
         Args:
             keys: the other keys.
@@ -112,37 +112,40 @@ class Blocks:
         if self.block != "element":
             return table, self
         if self.of_records:
-            # Pairs of other groups: blocks that held several would let others in where a record leaves.
+            # Blocks become pairs with the other groups. If a block held several pairs, one record's
+            # removal would make room for others.
             return table, replace(self, of=keys[0], key=0, alone=True)
         if self.of in keys and self.of is not None:
             single = self.elements is None and len(keys) == 1
             return table, replace(self, key=list(keys).index(self.of), alone=single)
-        column, known = self.cell_column, self.elements
-        if column is None and self.of is not None and known is not None:
-            if known.missing == "error":
-                # Nothing lacks a cell that counts: other items are outside the public domain.
-                known = replace(known, missing="own")
+        column, partition = self.cell_column, self.elements
+        if column is None and self.of is not None and partition is not None:
+            if partition.missing == "error":
+                # Every item that counts has a cell, since all others are outside the public domain.
+                partition = replace(partition, missing="own")
             column = f"cell of {self.of}"
-            # A column of that name which holds anything else would be another partition.
-            while table.has(column) and table.cells.get(column) != CellColumn(self.of, known):
+            # The name is changed if a column of that name holds anything else, such as another
+            # partition.
+            while table.has(column) and table.cells.get(column) != CellColumn(self.of, partition):
                 column += "'"
             if not table.has(column):
-                table = table.with_cells(column, self.of, known)
+                table = table.with_cells(column, self.of, partition)
         return table, replace(self, key=None, alone=False, cell_column=column)
 
     def contribution(
         self, *, items: int | None, cells: int | None, single: bool, norm: Literal["l2", "l1"]
     ) -> Contribution:
-        """How blocks enter a sum over coordinates.
+        """Return the contribution of a unit to a sum over coordinates.
 
         Args:
             items: the public number of coordinates, if the domain is public.
             cells: the public number of cells, if the group tells the cell and the domain is public.
-            single: whether every block is one coordinate, by public knowledge.
+            single: True if it is public that every block is one coordinate.
             norm: the norm that is clipped.
         """
         if self.of_records and self.alone:
-            # One record moves one coordinate by at most 1, or two when it moves; no cells are known.
+            # One record changes one coordinate by at most 1, or two if it moves between them; no
+            # number of cells is known.
             one = items == 1
             return Contribution("record", coordinates="one" if one else "nonnegative", norm=norm)
         return Contribution(
@@ -156,9 +159,9 @@ class Blocks:
 
 
 def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
-    """The column that a named partition is of, the partition of its values, and its name.
+    """Return the column that a named partition divides, the partition of its values, and its name.
 
-    The name tells the column: the same mapping of two columns makes two partitions.
+    The name contains the column, since the same mapping of two columns makes two partitions.
     """
     if name not in table.schema:
         raise SchemaError(
@@ -173,7 +176,7 @@ def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
 
 
 def _described(column: str, table: UserTable) -> str:
-    """A column in words; one of cells by what it is made of."""
+    """Describe a column in words, a column of cells by the partition and column that it comes from."""
     if column not in table.cells:
         return repr(column)
     cells = table.cells[column]

@@ -1,4 +1,4 @@
-"""Which groups are published: public ones, privately selected ones, or a mixture."""
+"""The groups that are published: public ones, privately selected ones, or a mixture."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Domain:
 
     Args:
         keys: the columns that tell a record's group.
-        public: (per public key) its values; the other keys are selected privately.
-        listed: the list of all groups, where the caller gave that instead.
+        public: the values of each public key; the values of other keys are selected privately.
+        listed: all groups, where the caller listed these instead.
     """
 
     keys: tuple[str, ...]
@@ -38,7 +38,7 @@ class Domain:
         return tuple(key for key in self.keys if key not in self.public)
 
     def groups(self, selected: Groups | None = None) -> Groups:
-        """All groups: the listed ones, or the product of the public values and the selected ones."""
+        """Return all groups: the listed ones, or the product of public values and selected groups."""
         if self.listed is not None:
             return self.listed
         if selected is None:
@@ -51,20 +51,20 @@ class Domain:
             return selected
         rows = pa.array(np.arange(len(selected)))
         row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
-        found = selected.take(row.to_numpy())
+        chosen = selected.take(row.to_numpy())
         columns = dict(zip(self.public, public, strict=True))
-        columns.update(zip(found.names, found.columns, strict=True))
+        columns.update(zip(chosen.names, chosen.columns, strict=True))
         return Groups.of(self.keys, [columns[key] for key in self.keys])
 
 
 def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[str]) -> Domain:
-    """The public part of the domain that the caller gave, of the types of the key columns.
+    """Read the public part of the domain that the caller gave, in the types of the key columns.
 
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
             that it lacks are selected privately), or a list of tuples. None means the keys of the
-            unit's public mapping, or the cells of a column of cells, where there are such. Which cell a
-            value matches: :mod:`dpgrain.inputs.labels`.
+            unit's public mapping, or the cells of a column of cells, if there are any.
+            :mod:`dpgrain.inputs.labels` says which cells a value matches.
         blocks: the blocks of the unit.
         table: the table.
         keys: the columns that tell a record's group.
@@ -77,17 +77,17 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
         if domain is not None:
             raise ParameterError("domain needs by=…: there is one group only without it.")
         return Domain((), {})
-    known = _given(domain, blocks, table, keys)
-    for key, values in known.public.items():
+    stated = _given(domain, blocks, table, keys)
+    for key, values in stated.public.items():
         _some_cell(values, blocks, key)
-    if known.listed is not None:
-        for key, values in zip(keys, known.listed.columns, strict=True):
+    if stated.listed is not None:
+        for key, values in zip(keys, stated.listed.columns, strict=True):
             _some_cell(values, blocks, key)
-    return known
+    return stated
 
 
 def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
-    """The public part of a domain, in any form that a caller may give it."""
+    """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
     by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
@@ -106,7 +106,7 @@ def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...])
 
 
 def _implied(blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
-    """The values that a public mapping tells of, key by key."""
+    """Return the values that a public mapping names, key by key."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
         elements = blocks.elements if blocks.key == i else None
@@ -136,9 +136,9 @@ def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
 
 
 def _column(values: list[Any], table: UserTable, key: str) -> pa.Array:
-    found = _typed(values, table, key)
-    _no_repeat(found.to_pylist())
-    return found
+    items = _typed(values, table, key)
+    _no_repeat(items.to_pylist())
+    return items
 
 
 def _no_repeat(values: list[Any]) -> None:
@@ -150,7 +150,7 @@ def _no_repeat(values: list[Any]) -> None:
 
 
 def _typed(values: list[Any], table: UserTable, key: str) -> pa.Array:
-    """The keys of a column that stated items are."""
+    """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
     if any(type(value) is not (int if integers else str) for value in values):
         for value in values:
@@ -180,7 +180,7 @@ def _some_cell(values: pa.Array, blocks: Blocks, key: str) -> None:
 
 
 def _lists(domain: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is from keys to their values, rather than from items to cells."""
+    """Return True for a mapping from keys to their values, False for one from items to cells."""
     several = (list, set, range, np.ndarray, pa.Array, pa.ChunkedArray)
     return bool(domain) and all(isinstance(values, several) for values in domain.values())
 

@@ -26,8 +26,8 @@ from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
-_MISSING = ("own", "drop", "error")
-#: What errors say of an item that the column cannot hold.
+_MISSING_CHOICES = ("own", "drop", "error")
+#: Messages about an item that the column cannot hold begin with this.
 NAMED = "the partition names item"
 
 
@@ -38,11 +38,11 @@ class Elements:
     Make one with :meth:`from_mapping`, :meth:`from_function` or :meth:`kmeans`.
 
     Args:
-        name: what reports call the partition.
-        mapping: item → cell, where it is a finite mapping.
-        function: item → cell, where it is a function.
-        missing: what becomes of items without a cell: ``"own"`` (each is its own cell),
-            ``"drop"`` (they are left out), ``"error"`` (refused, which needs a public domain).
+        name: the name of the partition in reports.
+        mapping: item → cell, if the partition is a finite mapping.
+        function: item → cell, if the partition is a function.
+        missing: the treatment of items without a cell: ``"own"`` (each is its own cell), ``"drop"``
+            (they are left out), ``"error"`` (they are refused, which needs a public domain).
 
     The partition must be public: fixed without looking at the protected data.
     """
@@ -53,20 +53,21 @@ class Elements:
     missing: Missing = "own"
 
     def __post_init__(self) -> None:
-        _validate.one_of(_MISSING, missing=self.missing)
+        _validate.one_of(_MISSING_CHOICES, missing=self.missing)
         if (self.mapping is None) == (self.function is None):
             raise ParameterError("give Elements either a mapping or a function of the item.")
 
     @staticmethod
     def from_mapping(source: Any, *, missing: Missing = "own", name: str | None = None) -> Elements:
-        """A partition from item → cell.
+        """Make a partition from a mapping of items to cells.
 
         Args:
             source: a dict, a table of two columns (Arrow, pandas, Polars: items, then cells), or a
                 :class:`pathlib.Path` of a Parquet or CSV file of two columns.
-                Which items of a column a key matches: :mod:`dpgrain.inputs.labels`.
-            missing: what becomes of items that the mapping lacks.
-            name: what reports call the partition.
+                :mod:`dpgrain.inputs.labels` says which items of a column match a key.
+            missing: the treatment of items that the mapping lacks: ``"own"``, ``"drop"`` or
+                ``"error"``.
+            name: the name of the partition in reports.
 
         Raises:
             ParameterError: if the mapping is empty or gives an item two cells.
@@ -88,7 +89,15 @@ class Elements:
     def from_function(
         function: Callable[[Any], Hashable], *, missing: Missing = "own", name: str | None = None
     ) -> Elements:
-        """A partition from a function of the item; an item for which it returns None has no cell.
+        """Make a partition from a function of the item; an item for which it is None has no cell.
+
+        Args:
+            function: item → cell.
+            missing: the treatment of items without a cell: ``"own"``, ``"drop"`` or ``"error"``.
+            name: the name of the partition in reports.
+
+        Raises:
+            ParameterError: if the function is not callable.
 
         >>> Elements.from_function(lambda url: url.split("/")[0], name="the site").cell("a.org/b")
         'a.org'
@@ -110,15 +119,15 @@ class Elements:
         items: Any = None,
         missing: Missing = "own",
     ) -> Elements:
-        """Cells of similar items: k-means++ on *public* vectors (scikit-learn).
+        """Make cells of similar items, by k-means++ on *public* vectors (scikit-learn).
 
         Args:
             vectors: item → vector, or an (items, dimensions) array with ``items`` given. They must
                 be public: centroids computed from protected data are a release of their own.
-            k: number of cells, at most the number of items.
-            random_state: seed of the clustering, which is public.
+            k: the number of cells, at most the number of items.
+            random_state: the seed of the clustering, which is public.
             items: the items, in the order of the rows.
-            missing: what becomes of items without a vector.
+            missing: the treatment of items without a vector: ``"own"``, ``"drop"`` or ``"error"``.
 
         Raises:
             ParameterError: if k is out of range, or items and vectors differ in number.
@@ -149,11 +158,11 @@ class Elements:
         return Elements(name, mapping=mapping, missing=missing)
 
     def of_keys(self, key: Callable[[Any], int | str]) -> Elements:
-        """The same partition for the keys of a column.
+        """Return the same partition for the keys of a column.
 
         Args:
-            key: from an item that a mapping names to the column's key for it, which raises where there
-                is none: such items would have no cell, and the promise would silently be another one.
+            key: turns an item that a mapping names into the column's key for it. It must raise if there
+                is none: such items would have no cell, and silently change the promise.
         """
         if self.mapping is None:
             return self
@@ -161,7 +170,7 @@ class Elements:
         return replace(self, mapping=_one_cell_each(pairs))
 
     def labelled(self) -> Elements:
-        """The same partition with a text for each cell: what a column of cells holds.
+        """Return the same partition with a text for each cell, as a column of cells holds it.
 
         An item that is its own cell is called ``"own: item"``, a cell that is not text ``"cell: 7"``.
         """
@@ -180,13 +189,13 @@ class Elements:
 
     @property
     def labels(self) -> list[str] | None:
-        """The texts of all cells in order, where they are public: a mapping that drops the rest."""
+        """The sorted texts of all cells, if they are public; None where items are their own cells."""
         if self.mapping is None or self.missing == "own":
             return None
         return sorted({_label(cell) for cell in self.mapping.values() if cell is not None})
 
     def cell(self, item: Any) -> Hashable | None:
-        """The cell of an item, or None where it has none."""
+        """Return the cell of an item, None where it has none."""
         if self.mapping is not None:
             return self.mapping.get(item)
         return self.function(item) if self.function is not None else None
@@ -199,21 +208,21 @@ _identities: WeakKeyDictionary[Callable[[Any], Hashable], str] = WeakKeyDictiona
 
 
 def _mark(content: str) -> str:
-    """A short fingerprint: guarantees for different partitions must not pass for the same one."""
+    """Return a short fingerprint, so that different partitions never have the same name."""
     return "#" + hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()[:8]
 
 
 def _identity(function: Callable[[Any], Hashable]) -> str:
-    """A token that is the same for one function object only: no text tells all that it does."""
+    """Return a token of one function object, since no text tells all that a function does."""
     try:
         return _identities.setdefault(function, secrets.token_hex(8))
     except TypeError:
-        # Not hashable, or not to be referred to weakly.
+        # This function cannot be hashed, or cannot be referred to weakly.
         return secrets.token_hex(8)
 
 
 def as_elements(by: Any) -> Elements:
-    """An ``Elements`` from whatever ``Element(by)`` accepts besides a column name."""
+    """Make ``Elements`` from any partition that ``Element(by)`` accepts but a column name."""
     if isinstance(by, Elements):
         return by
     if callable(by):
@@ -235,7 +244,7 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
 
 
 def _one_cell_each(pairs: Iterable[tuple[Any, Hashable]]) -> dict[Any, Hashable]:
-    """The mapping of items to cells; an item with two cells is refused."""
+    """Make a mapping of items to cells; an item with two cells is refused."""
     mapping: dict[Any, Hashable] = {}
     for item, cell in pairs:
         if mapping.setdefault(item, cell) != cell:
@@ -265,13 +274,13 @@ def read_file(path: Path) -> pa.Table:
     """Read a public Parquet or CSV file into memory.
 
     Raises:
-        DataError: if it cannot be read.
+        DataError: if the file cannot be read.
     """
     import pyarrow.parquet
 
     try:
         if path.suffix.lower() == ".csv":
-            # As text: whether 007 is a number depends on what it is compared with.
+            # Cells are read as text: whether 007 is a number depends on what it is compared with.
             with path.open(encoding="utf-8-sig", newline="") as file:
                 header, *rows = [row for row in csv.reader(file) if row]
             width = len(header)
@@ -295,13 +304,13 @@ def _different(names: list[str]) -> list[str]:
 def cell_codes(
     elements: Elements, items: list[Any], *, public: bool
 ) -> tuple[list[str | None], NDArray[np.int64]]:
-    """The cell of each item: its label (None where the item is dropped) and a code.
+    """Return the label of each item's cell, None where the item is dropped, and the cell's code.
 
     Args:
         elements: the partition.
-        items: the items; one that several groups have stands there several times.
-        public: whether the items are a public domain. Where they come from the table, nothing that
-            happens here may depend on one of them: a function that fails has no cell to give.
+        items: the items, repeated where several groups have the same item.
+        public: True if the items are a public domain. If they come from the table, no error may depend
+            on one of them: an item on which the function fails has no cell.
     """
     if elements.missing == "error" and not public:
         raise ParameterError(
@@ -319,7 +328,7 @@ def cell_codes(
     codes = [-1 if cell is None else number.setdefault(cell, len(number)) for cell in cells]
     labels = [None if cell is None else f"cell {cell!r}" for cell in cells]
     if without and elements.missing == "own":
-        # One cell for each item, however many groups have it.
+        # An item has one cell of its own, also where several groups have the item.
         own: dict[Any, int] = {}
         for i, cell in enumerate(cells):
             if cell is None:
@@ -338,37 +347,37 @@ def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Has
 
 
 def cell_or_none(elements: Elements, item: Any) -> Any:
-    """The cell of an item of the table, None where the function fails on it."""
+    """Return the cell of an item of the table, None where the function fails on it."""
     try:
         return elements.cell(item)
     except Exception:
-        # The item is somebody's datum: failing on it would publish that somebody holds it.
+        # The item is somebody's datum, and an error would publish that somebody holds it.
         return None
 
 
 def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
-    """The names of cells, None for no cell: cells are one if their names are.
+    """Return the names of cells, None for no cell; cells with equal names are the same cell.
 
-    What tells cells apart and what orders them must be the same function of the cell alone, or
-    what else is in the table would decide which elements of a user are kept.
+    One function of the cell alone must both tell cells apart and order them. Otherwise the rest of the
+    table would decide which elements of a user are kept.
     """
-    # Texts and integers are named once; other equal values may be written in several ways, and
-    # which of them came first is none of a name's business.
-    known: dict[tuple[type, str | int], str] = {}
+    # The names of texts and integers are remembered. Other equal values may be written in several
+    # ways, and a name must not depend on the one that came first.
+    name_of_value: dict[tuple[type, str | int], str] = {}
     names: list[str | None] = []
     for cell in cells:
         try:
             if type(cell) is str or type(cell) is int:
                 key = (type(cell), cell)
-                if key not in known:
-                    known[key] = _name(cell)
-                names.append(known[key])
+                if key not in name_of_value:
+                    name_of_value[key] = _name(cell)
+                names.append(name_of_value[key])
             else:
                 names.append(None if cell is None else _name(cell))
         except Exception as error:
             if public:
                 raise _no_cell(cell) from error
-            # As above: an item without a usable cell has none.
+            # The cell may come from somebody's item, so that it is dropped instead of refused.
             names.append(None)
     return names
 
@@ -381,22 +390,22 @@ def _no_cell(cell: Any) -> ParameterError:
 
 
 def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
-    """What a column of cells holds for items of the table: None where an item is left out."""
+    """Return the texts that a column of cells holds for items of the table, None for items left out."""
     labelled = elements.labelled()
     with silent():
         labels = [cell_or_none(labelled, item) for item in items]
     if labelled.missing == "drop":
         return labels
-    # An item on which the function fails has no cell, as one for which it returns None.
+    # An item on which the function fails has no cell, like one for which it returns None.
     pairs = zip(labels, items, strict=True)
     return [f"own: {item}" if label is None else label for label, item in pairs]
 
 
 def _label(cell: Any) -> str:
-    """A text for a cell that no other cell has, nor any item that is its own."""
+    """Return a text that no other cell has, and no item that is its own cell."""
     if isinstance(cell, str):
         text = str.__str__(cell)
-        # Surrogates cannot be written; how they are quoted can.
+        # Text with surrogates cannot be encoded, and is quoted below instead.
         if not text.startswith(("own: ", "cell: ")) and _is_valid(text):
             return text
     return f"cell: {_name(cell)}"
@@ -411,7 +420,7 @@ def _is_valid(text: str) -> bool:
 
 
 def _name(cell: Any) -> str:
-    """One name for all that Python holds to be equal: 1, 1.0 and True are one cell, '1' another."""
+    """Return one name for all values that are equal in Python, as 1, 1.0 and True are; '1' is not."""
     if isinstance(cell, np.generic):
         cell = cell.item()
     value = exact(cell)
@@ -419,7 +428,7 @@ def _name(cell: Any) -> str:
         text = written(value)
         if text is None:
             return " ".join(key(value) or ())
-        # A decimal that no float equals is another cell than the float that is written so.
+        # A decimal that equals no float is another cell than the float with the same text.
         same = value.denominator == 1 or Fraction(float(value)) == value
         return text if same else f"Decimal('{text}')"
     if isinstance(cell, int | float | Decimal) and (named := key(cell)) is not None:

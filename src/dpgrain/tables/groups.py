@@ -1,4 +1,4 @@
-"""Groups: the rows of keys that estimates are about."""
+"""Groups: the rows of a released table, each with a combination of keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Groups:
     Args:
         names: the key columns, none for the group of everything.
         columns: one array per name.
-        size: how many groups.
+        size: the number of groups.
 
     >>> Groups.product(("shop", "year"), [pa.array(["a", "b"]), pa.array([2024])]).size
     2
@@ -32,12 +32,12 @@ class Groups:
 
     @staticmethod
     def of(names: Sequence[str], columns: Sequence[pa.Array]) -> Groups:
-        """The groups with these keys, row by row; no keys mean the one group of everything."""
+        """Make groups with these keys, row by row; without keys there is one group of everything."""
         return Groups(tuple(names), tuple(columns), len(columns[0]) if columns else 1)
 
     @staticmethod
     def product(names: Sequence[str], values: Sequence[pa.Array]) -> Groups:
-        """Every combination of the values of each key, the first key varying slowest."""
+        """Make a group of every combination of the keys' values; the first key varies slowest."""
         places = np.indices([len(column) for column in values]).reshape(len(values), -1)
         columns = [column.take(pa.array(at)) for column, at in zip(values, places, strict=True)]
         return Groups.of(names, columns)
@@ -46,31 +46,32 @@ class Groups:
         return self.size
 
     def take(self, order: IntArray) -> Groups:
-        """The groups at these places."""
+        """Return the groups at these places."""
         places = pa.array(order)
         columns = tuple(column.take(places) for column in self.columns)
         return Groups(self.names, columns, len(order))
 
     def filter(self, kept: BoolArray) -> Groups:
-        """The groups where ``kept`` holds."""
+        """Return the groups where ``kept`` is true."""
         return self.take(np.flatnonzero(kept))
 
     def order(self) -> IntArray:
-        """(V,) the places of the groups in the order of their keys."""
+        """Return (V,) the places of the groups in the order of their keys."""
         if not self.names:
             return np.arange(self.size)
-        # Under names of its own: Arrow takes a name with a dot or bracket in front for a path.
+        # The columns get other names, since Arrow reads a name that begins with a dot or a bracket as
+        # a path.
         keys = {f"k{i}": column for i, column in enumerate(self.columns)}
         order = [(name, "ascending") for name in keys]
-        found = pyarrow.compute.sort_indices(pa.table(keys), sort_keys=order)
-        return np.asarray(found.to_numpy(), dtype=np.int64)
+        places = pyarrow.compute.sort_indices(pa.table(keys), sort_keys=order)
+        return np.asarray(places.to_numpy(), dtype=np.int64)
 
     def sorted(self) -> Groups:
-        """The groups in the order of their keys."""
+        """Return the groups in the order of their keys."""
         return self.take(self.order())
 
     def codes_in(self, other: Groups) -> IntArray:
-        """(V,) where each group stands in others that have some of its keys.
+        """Return (V,) the place of each group among other groups, which have some of its keys.
 
         Raises:
             ParameterError: if the keys do not fit, or one of either has no counterpart.
@@ -93,11 +94,11 @@ class Groups:
         return np.array([place[row] for row in rows], dtype=np.int64)
 
     def table(self) -> pa.Table:
-        """The keys as a table."""
+        """Return the keys as a table."""
         return pa.table(dict(zip(self.names, self.columns, strict=True)))
 
     def labels(self) -> list[str]:
-        """Each group in words: its keys, joined."""
+        """Return the name of each group: its keys, joined."""
         if not self.names:
             return ["all"] * self.size
         parts = [[str(value) for value in column.to_pylist()] for column in self.columns]

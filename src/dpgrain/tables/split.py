@@ -1,8 +1,8 @@
-"""What a record's number adds to the coordinates of its group: non-negative integers.
+"""The splitting of a record's number into non-negative integers, added to coordinates of its group.
 
 A number is split between a few *corners* (coordinates) so that every moment or rank that is wanted
 is a linear function of the sums: docs/theory.md, "Numbers as masses". Blocks of such sums are
-non-negative vectors, as those of a histogram are, and go the same way: clipped, added, noised.
+non-negative vectors, like those of a histogram, and are clipped, added and noised in the same way.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dpgrain.tables.engines.kernel import SATURATION
 
 
 class Split(Protocol):
-    """From records' numbers to what they add, in multiples of ``unit``."""
+    """A rule that turns records' numbers into what they add, in multiples of ``unit``."""
 
     @property
     def corners(self) -> int:
-        """How many coordinates each group has."""
+        """The number of coordinates of each group."""
 
     @property
     def unit(self) -> float:
         """The value of one count, a power of two."""
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals) of the coordinates that records add to.
+        """Return the keys of the coordinates to which records add, and the totals that they add.
 
         Args:
             keys: (r,) the key of the first coordinate of each record's group.
@@ -45,13 +45,13 @@ class Weight:
     corners: int = 1
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals) of the records that count."""
+        """Return the keys of the records that count, and their truncated numbers."""
         assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
         counted = values > 0
         if not counted.all():
             keys, values = keys[counted], values[counted]
         with np.errstate(over="ignore"):
-            # An overflow saturates like any huge weight; a warning would publish it.
+            # An overflow saturates like any huge weight, and a warning would publish it.
             totals = values * (1 / self.unit)
         return keys, np.floor(np.minimum(totals, SATURATION, out=totals), out=totals)
 
@@ -64,5 +64,5 @@ class Present:
     unit: float = 1.0
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:  # noqa: ARG002
-        """(keys, None): every record counts 1."""
+        """Return the keys, and None for totals of 1."""
         return keys, None

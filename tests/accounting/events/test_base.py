@@ -117,7 +117,7 @@ def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
     # And of each such module every kind.
     for name, kind in Event._kinds.items():
         if kind.__module__.startswith("dpgrain.") and kind.__module__ != Event.__module__:
-            assert events_module._ELSEWHERE[name] == kind.__module__
+            assert events_module._HOMES[name] == kind.__module__
 
 
 # ------------------------------------------------------------------------- how often, in which order

@@ -1,4 +1,4 @@
-"""Published counts with truncated noise, and chosen items, against exact enumeration.
+"""Published counts with truncated noise against exact enumeration.
 
 No bound is taken from the proofs: laws are enumerated, neighbours are searched for among tables, and
 the divergence of what is published is compared with what the event claims.
@@ -17,26 +17,19 @@ import numpy as np
 import pytest
 
 from dpgrain.accounting import (
-    ApproximateDP,
     BoundedRange,
-    Compose,
     Contribution,
-    Event,
-    Gaussian,
-    Laplace,
     Loss,
     TruncatedGeometric,
-    calibrate_bounded_range,
     calibrate_truncated_geometric,
-    gaussian_delta,
 )
-from dpgrain.accounting.losses.zcdp import zcdp_delta, zcdp_epsilon
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 EPSILONS = [0.0, 0.1, 0.35, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0]
 # Room for the rounding of the enumeration itself.
 ROUNDING = 1e-12
+
 
 Law = Mapping[Any, float]
 
@@ -57,9 +50,6 @@ def product(laws: Iterable[Law]) -> Law:
     for law in laws:
         joint = {(*x, y): p * q for x, p in joint.items() for y, q in law.items()}
     return joint
-
-
-# What is published of one item.
 
 
 def published(count: int, rate: float, cutoff: int, passes: int | None = None) -> Law:
@@ -153,9 +143,6 @@ def test_a_wrong_mechanism_is_caught(
     assert published_delta(before, after, 1.0, bug) > event.delta(1.0) * 1.5
 
 
-# How often an item passes: the optimal rule.
-
-
 def optimal_passes(count: int, epsilon: float, delta: float) -> float:
     """The largest probability that an (ε, δ)-DP rule can give (Desfontaines et al. 2022)."""
     passes = 0.0
@@ -195,10 +182,6 @@ def test_the_published_figures() -> None:
     variance = math.fsum(x * x * p for x, p in law.items())
     # The Gaussian for counts alone has 3.73 for the same budget.
     assert math.sqrt(variance) == pytest.approx(1.357, abs=1e-3)
-
-
-# The claim for any change of the counts: exact divergences by counting log ratios, which are
-# multiples of the rate.
 
 
 @cache
@@ -252,8 +235,6 @@ def test_the_loss_bounds_the_divergence_at_every_gamma(
         if epsilon >= 0:
             assert exact <= loss.delta(epsilon) + ROUNDING
 
-
-# A search among tables for neighbours that break the claim.
 
 Row = tuple[int, int, int]  # user, column, item
 
@@ -430,9 +411,6 @@ def test_the_number_of_changes(
     assert event.loss(units, relation, unit).pure == 0.5 * changes
 
 
-# Calibration.
-
-
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("contribution", "items", "unit"),
@@ -478,211 +456,3 @@ def test_what_nothing_bounds_is_refused() -> None:
     for wrong in ({"rate": -1.0}, {"count": 0}, {"level": "group"}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             BoundedRange(**{"rate": 1.0, **wrong})
-
-
-# Choosing items.
-
-
-def chosen(scores: Sequence[int], rate: float, count: int) -> Law:
-    """The law of the choice: one after the other, without replacement."""
-    law: dict[tuple[int, ...], float] = {}
-    for order in itertools.permutations(range(len(scores)), count):
-        left, mass = set(range(len(scores))), 1.0
-        for j in order:
-            mass /= math.fsum(math.exp(rate * (scores[i] - scores[j])) for i in left)
-            left.remove(j)
-        law[order] = mass
-    return law
-
-
-def worst_choice(
-    rate: float, count: int, moves: Iterable[tuple[int, ...]], epsilon: float
-) -> float:
-    """The largest δ over starting scores and moves, in both orders."""
-    gamma = math.exp(epsilon)
-    worst = 0.0
-    for move in moves:
-        for start in itertools.product((0, 3), repeat=len(move) - 1):
-            before = (0, *start)
-            after = tuple(a + b for a, b in zip(before, move, strict=True))
-            p, q = chosen(before, rate, count), chosen(after, rate, count)
-            worst = max(worst, hockey_stick(p, q, gamma), hockey_stick(q, p, gamma))
-    return worst
-
-
-def moves_of(relation: Relation, users: int = 1) -> list[tuple[int, ...]]:
-    steps = range(-users, 1) if relation == "zero_out" else range(-users, users + 1)
-    return list(itertools.product(steps, repeat=3))
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("users", [1, 2])
-def test_no_scores_break_the_claim(relation: Relation, count: int, users: int) -> None:
-    for rate in (0.3, 1.0):
-        event = BoundedRange(rate, count)
-        moves = moves_of(relation, users)
-        ends = event.loss(users, relation).pure
-        for epsilon in (0.0, 0.2, ends / 2, 0.9 * ends, ends):
-            claim = event.delta(epsilon, units=users, relation=relation)
-            assert worst_choice(rate, count, moves, epsilon) <= claim + ROUNDING
-
-
-def test_wrong_choices_are_caught() -> None:
-    event = BoundedRange(0.5)
-    for relation in RELATIONS:
-        ends = event.epsilon(relation=relation)
-        # Half the noise.
-        assert worst_choice(1.0, 1, moves_of(relation), ends) > 0.01
-    # What moves both ways, billed as what moves one way.
-    assert worst_choice(0.5, 1, moves_of("replace"), event.epsilon()) > 0.01
-    # Users billed as one.
-    assert worst_choice(0.5, 1, moves_of("zero_out", 2), event.epsilon()) > 0.01
-
-
-def test_a_choice_costs_elements_what_it_costs_the_user() -> None:
-    event = BoundedRange(0.5, count=3, level="element")
-    for units in (1, 7):
-        assert event.loss(units) == event.loss(1, unit=User()) == event.loss(units, unit=Record())
-    assert event.loss(4, unit=User()).pure == pytest.approx(6.0)
-    # Where records are counted, a person may have any number.
-    records = BoundedRange(0.5, level="record")
-    assert records.loss(3).pure == 1.5
-    assert records.loss(1, unit=User()).pure == math.inf
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("count", [1, 10, 1000])
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_calibrated_choices_keep_the_promise_and_spend_it(
-    relation: Relation, count: int, delta: float
-) -> None:
-    for epsilon in (0.01, 1.0, 20.0):
-        event = calibrate_bounded_range(epsilon, delta, count=count, relation=relation)
-        assert event.epsilon(delta, relation=relation) <= epsilon
-        more = BoundedRange(event.rate * (1 + 1e-9), count)
-        assert more.epsilon(delta, relation=relation) > epsilon * (1 - 1e-12)
-        assert 1 / event.scale <= event.rate
-
-
-# Composition: the exact worst case over adaptive choices.
-
-STEPS = 4
-
-
-def worst_composed(
-    rate: float, choices: int, epsilon: float, *, mu: float = 0.0, leaks: int = 0, leak: float = 0.0
-) -> float:
-    """The largest δ of adaptive choices of bounded range, then of (rate, leak)-DP parts and a Gaussian.
-
-    A choice of bounded range has log ratios t and t − rate at worst, and an adversary picks t each
-    time, here from multiples of rate/4. H_γ of the whole is Σ over outcomes of p·H_{γq/p}(rest).
-    """
-
-    @cache
-    def stick(left: int, offset: int) -> float:
-        """H_γ of what is left at ln γ = epsilon + offset·rate/4."""
-        if left == 0:
-            at = epsilon + offset * rate / STEPS
-            return gaussian_delta(at, mu) if mu else max(-math.expm1(at), 0.0)
-        best = 0.0
-        for t in range(1, STEPS) if left > leaks else [STEPS // 2]:
-            # The leaking parts have log ratios ±rate: twice the range.
-            up, down = (t, t - STEPS) if left > leaks else (STEPS, -STEPS)
-            ratio_up, ratio_down = (math.exp(rate * x / STEPS) for x in (up, down))
-            q = (1 - ratio_down) / (ratio_up - ratio_down)
-            p = ratio_up * q
-            rest = p * stick(left - 1, offset - up) + (1 - p) * stick(left - 1, offset - down)
-            best = max(best, rest if left > leaks else leak + (1 - leak) * rest)
-        return best
-
-    return stick(choices + leaks, 0)
-
-
-@pytest.mark.parametrize(
-    ("choices", "others"),
-    [(1, {}), (5, {}), (60, {}), (30, {"mu": 0.7}), (20, {"leaks": 20, "leak": 1e-5}),
-     (0, {"leaks": 60, "leak": 1e-6}), (10, {"mu": 2.0, "leaks": 5, "leak": 1e-4})],
-)  # fmt: skip
-@pytest.mark.parametrize("rate", [0.05, 0.3, 1.5])
-def test_composed_claims_hold_against_the_worst_adversary(
-    choices: int, others: dict[str, Any], rate: float
-) -> None:
-    events: list[Event] = [BoundedRange(rate)] * choices
-    leaks, mu = others.get("leaks", 0), others.get("mu", 0.0)
-    if leaks:
-        events.append(ApproximateDP(rate, others["leak"], count=leaks))
-    loss = sum((event.loss() for event in events), Loss(mu=mu))
-    for epsilon in (0.0, 0.3, 1.0, 2.5, 6.0, 12.0):
-        exact = worst_composed(rate, choices, epsilon, **others)
-        assert exact <= loss.delta(epsilon) + ROUNDING
-    for delta in (1e-3, 3e-4, 1e-9):
-        # The other way round, the leak included.
-        epsilon = loss.epsilon(delta)
-        assert epsilon == math.inf or loss.delta(epsilon) <= delta
-    if choices + leaks > 1 and not mu:
-        # A loss that took half the range would be found out.
-        halved = Loss(mu, loss.pure / 2, loss.leak, loss.rho / 4)
-        sharp = [e / 4 for e in range(40)]
-        assert any(
-            worst_composed(rate, choices, e, **others) > halved.delta(e) + 1e-9 for e in sharp
-        )
-
-
-def test_the_better_of_two_curves_is_taken() -> None:
-    few, many = BoundedRange(0.5, count=2), BoundedRange(0.05, count=400)
-    assert few.epsilon(1e-6) == pytest.approx(few.epsilon(0.0), rel=1e-3)
-    assert many.epsilon(1e-6) < many.epsilon(0.0) / 5
-    assert many.epsilon(1e-6) == zcdp_epsilon(1e-6, 400 * 0.05**2 / 8)
-    assert many.epsilon() == many.epsilon(0.0) == pytest.approx(20.0)
-    # With Gaussian and pure parts too, and never more than either.
-    mixed = many + Gaussian(2.0) + Laplace(3.0)
-    loss = mixed.loss(1, unit=User(max_elements=1))
-    assert loss.rho == pytest.approx(400 * 0.05**2 / 8 + 1 / 18)
-    first = Loss(loss.mu, loss.pure).epsilon(1e-6)
-    second = zcdp_epsilon(1e-6, loss.rho + 1 / 8)
-    assert loss.epsilon(1e-6) == min(first, second) < first
-    for epsilon in EPSILONS:
-        assert loss.delta(epsilon) <= zcdp_delta(epsilon, loss.rho + 1 / 8)
-
-
-def test_the_order_of_events_does_not_matter() -> None:
-    events: list[Event] = [
-        TruncatedGeometric(0.5, 20, contribution=Contribution(block="user")),
-        BoundedRange(0.25, count=16),
-        Gaussian(4.0, Contribution(block="user")),
-        Laplace(8.0, Contribution(block="user", norm="l1")),
-    ]
-    losses = {Compose(order).loss().epsilon(1e-5) for order in itertools.permutations(events)}
-    assert max(losses) == pytest.approx(min(losses), rel=1e-12)
-    for event in (*events, Compose(tuple(events))):
-        assert Event.from_json(event.to_json()) == event
-
-
-# From Rényi bounds to (ε, δ).
-
-
-@pytest.mark.parametrize("rho", [1e-8, 1e-3, 0.1, 1.0, 30.0, 1e4])
-def test_the_conversion_is_the_best_over_alpha(rho: float) -> None:
-    t = np.exp(np.linspace(-12, 25, 400_001))
-    for delta in (0.3, 1e-3, 1e-9, 1e-100):
-        best = float(np.min((1 + t) * rho - np.log1p(1 / t) - (math.log(delta) + np.log1p(t)) / t))
-        epsilon = zcdp_epsilon(delta, rho)
-        assert epsilon == pytest.approx(max(best, 0.0), rel=1e-6, abs=1e-7)
-        assert zcdp_delta(epsilon, rho) <= delta
-        if epsilon > 0:
-            assert zcdp_delta(epsilon * 0.999, rho) > delta
-    for epsilon in (0.0, 0.1, 3.0, 100.0):
-        exponent = t * ((1 + t) * rho - epsilon - np.log1p(1 / t)) - np.log1p(t)
-        best = min(math.exp(min(float(exponent.min()), 0.0)), 1.0)
-        assert zcdp_delta(epsilon, rho) == pytest.approx(best, rel=1e-6, abs=1e-300)
-
-
-def test_the_ends_of_the_conversion() -> None:
-    assert zcdp_delta(1.0, 0.0) == zcdp_delta(math.inf, 1.0) == 0.0
-    assert zcdp_delta(-1.0, 0.1) == zcdp_delta(1.0, math.inf) == 1.0
-    assert zcdp_epsilon(1e-6, 0.0) == 0.0
-    assert zcdp_epsilon(0.0, 1.0) == zcdp_epsilon(1e-6, math.inf) == math.inf
-    # It holds for the Gaussian, which attains μ²/2 at every α.
-    for mu, epsilon in itertools.product((0.1, 0.5, 2.0), EPSILONS):
-        assert gaussian_delta(epsilon, mu) <= zcdp_delta(epsilon, mu * mu / 2)

@@ -15,7 +15,8 @@ from tests import oracle
 
 from dpgrain.accounting import SampledGaussian
 from dpgrain.accounting.losses.compose import composed_delta, composed_epsilon
-from dpgrain.accounting.losses.pairs import Losses, Mixtures
+from dpgrain.accounting.losses.on_a_grid import Losses
+from dpgrain.accounting.losses.pairs import Mixtures
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[np.float64]

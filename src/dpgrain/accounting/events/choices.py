@@ -1,4 +1,4 @@
-"""Choices by a noisy threshold: the first query that passes, and a mean while the data agree."""
+"""Choices by noisy scores, the largest or the first to pass, and a mean while the data agree."""
 
 from __future__ import annotations
 
@@ -122,9 +122,58 @@ class ExponentialMechanism(Event):
         if math.isinf(sum(moves)):
             return Loss(pure=math.inf)
         spread = product_up(sum_up(*moves), over=self.scale)
-        loss = Loss(pure=product_up(self.count, spread), rho=self.count * spread * spread / 8)
-        # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
-        return loss.or_else(Loss(mu=math.sqrt(self.count) * pure_mu(spread / 2)))
+        return _choices_loss(self.count, spread)
+
+
+@dataclass(frozen=True)
+class BoundedRange(Event):
+    """The best items of a public domain, chosen by their noisy numbers of holders.
+
+    Every item of the domain has a score, the number of distinct users who hold it (of records, where
+    the level is the record); Gumbel noise of scale 1/rate is added to each, and the names of the
+    ``count`` largest are published in their order. One person moves each score by at most one however
+    many items are held, so that an element costs as much as the
+    whole user. For that no item that a user holds may be left out of the scores.
+
+    Args:
+        rate: ε for one choice, under ``zero_out``.
+        count: how many items are chosen.
+        level: the unit that the release protects.
+
+    It costs whole users (or records, where the level is the record) what
+    ``ExponentialMechanism(1/rate, one_way=True)`` costs them, and less what is only a part of a user:
+    whatever is taken away from one, no number of holders rises.
+
+    Formal guarantee: ``count`` adaptive choices of rate-bounded range under ``zero_out``, where all
+    scores move one way, of twice that under ``replace``: count·rate-DP, count·rate²/8-zCDP and
+    √(count·π/8)·rate-GDP.
+    Source: Durfee & Rogers 2019, Dong, Durfee & Rogers 2020; docs/theory.md, "Choosing the best items".
+
+    >>> event = BoundedRange(0.1, count=100)
+    >>> round(event.epsilon(), 9), round(event.epsilon(1e-6), 3)
+    (10.0, 2.419)
+    """
+
+    rate: float
+    count: int = 1
+    level: Level = "user"
+
+    def __post_init__(self) -> None:
+        _validate.positive(rate=self.rate)
+        _validate.integer(minimum=1, count=self.count)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the Gumbel noise."""
+        # The division is rounded: towards more noise.
+        return (1 / self.rate) * (1 + 2.0**-51)
+
+    def cost(self, asked: Asked) -> Loss:
+        if self.level == "record" and asked.level != "record":
+            return Loss(pure=math.inf)
+        moved = asked.units if asked.level == "user" or self.level == "record" else 1
+        spread = product_up(self.rate, moved, 1 if asked.relation == "zero_out" else 2)
+        return _choices_loss(self.count, spread)
 
 
 @dataclass(frozen=True)
@@ -263,6 +312,13 @@ def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[
         return 0.0, moved
     # Half of the steps remove, the others add.
     return moved / 2, moved / 2
+
+
+def _choices_loss(count: int, spread: float) -> Loss:
+    """What ``count`` adaptive choices cost, each of ``spread``-bounded range."""
+    loss = Loss(pure=product_up(count, spread), rho=count * spread * spread / 8)
+    # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
+    return loss.or_else(Loss(mu=math.sqrt(count) * pure_mu(spread / 2)))
 
 
 def _check_noise(threshold_scale: float, query_scale: float) -> None:

@@ -20,18 +20,21 @@ from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, ndtr
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Rounds
-from dpgrain.accounting.losses.rounding import fails_closed
+from dpgrain.accounting.losses.mixtures import (
+    FUNCTION_ROUNDING,
+    log_normal_masses,
+    log_ratio,
+    mirrored_places,
+    normal_masses,
+    normal_quantile,
+)
+from dpgrain.accounting.losses.on_a_grid import Law, Losses, merged_masses, regridded, spread_masses
 from dpgrain.accounting.losses.sequences import increasing
 
-# Beyond this many standard deviations the normal law has less mass than any δ.
-_FAR = 38.4
-# A bound on the relative rounding of the special functions.
-_ROUNDING = 16 * 2.0**-53
 #: The largest shift, or loss of one response, that is put on a grid.
 LARGEST_SHIFT = 2.0**13
 # The largest loss whose odds are computed.
@@ -40,87 +43,6 @@ _ODDS = 690.0
 _SPACING, _MOST = 0.04, 1 << 18
 # Points from which the place of a loss is first guessed, and with which a law is first looked at.
 _TABLE = 2048
-
-
-@dataclass(frozen=True, eq=False)
-class Law:
-    """A law of the privacy loss, from above.
-
-    Args:
-        values: (n,) increasing losses.
-        mass: (n,) masses; rounded up, so that they may add up to a little more than 1.
-        infinite: the mass at infinite loss.
-    """
-
-    values: FloatArray
-    mass: FloatArray
-    infinite: float = 0.0
-
-    def cut(self, tail: float) -> Law:
-        """The same with at most so much mass, that of the largest losses, at infinity."""
-        above = np.cumsum(self.mass[::-1])[::-1]
-        kept = max(int(np.searchsorted(-above, -tail)), 1)
-        rest = float(above[kept]) if kept < above.size else 0.0
-        return Law(self.values[:kept], self.mass[:kept], self.infinite + rest)
-
-    def thinned(self, points: int) -> Law:
-        """About so many of the losses, the others spread onto their neighbours."""
-        if self.values.size <= points:
-            return self
-        kept = np.unique(np.append(self.values[:: -(-self.values.size // points)], self.values[-1]))
-        left = np.clip(np.searchsorted(kept, self.values, side="right") - 1, 0, kept.size - 2)
-        # As for intervals: the masses under P and under Q are both kept.
-        right = np.expm1(kept[left] - self.values) / np.expm1(kept[left] - kept[left + 1])
-        right = np.clip(right * (1 + _ROUNDING), 0.0, 1.0)
-        mass = np.zeros(kept.size)
-        mass += np.bincount(left, (1 - right) * self.mass, kept.size)
-        mass += np.bincount(left + 1, right * self.mass, kept.size)
-        return Law(kept, mass, self.infinite)
-
-    @fails_closed(math.inf)
-    def log_moment(self, theta: float) -> float:
-        """ln E[e^{θ·loss}] over the finite losses."""
-        exponents = theta * self.values
-        peak = max(float(exponents[0]), float(exponents[-1]))
-        return peak + math.log(float(np.dot(self.mass, np.exp(exponents - peak))) or 5e-324)
-
-    def spread(self, theta: float) -> tuple[float, float]:
-        """Mean and variance of the loss under the law tilted by e^{θ·loss}."""
-        exponents = theta * self.values
-        weights = self.mass * np.exp(exponents - max(exponents[0], exponents[-1]))
-        weights /= weights.sum() or 1.0
-        mean = float(np.dot(weights, self.values))
-        return mean, float(np.dot(weights, (self.values - mean) ** 2))
-
-
-@dataclass(frozen=True, eq=False)
-class Losses:
-    """A law of the privacy loss on the multiples of a step.
-
-    Args:
-        step: the distance of the grid.
-        low: the loss of the first mass is ``low * step``.
-        mass: (n,) masses.
-        infinite: the mass at infinite loss.
-        slip: by how much a loss may be larger than stated (rounding of places).
-    """
-
-    step: float
-    low: int
-    mass: FloatArray
-    infinite: float = 0.0
-    slip: float = 0.0
-
-    @property
-    def high(self) -> int:
-        """The last loss, in steps."""
-        return self.low + self.mass.size - 1
-
-    @property
-    def law(self) -> Law:
-        """The same with the losses spelled out."""
-        values = self.step * np.arange(self.low, self.low + self.mass.size, dtype=np.float64)
-        return Law(values, self.mass, self.infinite)
 
 
 class Pair(ABC):
@@ -194,13 +116,13 @@ class Mixtures(Pair):
     def _ends(self, tail: float, floor: float) -> tuple[float, float]:
         """Places outside of which P has at most ``floor`` on the left and ``tail`` on the right."""
         parts = [(weight * len(self.p), mean) for weight, mean in self.p if weight > 0]
-        low = min(mean - _quantile(floor / weight) for weight, mean in parts)
-        high = max(mean + _quantile(tail / weight) for weight, mean in parts)
+        low = min(mean - normal_quantile(floor / weight) for weight, mean in parts)
+        high = max(mean + normal_quantile(tail / weight) for weight, mean in parts)
         return low, max(high, low + 1e-3)
 
     def _beyond(self, place: float) -> float:
         """The mass of P to the right of a place, rounded up."""
-        return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + _ROUNDING)
+        return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
 
     def log_moment(self, theta: float) -> float:
         # Tilted by e^{θ·loss} the law lies further to the right than it is looked at.
@@ -213,7 +135,7 @@ class Mixtures(Pair):
         places = np.linspace(low, high, points)
         ends = np.maximum.accumulate(self.loss(places)[0])
         places[0] = -np.inf
-        p, q = _log_masses(self.p, places), _log_masses(self.q, places)
+        p, q = log_normal_masses(self.p, places), log_normal_masses(self.q, places)
         left, right = ends[:-1], ends[1:]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             # As for the grid: the share that goes to the right keeps the masses under P and under Q.
@@ -234,7 +156,7 @@ class Mixtures(Pair):
 
     def loss(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(n,) the loss at places x, and its derivative."""
-        (top, rises), (bottom, falls) = _log_ratio(self.p, x), _log_ratio(self.q, x)
+        (top, rises), (bottom, falls) = log_ratio(self.p, x), log_ratio(self.q, x)
         return top - bottom, rises - falls
 
     @property
@@ -250,7 +172,7 @@ class Mixtures(Pair):
         if losses.size == 0:
             return losses, 0.0
         if self._mirrored is not None:
-            x = np.clip(_mirrored_places(losses, *self._mirrored), low, high)
+            x = np.clip(mirrored_places(losses, *self._mirrored), low, high)
             miss = np.abs(self.loss(x)[0] - losses)
             if float(np.max(miss)) < 1e-12:
                 return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
@@ -282,11 +204,14 @@ class Mixtures(Pair):
         if upper:
             inner, slip = self.places(step * np.arange(bottom + 1, top), low, high)
             places = np.concatenate([[low], inner, [high]])
-            (p, p_error), (q, q_error) = _masses(self.p, places), _masses(self.q, places)
+            (p, p_error), (q, q_error) = (
+                normal_masses(self.p, places),
+                normal_masses(self.q, places),
+            )
             ends = step * np.arange(bottom, top + 1)
-            mass = _spread(ends, p, p_error, q, q_error)
+            mass = spread_masses(ends, p, p_error, q, q_error)
             # The smallest losses are raised to a point above them, apart from those within the grid.
-            mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + _ROUNDING)
+            mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
             return Losses(step, bottom, mass, self._beyond(high), slip)
         # Larger losses, whose odds are beyond double precision, count as those.
         top = min(top, math.floor(_ODDS / step))
@@ -296,8 +221,8 @@ class Mixtures(Pair):
         # Any place is a test, so that these need not be exact.
         middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
         places = np.concatenate([[-np.inf], middles, [np.inf]])
-        p, q = _masses(self.p, places)[0], _masses(self.q, places)[0]
-        return _merged(step, bottom, p, q)
+        p, q = normal_masses(self.p, places)[0], normal_masses(self.q, places)[0]
+        return merged_masses(step, bottom, p, q)
 
 
 @dataclass(frozen=True)
@@ -347,8 +272,8 @@ def _look(pair: Mixtures) -> Law:
     ends = pair.loss(places)[0]
     ends = np.maximum.accumulate(ends)
     places[0] = -np.inf
-    (p, p_error), (q, q_error) = _masses(pair.p, places), _masses(pair.q, places)
-    return Law(ends, _spread(ends, p, p_error, q, q_error), pair._beyond(high))
+    (p, p_error), (q, q_error) = normal_masses(pair.p, places), normal_masses(pair.q, places)
+    return Law(ends, spread_masses(ends, p, p_error, q, q_error), pair._beyond(high))
 
 
 @dataclass(frozen=True)
@@ -387,7 +312,7 @@ class Response(Pair):
             mass[0] = math.exp(-place * step) / (1 + math.exp(-place * step))
             mass[-1] += 1 - mass[0]
             return Losses(step, -place, mass)
-        return _regrid(self.look(), step, tail, floor)
+        return regridded(self.look(), step, tail, floor)
 
 
 @dataclass(frozen=True)
@@ -442,7 +367,7 @@ class FromCurve(Pair):
         """The chord of the curve, moved onto the grid; from below nothing, which is no more."""
         if not upper:
             return Losses(step, 0, np.ones(1))
-        return _regrid(self.look(), step, tail, floor)
+        return regridded(self.look(), step, tail, floor)
 
     def curve(self, count: int, mu: float) -> Invertible | None:
         """The curve itself, if nothing is added."""
@@ -527,7 +452,7 @@ class Gram(Pair):
         if self.t is not None:
             middle *= math.sqrt(1 + 1 / self.t)
             up, down = up * math.sqrt(1 + self.t), down * math.sqrt(1 + self.t)
-        ends = (-_quantile(floor), middle + _quantile(tail))
+        ends = (-normal_quantile(floor), middle + normal_quantile(tail))
         rates, weights = revealed_rates(self.rate, middle, ends, spacing, upper=upper)
         pairs = tuple(drawn(float(rate), up, down) for rate in rates)
         return Mixed(pairs, tuple(float(weight) for weight in weights))
@@ -582,8 +507,8 @@ def revealed_rates(
     logits = np.linspace(low, high, cells + 1)
     places = (logits - odds) / shift + shift / 2
     places[0], places[-1] = -np.inf, np.inf
-    out, _ = _masses(((1.0, 0.0),), places)
-    taking, _ = _masses(((1.0, shift),), places)
+    out, _ = normal_masses(((1.0, 0.0),), places)
+    taking, _ = normal_masses(((1.0, shift),), places)
     weights, taking = ((1 - rate) * out + rate * taking) * (1 + 1e-15), rate * taking
     if not upper:
         held = weights > 0
@@ -599,20 +524,6 @@ def revealed_rates(
     return rates[held], spread[held]
 
 
-def _mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArray:
-    """(n,) where ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2} has given values."""
-    # The loss is odd in x; for γ ≥ 1 u = e^{sx} solves u² − c·u − γ = 0, c ≥ 0.
-    size = np.abs(losses)
-    with np.errstate(divide="ignore"):
-        # ln(e^x − 1), without overflow.
-        log_c = size + np.log(-np.expm1(-size))
-    log_c += math.log1p(-rate) - math.log(rate) + shift * shift / 2
-    # u = (c + √(c² + 4γ))/2, in logarithms.
-    half = log_c - math.log(2)
-    root = np.logaddexp(2 * half, size) / 2
-    return np.sign(losses) * np.logaddexp(half, root) / shift
-
-
 def binomial_weights(trials: int, rate: float) -> tuple[float, ...]:
     """P(Bin(trials, rate) = j) for j = 0..trials."""
     j = np.arange(trials + 1)
@@ -622,168 +533,3 @@ def binomial_weights(trials: int, rate: float) -> tuple[float, ...]:
     logs += j * math.log(rate) + (trials - j) * math.log1p(-rate)
     weights = np.exp(logs)
     return tuple(float(w) for w in weights / weights.sum())
-
-
-def _quantile(tail: float) -> float:
-    """About z with Φ(−z) = tail, and not less."""
-    if tail >= 0.5:
-        return 0.0
-    return _FAR if tail < 1e-300 else min(math.sqrt(-2 * math.log(2 * tail)), _FAR)
-
-
-def _log_ratio(
-    mixture: tuple[tuple[float, float], ...], x: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """(n,) ln of a mixture's density over the standard normal's, and its derivative."""
-    if mixture == ((1.0, 0.0),):
-        return np.zeros_like(x), np.zeros_like(x)
-    parts = [(w, m, m * x - m * m / 2) for w, m in mixture if w > 0]
-    peak = parts[0][2]
-    for _, _, exponent in parts[1:]:
-        peak = np.maximum(peak, exponent)
-    total, slope, small = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
-    for w, m, exponent in parts:
-        density = w * np.exp(exponent - peak)
-        total += density
-        slope += m * density
-        # Near ratio 1 this keeps what the logarithm of a sum loses.
-        small += w * np.expm1(np.minimum(exponent, 1.0))
-    near = (peak < 1.0) & (small > -0.5)
-    logs = peak + np.log(total)
-    logs[near] = np.log1p(small[near])
-    return logs, slope / total
-
-
-def _log_masses(mixture: tuple[tuple[float, float], ...], places: FloatArray) -> FloatArray:
-    """(n,) ln of the mass between neighbouring places, also where that underflows."""
-    logs: FloatArray = np.full(places.size - 1, -np.inf)
-    for weight, mean in mixture:
-        if weight == 0:
-            continue
-        left, right = places[:-1] - mean, places[1:] - mean
-        # Of two tails on the same side the nearer is the larger.
-        turned = left > 0
-        near = np.where(turned, -left, right)
-        far = np.where(turned, -right, left)
-        larger, smaller = log_ndtr(near), log_ndtr(far)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.logaddexp(
-                logs, math.log(weight) + larger + np.log(-np.expm1(smaller - larger))
-            )
-    return logs
-
-
-def _masses(
-    mixture: tuple[tuple[float, float], ...], places: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """(n,) the mass between neighbouring places, and a bound on its rounding."""
-    mass, error = np.zeros(places.size - 1), np.zeros(places.size - 1)
-    for weight, mean in mixture:
-        if weight == 0:
-            continue
-        z = places - mean
-        tails = ndtr(-np.abs(z))
-        left, right = z[:-1], z[1:]
-        # The difference of the smaller tails: of nearly equal numbers near 1 nothing would be left.
-        apart = np.where(right <= 0, tails[1:] - tails[:-1], tails[:-1] - tails[1:])
-        apart = np.where((left < 0) & (right > 0), 1 - tails[:-1] - tails[1:], apart)
-        mass += weight * apart
-        error += weight * (np.maximum(tails[:-1], tails[1:]) + ((left < 0) & (right > 0)))
-    return np.maximum(mass, 0.0), _ROUNDING * error
-
-
-def _spread(
-    ends: FloatArray, p: FloatArray, p_error: FloatArray, q: FloatArray, q_error: FloatArray
-) -> FloatArray:
-    """(n,) the masses of n−1 intervals of the loss, spread onto the ends of each.
-
-    To the right goes (p − e^{left}·q)/(1 − e^{−width}): this keeps the masses under P and under Q.
-    """
-    p = p + p_error
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        kept = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
-        right = (p - kept) / -np.expm1(ends[:-1] - ends[1:]) * (1 + _ROUNDING)
-    # Where nothing is known of Q, all goes to the right.
-    right = np.clip(np.where(np.isnan(right), p, right), 0.0, p)
-    mass = np.zeros(ends.size)
-    mass[:-1] += p - right
-    mass[1:] += right
-    return mass
-
-
-def _regrid(law: Law, step: float, tail: float, floor: float) -> Losses:
-    """A law moved onto a grid: every mass is spread onto both neighbours."""
-    law = law.cut(tail)
-    # The smallest losses, of next to no mass, are raised to the first that counts.
-    first = min(int(np.searchsorted(np.cumsum(law.mass), floor)), law.mass.size - 1)
-    kept = law.mass[first:].copy()
-    kept[0] += float(law.mass[:first].sum())
-    law = Law(law.values[first:], kept, law.infinite)
-    place = np.floor(law.values / step)
-    low = int(place[0])
-    index = (place - low).astype(np.int64)
-    mass = np.zeros(int(index[-1]) + 2)
-    right = np.clip(np.expm1(place * step - law.values) / math.expm1(-step), 0.0, 1.0)
-    np.add.at(mass, index, (1 - right) * law.mass)
-    np.add.at(mass, index + 1, right * law.mass)
-    # Rounding of a place, which a loss may lie beyond.
-    return Losses(step, low, mass, law.infinite, 1e-15 * float(np.abs(law.values).max()))
-
-
-def _merged(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses:
-    """Masses p, q around low, low+1, …, moved onto the grid from below.
-
-    Between two points γ → H_γ lies above the line P(T) − γQ(T) of any test T: here that of all losses
-    above the middle, or of all or none where that line is better. The grid gets the largest convex
-    curve below those lines.
-    """
-    index = np.arange(low, low + p.size)
-    ratio = np.exp(step * index)
-    (left_p, right_p), (left_q, right_q) = _sides(p), _sides(q)
-    # The line of a middle must not be below those of all (1 − γ) and none (0) on its interval.
-    right, left = ratio[1:], ratio[:-1]
-    trivial = (right_p < right * right_q) | (left_p > left * left_q)
-    everything = trivial & (index[:-1] < 0)
-    nothing = trivial & (index[:-1] >= 0)
-    for taken, other, kept in ((left_p, right_p, p), (left_q, right_q, q)):
-        total = float(kept.sum())
-        taken[everything], other[everything] = 0.0, total
-        taken[nothing], other[nothing] = total, 0.0
-    changed = np.concatenate([[False], trivial]) | np.concatenate([trivial, [False]])
-    p, q = (
-        np.where(changed, _between(index, taken, other, kept), kept)
-        for taken, other, kept in ((left_p, right_p, p), (left_q, right_q, q))
-    )
-    gap = p - ratio * q
-    excess, lack = np.maximum(gap, 0.0), np.maximum(-gap, 0.0)
-    up, down = 1 / -math.expm1(-step), 1 / math.expm1(step)
-    mass = p + down * excess + up * lack
-    mass[1:] -= up * lack[:-1]
-    mass[:-1] -= down * excess[1:]
-    if float(mass.min()) < 0:
-        # Not convex: the largest convex curve below, by pooling its slopes.
-        width = np.diff(ratio)
-        slope = -right_q - (excess[1:] - lack[:-1]) / width
-        pooled = increasing(slope, width)
-        total = float(q.sum())
-        mass = np.where(
-            np.concatenate([[True], pooled != slope]) | np.concatenate([pooled != slope, [True]]),
-            ratio * np.diff(pooled, prepend=-total, append=0.0),
-            mass,
-        )
-    return Losses(step, low, np.maximum(mass, 0.0))
-
-
-def _sides(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(n−1,) the mass to the left and to the right of each gap between n points."""
-    return np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
-
-
-def _between(
-    index: NDArray[np.int64], left: FloatArray, right: FloatArray, mass: FloatArray
-) -> FloatArray:
-    """(n,) the masses between gaps, by the side on which they are small."""
-    total = float(mass.sum())
-    by_left = np.diff(left, prepend=0.0, append=total)
-    by_right = -np.diff(right, prepend=total, append=0.0)
-    return np.where(index < 0, by_left, by_right)

@@ -1,9 +1,4 @@
-"""Better estimates from noisy ones: free of charge, since only what is public is read.
-
-- :func:`shrink`: what is probably noise is pulled down, what stands clear of it is left alone;
-- :func:`unclip`: undo what clipping took away, where the bound was chosen to balance the noise;
-- :func:`consistent`, :func:`reconcile`: counts that are not negative and add up.
-"""
+"""Estimates that are probably noise, pulled down: what stands clear of it is left alone."""
 
 from __future__ import annotations
 
@@ -18,6 +13,7 @@ from scipy.special import ndtr
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
 # Items that share one law of true values, at least; and groups, at most.
 _GROUP = 300
@@ -36,8 +32,6 @@ _FIRST, _STEP = 0.25, math.sqrt(2)
 _ITERATIONS = 100
 # Entries of a table of moments, at most.
 _ENTRIES = 1 << 21
-# Sums of which clipping left less than this share say too little to be scaled up.
-_LARGEST_GAIN = 4.0
 
 
 def shrink(
@@ -81,15 +75,15 @@ def shrink(
     >>> float(np.abs(better[:-1]).max().round(1)), float(better[-1])
     (0.1, 50.0)
     """
-    x, sd = _pair("estimate", estimate, "std_error", std_error)
+    x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
     law = _law_of(noise)
-    scale = None if prior is None else _values("prior", prior, x.size)
+    scale = None if prior is None else finite_values("prior", prior, x.size)
     if scale is not None and (scale <= 0).any():
         raise ParameterError(
             f"prior must be above 0 everywhere, not {scale.min():g}: "
             "give items that were never seen a small number."
         )
-    group = _like(sd) if groups is None else _codes(groups, x.size)
+    group = _like(sd) if groups is None else group_codes(groups, x.size)
     better, error = np.maximum(x, 0.0), sd.copy()
     noisy = np.flatnonzero(sd > 0)
     # Rows by group, so that each is found without a search.
@@ -106,163 +100,6 @@ def shrink(
             better[rows[moved]] = (found * sd[rows])[moved]
             error[rows] = spread * sd[rows]
     return better, error
-
-
-def unclip(
-    estimate: Any, std_error: Any, shrunk: Any, groups: Any = None
-) -> tuple[FloatArray, FloatArray]:
-    """Scale up what clipping lowered, where ``clip="auto"`` chose the bounds: an approximation.
-
-    Args:
-        estimate: (V,) the noisy sums as released.
-        std_error: (V,) standard deviation of their Gaussian noise.
-        shrunk: (V,) what :func:`shrink` made of them; this is scaled.
-        groups: (V,) the cell of each item; by default items of equal ``std_error`` are one cell.
-
-    Returns:
-        (V,) scaled estimates of what the users hold, before clipping, and (V,) the factors, 1 to 4.
-
-    Raises:
-        ParameterError: if an array is not finite, or has another length or sign than it should.
-
-    A bound r that minimises T² + N, for the norm T that is clipped off and the noise energy N = mσ² of
-    a cell of m items, has T·S = N/r, where S blocks are clipped. S·r is at most the norm A of
-    all that is left, so T/A ≥ N/A²: the noise tells the loss. A is taken to be the norm of the
-    clipped sum, max(‖shrunk‖², ‖estimate‖² − N) ≈ A², and all items of a cell to lose the same
-    share: right where most users hold a cell's items in like proportions. Wrong, and harmful, for
-    bounds that were given or data that were not clipped.
-
-    >>> unclip([30.0, 40.0], [10.0, 10.0], [30.0, 40.0])[1].round(3)
-    array([1.08, 1.08])
-    """
-    x, sd = _pair("estimate", estimate, "std_error", std_error)
-    y = _values("shrunk", shrunk, x.size)
-    cell = sd if groups is None else _codes(groups, x.size)
-    code = np.unique(cell, return_inverse=True)[1]
-    noise, seen, kept = (np.bincount(code, square) for square in (sd**2, x**2, y**2))
-    left = np.maximum(kept, seen - noise)
-    # A cell in which nothing is left stays as it is.
-    gain = 1 + np.divide(noise, left, out=np.zeros(left.size), where=left > 0)
-    gain = np.minimum(gain, _LARGEST_GAIN)[code]
-    return y * gain, gain
-
-
-def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
-    """The nearest counts that are not negative and add up to public totals.
-
-    Args:
-        estimate: (V,) noisy counts.
-        std_error: (V,) standard deviation of their noise; what has 0 is exact and stays.
-        total: a public number ≥ 0, or (G,) one for each group; by default the noisy
-            counts' own sum, or 0 if that is negative.
-        groups: (V,) the group of each count, 0 … G − 1; by default all are one group.
-
-    Returns:
-        (V,) the x ≥ 0 with Σx = total, in each group, that minimise Σ(x − estimate)²/std_error².
-
-    Raises:
-        ParameterError: if an array is wrong, or exact counts leave no way to reach a total.
-
-    x = max(0, estimate + λ·std_error²), with one λ a group, found by Newton's method on a
-    convex, piecewise linear function, hence exactly and in finitely many steps. Source: Michelot,
-    *A finite algorithm for finding the projection of a point onto the canonical simplex*, 1986.
-
-    >>> consistent([5.0, 3.0, -2.0], [1.0, 1.0, 1.0], total=10.0)
-    array([6., 4., 0.])
-    """
-    x, sd = _pair("estimate", estimate, "std_error", std_error)
-    group = np.zeros(x.size, dtype=np.int64) if groups is None else _codes(groups, x.size)
-    if total is None:
-        goal = np.maximum(np.bincount(group, x, minlength=1), 0.0)
-    else:
-        goal = _values("total", np.atleast_1d(np.asarray(total)), None, sign="total")
-    if group.size and group.max() >= goal.size:
-        raise ParameterError(
-            f"total must have one number for each group, so {group.max() + 1}, not {goal.size}."
-        )
-    exact = sd == 0
-    fixed = np.maximum(x[exact], 0.0)
-    rest = goal - np.bincount(group[exact], fixed, minlength=goal.size)
-    free = np.bincount(group[~exact], minlength=goal.size) > 0
-    # Exact counts may miss a total by rounding.
-    slack = 1e-9 * (goal + 1)
-    if (rest < -slack).any() or (~free & (rest > slack)).any():
-        raise ParameterError("total must be reachable: the exact counts of a group do not fit it.")
-    answer = np.empty(x.size)
-    answer[exact] = fixed
-    answer[~exact] = _projected(x[~exact], sd[~exact], group[~exact], np.maximum(rest, 0.0))
-    return answer
-
-
-def reconcile(
-    parts: Any, parts_sd: Any, totals: Any, totals_sd: Any, groups: Any
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Combine noisy parts with noisy totals of theirs, so that they add up.
-
-    Args:
-        parts: (V,) noisy values.
-        parts_sd: (V,) standard deviation of their independent noise.
-        totals: (G,) noisy totals of the groups, with noise of its own.
-        totals_sd: (G,) its standard deviation.
-        groups: (V,) the group of each part, 0 … G − 1.
-
-    Returns:
-        parts, their sd, totals, their sd: the best unbiased linear estimates; the parts of a group
-        add up to its total (up to rounding), and no sd has grown. Errors are correlated now.
-
-    Raises:
-        ParameterError: if an array is wrong, or exact parts contradict an exact total.
-
-    A gap D = total − Σparts has variance W = Σv + V. Every part takes v/W of it, the total gives
-    V/W; the variances become v − v²/W and V·Σv/W (generalised least squares).
-
-    >>> [a.round(2).tolist() for a in reconcile([4.0, 6.0], [1.0, 1.0], [13.0], [1.0], [0, 0])]
-    [[5.0, 7.0], [0.82, 0.82], [12.0], [0.82]]
-    """
-    x, sd = _pair("parts", parts, "parts_sd", parts_sd)
-    whole, whole_sd = _pair("totals", totals, "totals_sd", totals_sd)
-    group = _codes(groups, x.size)
-    if group.size and group.max() >= whole.size:
-        raise ParameterError(
-            f"totals must have one number for each group, so {group.max() + 1}, not {whole.size}."
-        )
-    v, big = sd**2, whole_sd**2
-    small = np.bincount(group, v, minlength=whole.size)
-    width = small + big
-    gap = whole - np.bincount(group, x, minlength=whole.size)
-    exact = width == 0
-    if (exact & (np.abs(gap) > 1e-9 * (np.abs(whole) + 1))).any():
-        raise ParameterError("totals must agree with their parts where both are exact (sd 0).")
-    share = np.divide(1.0, width, out=np.zeros_like(width), where=~exact)
-    return (
-        x + v * (gap * share)[group],
-        np.sqrt(np.maximum(v - v**2 * share[group], 0.0)),
-        whole - big * gap * share,
-        np.sqrt(big * small * share),
-    )
-
-
-def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray) -> FloatArray:
-    """The projection of :func:`consistent`, with every sd above 0."""
-    # In units of each group's largest sd, and at least 1e-100: variances neither overflow nor vanish.
-    unit = np.zeros(goal.size)
-    np.maximum.at(unit, group, sd)
-    v = np.maximum(sd / unit[group], 1e-100) ** 2
-    active = np.ones(x.size, dtype=np.bool_)
-    while True:
-        reached, weight = (
-            np.bincount(group[active], part[active], minlength=goal.size) for part in (x, v)
-        )
-        step = np.divide(goal - reached, weight, out=np.full(goal.size, -np.inf), where=weight > 0)
-        answer = x + step[group] * v
-        # The multiplier falls from step to step, so what has left does not come back.
-        still = active & (answer > 0)
-        if (still == active).all():
-            return np.where(active, answer, 0.0)
-        active = still
-
-
-# Laws of the noise ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -306,9 +143,6 @@ _LAWS = {
 
 def _law_of(noise: str) -> _Law:
     return _LAWS[_validate.one_of(list(_LAWS), noise=noise)]
-
-
-# The law of true values --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -417,45 +251,3 @@ def _like(std_error: FloatArray) -> IntArray:
         group[start:stop] = number
         start, number = stop, number + 1
     return np.asarray(group[code])
-
-
-# Checks ------------------------------------------------------------------------------------------
-
-
-def _pair(name: str, values: Any, sd_name: str, sds: Any) -> tuple[FloatArray, FloatArray]:
-    """Values and their standard deviations, checked; one standard deviation serves all values."""
-    x = _values(name, values, None)
-    spread = np.asarray(sds)
-    if spread.ndim == 0:
-        spread = np.broadcast_to(spread, x.shape)
-    return x, _values(sd_name, spread, x.size, sign=sd_name)
-
-
-def _values(name: str, values: Any, size: int | None, *, sign: str = "") -> FloatArray:
-    """(V,) finite numbers, of the given length, not negative where ``sign`` is given."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be an array of numbers.") from None
-    if array.ndim != 1 or (size is not None and array.size != size):
-        length = "one-dimensional" if size is None else f"of length {size}"
-        raise ParameterError(f"{name} must be an array {length}, not of shape {array.shape}.")
-    wrong = ~np.isfinite(array)
-    if sign:
-        wrong |= array < 0
-    if wrong.any():
-        rule = "finite and at least 0" if sign else "finite"
-        raise ParameterError(f"{name} must be {rule} everywhere, not {array[wrong][0]:g}.")
-    return array
-
-
-def _codes(groups: Any, size: int) -> IntArray:
-    """(V,) whole numbers from 0."""
-    array = np.asarray(groups)
-    if array.shape != (size,) or (size and not np.issubdtype(array.dtype, np.integer)):
-        raise ParameterError(
-            f"groups must be {size} whole numbers, not {array.dtype} of shape {array.shape}."
-        )
-    if size and array.min() < 0:
-        raise ParameterError(f"groups must count from 0, not from {array.min()}.")
-    return np.asarray(array, dtype=np.int64)

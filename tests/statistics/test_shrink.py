@@ -1,4 +1,4 @@
-"""Post-processing: better where there is something to gain, exact where there is not."""
+"""Shrinking: better where there is something to gain, exact where there is not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.integrate import quad
-from scipy.optimize import minimize
 
-from dpgrain.errors import ParameterError
-from dpgrain.statistics import postprocess
-from dpgrain.statistics.postprocess import consistent, reconcile, shrink, unclip
+from dpgrain.statistics import shrink as shrinking
+from dpgrain.statistics.shrink import shrink
 
 FloatArray = NDArray[np.float64]
 VALUES = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -37,9 +35,6 @@ def draws(noise: str, generator: np.random.Generator, sd: FloatArray) -> FloatAr
     if noise == "gaussian":
         return np.asarray(generator.normal(0, sd))
     return np.asarray(generator.laplace(0, sd / math.sqrt(2)))
-
-
-# Shrinkage ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -102,8 +97,8 @@ def test_the_stated_error_is_that_measured() -> None:
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
-    law = postprocess._LAWS[noise]
-    truths = postprocess._Truths(
+    law = shrinking._LAWS[noise]
+    truths = shrinking._Truths(
         np.array([0.0, 0.5, 1.0, 3.0, 7.0]), 0.3, np.array([0.4, 0.2, 0.1, 0.05])
     )
 
@@ -117,7 +112,7 @@ def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
         return float(sum(quad(weighted, low, high)[0] for low, high in itertools.pairwise(cuts)))
 
     for z, q in [(-3.0, 1.0), (0.4, 1.0), (2.0, 1.0), (6.0, 1.0), (1.5, 0.3), (9.0, 2.0)]:
-        mean, variance, low = postprocess._posterior(np.array([z]), np.array([q]), truths, law)
+        mean, variance, low = shrinking._posterior(np.array([z]), np.array([q]), truths, law)
         atom = 0.3 * float(law.density(np.array(z)))
         seen = atom + integral(z, q, 0, 7 * q)
         wanted = integral(z, q, 1, 7 * q) / seen
@@ -172,11 +167,11 @@ def test_groups_have_laws_of_their_own() -> None:
 
 def test_default_groups_keep_equal_errors_together() -> None:
     sd = np.concatenate([np.repeat([1.0, 2.0, 3.0], [500, 10, 700]), np.linspace(4, 5, 250)])
-    group = postprocess._like(np.random.default_rng(8).permutation(sd))
+    group = shrinking._like(np.random.default_rng(8).permutation(sd))
     assert np.bincount(group).min() >= 300
-    group = postprocess._like(sd)
+    group = shrinking._like(sd)
     assert group.tolist() == [0] * 500 + [1] * 960
-    assert np.unique(postprocess._like(np.linspace(1, 2, 100_000))).size <= 64
+    assert np.unique(shrinking._like(np.linspace(1, 2, 100_000))).size <= 64
 
 
 @settings(max_examples=60, deadline=None)
@@ -254,189 +249,3 @@ def test_shrinkage_of_many_items_is_quick() -> None:
     shrink(noisy, sd)
     # About a second on one core; room for a slow machine.
     assert time.perf_counter() - began < 15
-
-
-# Clipping ----------------------------------------------------------------------------------------
-
-
-def test_unclipping_is_near_what_the_best_bound_took() -> None:
-    """Users with one profile, bounds that balance loss and noise: the truth is told again."""
-    generator = np.random.default_rng(11)
-    profile = np.sort(generator.pareto(1.0, 400))[::-1]
-    size = generator.lognormal(0, 1.5, 500)
-    truth, norms = size.sum() * profile, size * np.linalg.norm(profile)
-
-    def error(bound: float, multiplier: float) -> float:
-        lost = np.maximum(norms - bound, 0).sum()
-        return float(lost**2 + 400 * (bound * multiplier) ** 2)
-
-    for multiplier in (2.0, 5.0, 10.0):
-        bound = min(np.geomspace(norms.min(), norms.max(), 400), key=lambda r: error(r, multiplier))
-        clipped = np.minimum(size, bound / np.linalg.norm(profile)).sum() * profile
-        sd = np.full(400, bound * multiplier)
-        noisy = clipped + generator.normal(0, sd)
-        shrunk, _ = shrink(noisy, sd)
-        found, gain = unclip(noisy, sd, shrunk)
-        assert found == pytest.approx(shrunk * gain)
-        assert squared(found, truth) < 0.7 * squared(shrunk, truth)
-        # Never more than the loss: it is a lower bound in this setting.
-        assert 1 < gain[0] < 1.1 * truth.sum() / clipped.sum()
-
-
-def test_unclipping_goes_cell_by_cell() -> None:
-    gain = unclip([300.0, 0, 30.0, 0], [10.0, 10, 10, 10], [300.0, 0, 30.0, 0], [4, 4, 2, 2])[1]
-    # 1 + mσ²/A², with A² = ‖x‖² where that is the larger.
-    assert gain == pytest.approx([1 + 200 / 300**2] * 2 + [1 + 200 / 900] * 2)
-    # By default, items of one standard error are one cell.
-    pooled = unclip([300.0, 0, 30.0, 0], [10.0, 10, 10, 10], [300.0, 0, 30.0, 0])[1]
-    assert pooled == pytest.approx(1 + 400 / (300**2 + 30**2))
-    nothing, factor = unclip([-1.0, 2.0], [100.0, 0.0], [0.0, 2.0])
-    assert nothing.tolist() == [0.0, 2.0]
-    assert factor.tolist() == [1.0, 1.0]
-    assert unclip([50.0], [100.0], [50.0])[1].tolist() == [4.0]
-    assert unclip([], [], [])[0].shape == (0,)
-
-
-# Totals ------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_the_projection_is_optimal(data: st.DataObject) -> None:
-    """The conditions of Karush, Kuhn and Tucker, which are sufficient: one multiplier a group."""
-    size, groups = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 3))
-    x, sd = data.draw(arrays(VALUES, size)), data.draw(arrays(SDS, size))
-    group = np.array(data.draw(st.lists(st.integers(0, groups - 1), min_size=size, max_size=size)))
-    total = data.draw(arrays(st.floats(0, 1e6), groups))
-    total[np.bincount(group, minlength=groups) == 0] = 0
-    found = consistent(x, sd, total, group)
-    assert (found >= 0).all()
-    size_of = 1 + np.abs(x).max() + total.max()
-    assert np.bincount(group, found, minlength=groups) == pytest.approx(total, abs=1e-8 * size_of)
-    slope = (found - x) / sd**2
-    for g in range(groups):
-        mine = group == g
-        active = mine & (found > 1e-6 * size_of)
-        if active.any():
-            tolerance = 1e-8 * size_of / sd[active].min() ** 2
-            assert np.ptp(slope[active]) <= tolerance
-            assert (slope[mine] >= slope[active].max() - tolerance).all()
-
-
-def test_the_projection_is_that_of_a_solver() -> None:
-    generator = np.random.default_rng(12)
-    for _ in range(10):
-        x, sd = generator.normal(2, 4, 6), generator.uniform(0.5, 3, 6)
-        found = consistent(x, sd, 9.0)
-
-        def cost(y: FloatArray, x: FloatArray = x, sd: FloatArray = sd) -> float:
-            return squared(y, x, sd)
-
-        solved = minimize(
-            cost,
-            np.full(6, 1.5),
-            bounds=[(0, None)] * 6,
-            constraints={"type": "eq", "fun": lambda y: y.sum() - 9},
-            method="SLSQP",
-            options={"ftol": 1e-14, "maxiter": 500},
-        )
-        assert found == pytest.approx(solved.x, abs=1e-4)
-        assert cost(found) <= cost(solved.x) + 1e-9
-
-
-def test_totals_by_default_and_exact_counts() -> None:
-    assert consistent([5.0, -2.0, 3.0], 1.0) == pytest.approx([4.0, 0.0, 2.0])
-    assert consistent([-5.0, 2.0], 1.0).tolist() == [0.0, 0.0]
-    # What is exact stays, the others share the rest.
-    assert consistent([5.0, 1.0, 1.0], [0.0, 1.0, 2.0], 12.0) == pytest.approx([5.0, 2.0, 5.0])
-    assert consistent([5.0, 3.0], 0.0, 8.0).tolist() == [5.0, 3.0]
-    assert consistent([1.0, 2.0], 1.0, 0.0).tolist() == [0.0, 0.0]
-    assert consistent([4.0, 4.0, 1.0], 1.0, [10.0, 7.0], [0, 0, 1]).tolist() == [5.0, 5.0, 7.0]
-    assert consistent([], [], 0.0).shape == (0,)
-
-
-def test_the_projection_survives_scales_far_apart() -> None:
-    generator = np.random.default_rng(13)
-    sd = np.exp(generator.uniform(-500, 500, 2000))
-    group = np.repeat(np.arange(20), 100)
-    x = generator.normal(0, 10, 2000)
-    found = consistent(x, sd, np.full(20, 500.0), group)
-    assert (found >= 0).all()
-    assert np.bincount(group, found) == pytest.approx(500)
-    # Where the only one that may move hardly does.
-    assert consistent([-5.0, 10.0], [1.0, 1e-200], 8.0) == pytest.approx([0.0, 8.0])
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_reconciled_levels_add_up_and_are_least_squares(data: st.DataObject) -> None:
-    size = data.draw(st.integers(1, 8))
-    parts = data.draw(arrays(st.floats(-1e3, 1e3), size))
-    parts_sd = data.draw(arrays(st.floats(0.1, 10), size))
-    totals, totals_sd = data.draw(arrays(st.floats(-1e3, 1e3), 2)), data.draw(arrays(SDS, 2))
-    group = np.array(data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)))
-    x, sd, whole, whole_sd = reconcile(parts, parts_sd, totals, totals_sd, group)
-    assert np.bincount(group, x, minlength=2) == pytest.approx(whole, abs=1e-6)
-    # Generalised least squares by a solver: unknown parts, observed one by one and in sum.
-    design = np.vstack([np.eye(size), [group == 0, group == 1]])
-    weight = 1 / np.concatenate([parts_sd, totals_sd])
-    solved, *_ = np.linalg.lstsq(
-        design * weight[:, None], np.concatenate([parts, totals]) * weight, rcond=None
-    )
-    covariance = np.linalg.inv((design * weight[:, None] ** 2).T @ design)
-    assert x == pytest.approx(solved, abs=1e-4)
-    assert sd == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-4)
-    sums = design[size:] @ covariance @ design[size:].T
-    assert whole_sd == pytest.approx(np.sqrt(np.diag(sums)), rel=1e-4, abs=1e-6)
-    assert (sd <= parts_sd * (1 + 1e-12)).all()
-    assert (whole_sd <= totals_sd * (1 + 1e-12)).all()
-
-
-def test_reconciling_with_exact_levels() -> None:
-    x, sd, whole, whole_sd = reconcile([4.0, 5.0], [1.0, 2.0], [14.0], [0.0], [0, 0])
-    assert x == pytest.approx([5.0, 9.0])
-    assert whole.tolist() == [14.0]
-    assert whole_sd.tolist() == [0.0]
-    assert sd == pytest.approx([math.sqrt(0.8)] * 2)
-    x, _, whole, whole_sd = reconcile([4.0, 5.0], [0.0, 0.0], [14.0], [3.0], [0, 0])
-    assert x.tolist() == [4.0, 5.0]
-    assert whole.tolist() == [9.0]
-    assert whole_sd.tolist() == [0.0]
-    assert reconcile([], [], [], [], [])[0].shape == (0,)
-
-
-# Refusals ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: shrink([math.nan], [1.0]), "estimate must be finite everywhere, not nan"),
-        (lambda: shrink([math.inf], [1.0]), "estimate must be finite everywhere, not inf"),
-        (lambda: shrink([1.0], [math.inf]), "std_error must be finite and at least 0"),
-        (lambda: shrink([1.0], [-1.0]), "std_error must be finite and at least 0"),
-        (lambda: shrink([1.0], [1.0, 2.0]), "std_error must be an array of length 1"),
-        (lambda: shrink([[1.0]], [1.0]), "estimate must be an array one-dimensional"),
-        (lambda: shrink(["a"], [1.0]), "estimate must be an array of numbers"),
-        (lambda: shrink([1.0], [1.0], [0.0]), "prior must be above 0"),
-        (lambda: shrink([1.0], [1.0], [math.nan]), "prior must be finite"),
-        (lambda: shrink([1.0], [1.0], groups=[0.5]), "groups must be 1 whole numbers"),
-        (lambda: shrink([1.0], [1.0], groups=[-1]), "groups must count from 0"),
-        (lambda: shrink([1.0], [1.0], noise="uniform"), "noise must be one of"),
-        (lambda: unclip([1.0], [1.0], [1.0, 2.0]), "shrunk must be an array of length 1"),
-        (lambda: consistent([1.0], [1.0], -1.0), "total must be finite and at least 0"),
-        (lambda: consistent([1.0], [1.0], math.nan), "total must be finite and at least 0"),
-        (lambda: consistent([1.0], [1.0], [1.0], [1]), "total must have one number for each group"),
-        (lambda: consistent([5.0, 1.0], [0.0, 1.0], 4.0), "total must be reachable"),
-        (lambda: consistent([5.0], [0.0], 6.0), "total must be reachable"),
-        (lambda: consistent([], [], 6.0), "total must be reachable"),
-        (lambda: reconcile([1.0], [0.0], [2.0], [0.0], [0]), "totals must agree"),
-        (lambda: reconcile([1.0], [1.0], [2.0], [1.0], [1]), "totals must have one number"),
-        (lambda: reconcile([1.0], [1.0], [math.inf], [1.0], [0]), "totals must be finite"),
-    ],
-)
-def test_wrong_arrays_are_refused_in_one_sentence(call: Any, message: str) -> None:
-    with pytest.raises(ParameterError, match=message) as raised:
-        call()
-    assert str(raised.value).endswith(".")
-    assert "\n" not in str(raised.value)

@@ -1,0 +1,163 @@
+"""Mechanisms of which only the promise is known: (ε, δ), ρ, or Rényi divergences."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpgrain import _validate
+from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.rounding import product_up
+from dpgrain.errors import ParameterError
+from dpgrain.units import Level, Relation
+
+# What the rounding of a probability, and of the scale of the noise behind it, may amount to.
+_ROUNDING = 2.0**-36
+
+
+@dataclass(frozen=True)
+class ApproximateDP(Event):
+    """Any mechanism of which only (ε, δ) is known, ``count`` times; δ = 0 is pure.
+
+    Args:
+        guaranteed_epsilon: its ε for one unit.
+        guaranteed_delta: its δ for one unit.
+        level: the unit that it protects.
+        relation: the relation under which it does.
+        count: how many times it ran.
+
+    Formal guarantee: basic composition; a move that takes several steps of the stated relation is
+    charged by group privacy, δ_k = δ·(e^{kε}−1)/(e^ε−1).
+
+    >>> ApproximateDP(0.5, 0.0).epsilon(units=2)
+    1.0
+    """
+
+    guaranteed_epsilon: float
+    guaranteed_delta: float = 0.0
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.non_negative(guaranteed_epsilon=self.guaranteed_epsilon)
+        _validate.delta(allow_zero=True, guaranteed_delta=self.guaranteed_delta)
+        _validate.integer(minimum=1, count=self.count)
+
+    def cost(self, asked: Asked) -> Loss:
+        steps = asked.steps(self.level, self.relation)
+        if math.isinf(steps):
+            return Loss(pure=math.inf)
+        epsilon = self.guaranteed_epsilon
+        pure = product_up(self.count, steps, epsilon)
+        rho = self.count * steps * epsilon * (steps * epsilon) / 2
+        if self.guaranteed_delta == 0:
+            return Loss(pure=pure, rho=rho)
+        # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.
+        grown: float = steps
+        if (steps - 1) * epsilon > 700:
+            grown = math.inf
+        elif epsilon > 0 and steps > 1:
+            last = math.exp((steps - 1) * epsilon)
+            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon) * (1 + _ROUNDING)
+        leak = min(product_up(self.count, self.guaranteed_delta, grown), 1.0)
+        return Loss(pure=pure, leak=leak, rho=rho)
+
+
+def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_out") -> Event:  # noqa: N802
+    """An ε-DP mechanism of which nothing else is known.
+
+    >>> PureDP(0.5).epsilon(units=3)
+    1.5
+    """
+    return ApproximateDP(epsilon, 0.0, level, relation)
+
+
+@dataclass(frozen=True)
+class ZCDP(Event):
+    """Any mechanism of which only ρ-zCDP is known, ``count`` times.
+
+    Args:
+        rho: its ρ for one unit, all Rényi divergences D_α ≤ αρ.
+        level: the unit that it protects.
+        relation: the relation under which it does.
+        count: how many times it ran.
+
+    Formal guarantee: count·ρ-zCDP; k units cost k²ρ. Source: Bun & Steinke 2016, Prop. 27 (groups);
+    Canonne, Kamath & Steinke 2020, Cor. 13 (conversion).
+
+    >>> round(ZCDP(0.5).epsilon(1e-6), 3)
+    5.222
+    """
+
+    rho: float
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive(rho=self.rho)
+        _validate.integer(minimum=1, count=self.count)
+
+    def cost(self, asked: Asked) -> Loss:
+        steps = asked.steps(self.level, self.relation)
+        rho = self.count * steps * steps * self.rho
+        return Loss(pure=math.inf, rho=rho)
+
+
+@dataclass(frozen=True)
+class RDP(Event):
+    """Any mechanism of which only Rényi divergences of some orders are known, ``count`` times.
+
+    Args:
+        orders: (n,) orders α, above 1.
+        values: (n,) bounds on D_α for one unit, at least 0.
+        level: the unit that it protects.
+        relation: the relation under which it does.
+        count: how many times it ran.
+
+    Raises:
+        ParameterError: if there are no orders, not as many values, or one out of range.
+
+    Formal guarantee: values add (Mironov 2017, Prop. 1); 2^c steps divide the order by 2^c and
+    multiply the value by 3^c (his Prop. 2). Source: element-level paper, Definition 2.2 and Lemmas
+    3.1(i), 3.2(i), with the conversion of Canonne, Kamath & Steinke 2020 instead of log(1/δ)/(α−1).
+
+    >>> round(RDP((8.0, 16.0, 32.0), (0.04, 0.08, 0.16)).epsilon(1e-6), 3)
+    0.462
+    """
+
+    orders: tuple[float, ...]
+    values: tuple[float, ...]
+    level: Level = "user"
+    relation: Relation = "zero_out"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.orders or len(self.orders) != len(self.values):
+            raise ParameterError(
+                f"values must be as many as orders, at least one, not {len(self.values)} "
+                f"for {len(self.orders)} orders."
+            )
+        for order, value in zip(self.orders, self.values, strict=True):
+            if not 1 < order < math.inf:
+                raise ParameterError(f"orders must be finite and above 1, not {order!r}.")
+            if not value >= 0:
+                raise ParameterError(f"values must be at least 0, not {value!r}.")
+        _validate.integer(minimum=1, count=self.count)
+
+    def cost(self, asked: Asked) -> Loss:
+        steps = asked.steps(self.level, self.relation)
+        if math.isinf(steps):
+            return Loss(pure=math.inf)
+        # The least c with 2^c ≥ steps.
+        doublings = math.ceil(steps - 1).bit_length()
+        known = [
+            (order / 2**doublings, self.count * 3**doublings * value)
+            for order, value in sorted(zip(self.orders, self.values, strict=True))
+        ]
+        # Mironov's Proposition 2 asks for an order of at least 2^{c+1}.
+        least = 2.0 if doublings else 1.0
+        kept = tuple((order, value) for order, value in known if order > 1 and order >= least)
+        return Loss(renyi=kept) if kept else Loss(pure=math.inf)

@@ -1,0 +1,229 @@
+"""Names of items that nobody knew before: those whose noisy count passes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr
+
+from dpgrain import _validate
+from dpgrain.accounting.contribution import Contribution
+from dpgrain.accounting.events.base import Asked, Event
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.rounding import or_worst, product_up
+from dpgrain.units import Level, User
+
+# What the rounding of a probability, and of the scale of the noise behind it, may amount to.
+_ROUNDING = 2.0**-36
+# Numbers up to here are looked at one by one, and larger ones to so fine a share of themselves.
+_FINE = 1 << 12
+
+
+@dataclass(frozen=True)
+class Selection(Event):
+    """Items selected because their noisy indicator count passed a threshold.
+
+    Each block gives 1/√t to each of its t ≤ max_items items (l2 norm at most 1); Gaussian noise is
+    added to the items that anybody holds, and those at or above the threshold are named.
+
+    Args:
+        noise_multiplier: noise sd, the blocks having norm at most 1.
+        threshold: the noisy count from which an item is named.
+        max_items: the most items that one block may add to.
+        contribution: how blocks enter the counts.
+
+    Formal guarantee: δ(ε) ≤ δ_G(ε; sensitivity/noise_multiplier) + a/(1−a), where a is the probability
+    that an item held only by the changed units is named. Source: docs/theory.md, "Unknown domains".
+
+    >>> Selection(4.0, threshold=25.0, max_items=1).loss().leak < 1e-8
+    True
+    """
+
+    noise_multiplier: float
+    threshold: float
+    max_items: int
+    contribution: Contribution = field(default_factory=Contribution)
+
+    def __post_init__(self) -> None:
+        _validate.positive(noise_multiplier=self.noise_multiplier)
+        _validate.positive(threshold=self.threshold)
+        _validate.integer(minimum=1, max_items=self.max_items)
+
+    @property
+    def level(self) -> Level:
+        return self.contribution.block
+
+    def cost(self, asked: Asked) -> Loss:
+        moved = asked.move(self.contribution)
+        named = self._named(asked)
+        leak = named / (1 - named) if named < 1 else 1.0
+        return Loss(mu=moved / self.noise_multiplier, leak=min(leak, 1.0))
+
+    def _named(self, asked: Asked) -> float:
+        """The probability that an item held only by the changed units is named."""
+        blocks = _changed_blocks(self.contribution, asked)
+        if math.isinf(blocks):
+            return 1.0
+        several_people = asked.units > 1 and asked.level == "user"
+        may_pile_up = self.contribution.layout == "shared" or self.contribution.block == "record"
+        if blocks > 1 and (may_pile_up or several_people):
+            # k blocks may pile up on one item: k/√t each on t items is the worst case, and the
+            # items whose smallest holder has t items number at most k·t.
+            piled = (
+                last * self._passes(blocks / math.sqrt(first))
+                for first, last in _stretches(self.max_items)
+            )
+            return min(blocks * max(piled), 1.0)
+        single = selection_leak(self.threshold, self.noise_multiplier, self.max_items)
+        return -math.expm1(blocks * math.log1p(-single)) if single < 1 else 1.0
+
+    def _passes(self, value: float) -> float:
+        return float(ndtr((value - self.threshold) / self.noise_multiplier))
+
+
+def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
+    """How many blocks of one data set may vanish or appear."""
+    own = contribution.block
+    bounds = [contribution.max_elements, contribution.cells]
+    if own == "element" and asked.level == "user":
+        bounds.append(asked.unit.max_elements if isinstance(asked.unit, User) else None)
+        known = [m for m in bounds if m is not None]
+        return asked.units * min(known) if known else math.inf
+    if own == "record" and asked.level != "record":
+        return math.inf
+    if own == "element" and asked.level == "record":
+        # A replaced record leaves one block and enters another.
+        return 2 * asked.units
+    return asked.units
+
+
+def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
+    """The probability that any item held by one block alone is named, at the worst block size."""
+    first, last = np.array(_stretches(max_items), dtype=np.float64).T
+    # The more items, the smaller each count; the last number of several bounds them all.
+    with np.errstate(all="ignore"):
+        log_none = last * log_ndtr((threshold - 1 / np.sqrt(first)) / noise_multiplier)
+    return or_worst(float(-np.expm1(log_none.min())), 1.0)
+
+
+@lru_cache(maxsize=16)
+def _stretches(most: int) -> tuple[tuple[int, int], ...]:
+    """1..most in stretches (first, last): each number by itself up to some thousand, then coarser."""
+    found, first = [], 1
+    while first <= most:
+        last = min(first + first // _FINE, most)
+        found.append((first, last))
+        first = last + 1
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class TruncatedGeometric(Event):
+    """Items published with their counts, because these passed a cutoff with noise that never does.
+
+    Each block adds 1 to the counts of at most ``max_items`` items. The counts of the items that anybody
+    holds get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}; what is above the cutoff is
+    published, items and noisy counts. This names an item with the largest probability that any
+    mechanism with the same ε and δ for one holder can give it.
+
+    Args:
+        rate: ε for one count that changes by one.
+        cutoff: the largest noise; an item is published if its noisy count is above it.
+        max_items: the most items that one block adds to.
+        contribution: how blocks enter the counts.
+
+    Formal guarantee: (rate, P(X = cutoff))-DP for one count that changes by one. Source: Desfontaines,
+    Voss, Gipson & Mandayam 2022; docs/theory.md, "Truncated noise".
+
+    >>> event = TruncatedGeometric(1.0, cutoff=11)
+    >>> round(event.epsilon(1e-5), 4), round(event.passes(12), 2)
+    (1.0, 0.73)
+    """
+
+    rate: float
+    cutoff: int
+    max_items: int = 1
+    contribution: Contribution = field(default_factory=Contribution)
+
+    def __post_init__(self) -> None:
+        _validate.positive(rate=self.rate)
+        _validate.integer(minimum=1, cutoff=self.cutoff)
+        _validate.integer(minimum=1, max_items=self.max_items)
+
+    @property
+    def level(self) -> Level:
+        return self.contribution.block
+
+    def passes(self, count: int) -> float:
+        """The probability that an item with this count is published.
+
+        Args:
+            count: how many blocks add to it, at least 0.
+        """
+        if count <= self.cutoff + 1:
+            return self._tail(self.cutoff + 1 - count)
+        return 1 - self._tail(count - self.cutoff)
+
+    def _tail(self, value: int) -> float:
+        """P(X ≥ value) for value ≥ 0."""
+        if value > self.cutoff:
+            return 0.0
+        # (q^v − q^{k+1})/(1 + q − 2q^{k+1}), q = e^{−rate}, without cancellation.
+        past = -math.expm1(-self.rate * (self.cutoff + 1 - value))
+        below = -math.expm1(-self.rate * (self.cutoff + 1))
+        inside = -math.exp(-self.rate) * math.expm1(-self.rate * self.cutoff)
+        return math.exp(-self.rate * value) * past / (below + inside)
+
+    def cost(self, asked: Asked) -> Loss:
+        changes = self._changes(asked)
+        if math.isinf(changes):
+            return Loss(pure=math.inf)
+        piled = self._piled(asked, changes)
+        # An item that changes by j costs (j·rate, passes(j)); no more than the best ratio for each
+        # change, which is found before the law of X ends.
+        ends = min(piled, 2 * self.cutoff + 1)
+        # Passing grows with the count, so that the last of several bounds them all.
+        leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
+        return Loss(
+            pure=product_up(changes, self.rate),
+            leak=min(leak * (1 + _ROUNDING), 1.0),
+            rho=changes * piled * self.rate * self.rate / 2,
+        )
+
+    def _changes(self, asked: Asked) -> float:
+        """By how much the counts change, all items together."""
+        own = self.contribution.block
+        one = self.contribution.coordinates == "one"
+        items = 1 if one else self.max_items
+        # A block is a vector of l1 norm at most max_items; nothing but that is used.
+        blocks = dataclasses.replace(
+            self.contribution,
+            coordinates="one" if one else "nonnegative",
+            norm="l1",
+            record_size=math.inf,
+        )
+        changes = items * asked.move(blocks)
+        if asked.level == "record" and own != "record":
+            moves = asked.relation == "replace" and own == "element"
+            steps = 2 * asked.units if moves else asked.units
+            # A record takes one item out of the block's first ones and lets another in; the last one
+            # of an element also makes room for another element.
+            if self.contribution.max_elements is None:
+                changes = min(changes, steps * (1 if one else 2))
+            elif own == "element":
+                changes = min(changes, steps * (1 + items))
+        return changes
+
+    def _piled(self, asked: Asked, changes: float) -> int:
+        """The most by which the count of one item changes."""
+        own = self.contribution.block
+        if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):
+            # A person has an item in one block at most.
+            piled: float = asked.units if asked.level == "user" else 1
+        else:
+            piled = _changed_blocks(self.contribution, asked)
+        return int(min(piled, changes))

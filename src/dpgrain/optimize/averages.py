@@ -1,0 +1,94 @@
+"""How the solution is made of the points that were visited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dpgrain import _validate
+
+
+class Average(Protocol):
+    """Which point the iterates become: each is weighed against all before it."""
+
+    def weight(self, k: int) -> float:
+        """The share of iterate k = 1, 2, … in the average of the first k."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """The mean of all iterates."""
+
+    def weight(self, k: int) -> float:
+        """1/k."""
+        return 1 / k
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """The mean with weights that grow like k^power.
+
+    Args:
+        power: at least 0; 0 is :class:`Uniform`, 1 forgets the start as needed by steps 2/(μk).
+    """
+
+    power: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.non_negative(power=self.power)
+
+    def weight(self, k: int) -> float:
+        """(power + 1)/(power + k): the weights are those of k(k+1)…(k+power−1)."""
+        return (self.power + 1) / (self.power + k)
+
+
+@dataclass(frozen=True)
+class Last:
+    """The last iterate."""
+
+    def weight(self, k: int) -> float:
+        """1."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The mean of the iterates after the first ones.
+
+    Args:
+        begin: how many are left out, at least 0.
+    """
+
+    begin: int
+
+    def __post_init__(self) -> None:
+        _validate.integer(minimum=0, begin=self.begin)
+
+    def weight(self, k: int) -> float:
+        """1 up to the first that counts, then as of a mean."""
+        return 1 / max(k - self.begin, 1)
+
+
+@dataclass(frozen=True)
+class RandomIterate:
+    """One iterate, chosen uniformly at random.
+
+    Args:
+        chosen: its number, from 1, drawn beforehand: see :meth:`draw`.
+    """
+
+    chosen: int
+
+    def __post_init__(self) -> None:
+        _validate.integer(minimum=1, chosen=self.chosen)
+
+    @staticmethod
+    def draw(rounds: int, generator: np.random.Generator) -> RandomIterate:
+        """One of so many iterates."""
+        return RandomIterate(int(generator.integers(1, rounds + 1)))
+
+    def weight(self, k: int) -> float:
+        """1 up to the chosen one, 0 after it."""
+        return float(k <= self.chosen)

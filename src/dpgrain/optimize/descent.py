@@ -1,0 +1,131 @@
+"""Steps against the gradient: of a public length, or of one that the gradients set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._types import FloatArray
+from dpgrain.optimize.averages import Average, Uniform, Weighted
+from dpgrain.optimize.domains import EVERYWHERE, Domain
+from dpgrain.optimize.schedules import Schedule
+
+_ALL_ALIKE = Uniform()
+# Later points, which are better, count for more.
+_LATE_MORE = Weighted(3.0)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Where a run of steps stands.
+
+    Args:
+        theta: the iterate, (p,).
+        average: of the iterates after each step so far, (p,).
+        done: how many steps there were.
+        squares: the sum of squared gradients, (p,), where steps need it.
+    """
+
+    theta: FloatArray
+    average: FloatArray
+    done: int = 0
+    squares: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def moved(self, theta: FloatArray, average: Average, **changed: Any) -> Steps:
+        """After a step to θ."""
+        share = average.weight(self.done + 1)
+        mean = self.average + share * (theta - self.average)
+        return replace(self, theta=theta, average=mean, done=self.done + 1, **changed)
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Projected (stochastic) gradient descent.
+
+    Args:
+        schedule: the lengths of steps.
+        domain: what iterates are projected to.
+        average: what the iterates become in the end.
+
+    Source: element-level paper, (14) and Theorem 1; user-level papers, with their averages.
+
+    >>> from dpgrain.optimize import Ball, Last, Power, run
+    >>> solver = Sgd(Power(1.0), Ball(1.0), Last())
+    >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 100).tolist()
+    [1.0]
+    """
+
+    schedule: Schedule
+    domain: Domain = EVERYWHERE
+    average: Average = _ALL_ALIKE
+
+    def init(self, theta: FloatArray) -> Steps:
+        """The state before the first step."""
+        start = self.domain.project(theta)
+        return Steps(start, start)
+
+    def point(self, state: Steps) -> FloatArray:
+        """The iterate."""
+        return state.theta
+
+    def step(self, state: Steps, gradient: FloatArray) -> Steps:
+        """One projected step."""
+        moved = state.theta - self.schedule(state.done + 1) * gradient
+        return state.moved(self.domain.project(moved), self.average)
+
+    def finish(self, state: Steps) -> FloatArray:
+        """The average."""
+        return state.average
+
+
+@dataclass(frozen=True)
+class Adagrad:
+    """Steps of a length of its own for each coordinate: scale/√(sum of its squared gradients).
+
+    What is computed from noisy gradients is public already, so adaptive steps cost no privacy, and they
+    need not know the scale of any feature.
+
+    Args:
+        scale: about how far the solution is from the start in each coordinate, above 0.
+        domain: what iterates are projected to (in the l2 norm).
+        average: what the iterates become in the end.
+        floor: the least sum of squares: what the noise alone would leave after one round, say.
+
+    Source: Duchi, Hazan, Singer, *Adaptive subgradient methods*, JMLR 2011.
+
+    >>> from dpgrain.optimize import run
+    >>> solver = Adagrad(1.0)
+    >>> run(solver, lambda theta: theta - 3.0, np.zeros(1), 2000).round(1).tolist()
+    [3.0]
+    """
+
+    scale: float = 1.0
+    domain: Domain = EVERYWHERE
+    average: Average = _LATE_MORE
+    floor: float = 1e-30
+
+    def __post_init__(self) -> None:
+        _validate.positive(scale=self.scale)
+        _validate.positive(floor=self.floor)
+
+    def init(self, theta: FloatArray) -> Steps:
+        """The state before the first step."""
+        start = self.domain.project(theta)
+        return Steps(start, start, 0, np.full(start.shape, self.floor))
+
+    def point(self, state: Steps) -> FloatArray:
+        """The iterate."""
+        return state.theta
+
+    def step(self, state: Steps, gradient: FloatArray) -> Steps:
+        """One step, shorter where gradients were larger."""
+        squares = state.squares + gradient**2
+        moved = state.theta - self.scale * gradient / np.sqrt(squares)
+        return state.moved(self.domain.project(moved), self.average, squares=squares)
+
+    def finish(self, state: Steps) -> FloatArray:
+        """The average."""
+        return state.average

@@ -1,0 +1,139 @@
+"""Lengths of steps, round by round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+
+
+class Schedule(Protocol):
+    """The length of each step."""
+
+    def __call__(self, k: int) -> float:
+        """The length of step k = 1, 2, …"""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Steps of one length.
+
+    Args:
+        size: α, above 0.
+    """
+
+    size: float
+
+    def __post_init__(self) -> None:
+        _validate.positive(size=self.size)
+
+    def __call__(self, k: int) -> float:
+        """The length of step k."""
+        return self.size
+
+
+@dataclass(frozen=True)
+class Power:
+    """Steps of length α₀·k^(−β).
+
+    Args:
+        first: α₀, above 0.
+        power: β in [0, 1]. Source: element-level paper, Theorem 1, with β in (½, 1).
+    """
+
+    first: float
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        _validate.positive(first=self.first)
+        _validate.probability(power=self.power)
+
+    def __call__(self, k: int) -> float:
+        """The length of step k."""
+        return float(self.first * k**-self.power)
+
+
+@dataclass(frozen=True)
+class StronglyConvex:
+    """Steps of length 2/(μ(k + 1 + shift)), for μ-strongly convex losses.
+
+    Args:
+        strength: μ, above 0.
+        shift: delays the decrease, so that the first steps are no longer than 2/(μ·shift).
+    """
+
+    strength: float
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.positive(strength=self.strength)
+        _validate.non_negative(shift=self.shift)
+
+    def __call__(self, k: int) -> float:
+        """The length of step k."""
+        return 2 / (self.strength * (k + 1 + self.shift))
+
+
+@dataclass(frozen=True)
+class DecreasingRestart:
+    """One restart with falling steps, for smooth, strongly convex losses: both lengths and weights.
+
+    First steps of 1/(2·smoothness), which forget the start exponentially fast, and count for nothing;
+    from the middle of the run on 2/(μ·(κ + j)), j = 0, 1, …, weighed with (κ + j)², κ = 4·smoothness/μ.
+    Runs of at most 2·smoothness/μ rounds have the first kind of steps only, with growing weights.
+    Use it twice: ``Sgd(restart, domain, restart)``.
+
+    Args:
+        smoothness: H, the largest curvature.
+        strength: μ, the least curvature, above 0 and at most H.
+        rounds: T, how many steps there will be.
+
+    Raises:
+        ParameterError: if a value is out of range.
+
+    Source: Levy et al., Algorithm 3 (ii) and Proposition 3; Stich, *Unified optimal analysis of the
+    (stochastic) gradient method*, 2019, Lemma 3: excess O(H·D²·exp(−μT/4H) + σ²/(μT)).
+
+    >>> restart = DecreasingRestart(1.0, 0.5, 10)
+    >>> [round(restart(k), 2) for k in (1, 5, 6, 10)]
+    [0.5, 0.5, 0.5, 0.33]
+    """
+
+    smoothness: float
+    strength: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        _validate.positive(smoothness=self.smoothness)
+        _validate.positive(strength=self.strength)
+        _validate.integer(minimum=1, rounds=self.rounds)
+        if self.strength > self.smoothness:
+            raise ParameterError(
+                f"strength must be at most smoothness, not {self.strength!r} above "
+                f"{self.smoothness!r}: no loss has a least curvature above its largest."
+            )
+
+    @property
+    def _first(self) -> int:
+        """The number of steps before the restart."""
+        short = self.rounds <= 2 * self.smoothness / self.strength
+        return self.rounds if short else self.rounds // 2
+
+    def __call__(self, k: int) -> float:
+        """The length of step k."""
+        if k <= self._first:
+            return 1 / (2 * self.smoothness)
+        return 2 / (4 * self.smoothness + self.strength * (k - self._first - 1))
+
+    def weight(self, k: int) -> float:
+        """The share of iterate k in the average of those so far."""
+        if self._first == self.rounds:
+            kept = 1 - self.strength / (2 * self.smoothness)
+            return (1 - kept) / (1 - kept**k)
+        if k <= self._first:
+            return 1.0
+        condition, j = 4 * self.smoothness / self.strength, k - self._first - 1
+        total = (j + 1) * condition**2 + condition * j * (j + 1) + j * (j + 1) * (2 * j + 1) / 6
+        return (condition + j) ** 2 / total

@@ -1,0 +1,122 @@
+"""The error to expect of a choice among candidates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain.accounting.calibrate import calibrate_bounded_range
+from dpgrain.planning.floors import (
+    choice_order,
+    least_error_of_worlds,
+    least_excess_of_choice,
+)
+from dpgrain.planning.plan import FLOOR, ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.units import Relation, User
+
+_FINITE = "user-level learning paper, Thm. 8"
+
+
+def plan_select(
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    n_users: int,
+    hypotheses: int,
+    records: int = 1,
+    bound: float = 1.0,
+    relation: Relation = "zero_out",
+) -> ErrorPlan:
+    """The excess risk to expect of a private choice among hypotheses, beside the least there can be.
+
+    Args:
+        epsilon: the promised ε for a user.
+        delta: the promised δ; 0 for a pure promise.
+        n_users: the public number of users.
+        hypotheses: K, how many there are to choose from, 2 or more.
+        records: how many independent records of one law each user has.
+        bound: B: losses lie in [0, B].
+        relation: ``"zero_out"`` or ``"replace"``.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    A user's score of a hypothesis is the mean loss over the records. The exponential mechanism chooses
+    by Gumbel noise on the sums of scores; its expected excess is B·ln K/(rate·n) at most. For δ = 0
+    permute-and-flip is private at the same rate and never worse. Every hypothesis is evaluated once.
+
+    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+
+    Source: user-level learning paper, section 6 and Thm. 8; McKenna & Sheldon 2020 for
+    permute-and-flip.
+
+    >>> plan = plan_select(1.0, n_users=1000, hypotheses=20)
+    >>> round(plan["excess risk, the noise's part at most"], 6)
+    0.002996
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=True)
+    n = _validate.integer(minimum=1, n_users=n_users)
+    hypotheses = _validate.integer(minimum=2, hypotheses=hypotheses)
+    records = _validate.integer(minimum=1, records=records)
+    bound = _validate.positive(bound=bound)
+    event = calibrate_bounded_range(epsilon, delta, relation=relation)
+    scale = bound / (event.rate * n)
+    # Nobody can choose worse than the whole range.
+    private = min(scale * math.log(hypotheses), bound)
+    tied, flipped = (min(scale * worst, bound) for worst in _ties(hypotheses))
+    sampled = min(bound * math.sqrt(2 * math.log(2 * hypotheses) / (n * records)), bound)
+    order = bound * choice_order(epsilon, n, hypotheses, records=records)
+    least = bound * least_excess_of_choice(
+        epsilon, delta, n, hypotheses, records=records, relation=relation
+    )
+    always = bound * least_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")
+    rows = [
+        Row("evaluations of a hypothesis", hypotheses, "passes over the records"),
+        Row("excess risk, the noise's part at most", private, "loss"),
+        Row("where all but one tie, exponential", tied, "loss"),
+    ]
+    if delta == 0:
+        rows.append(Row("where all but one tie, permute-and-flip", flipped, "loss"))
+    rows += [
+        Row("excess risk, the sampling's part at most", sampled, "loss"),
+        Row("excess risk at most", min(private + sampled, bound), "loss"),
+        Row("lower bound, as an order", order, "loss", _FINITE, kind="order"),
+        Row(
+            "times the lower bound",
+            min(private + sampled, bound) / order,
+            "",
+            _FINITE,
+            kind="order",
+        ),
+        Row("least excess risk by any choice", least, "loss", FLOOR, kind="floor"),
+        Row("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+        Row("the noise's part, times the least", private / least),
+    ]
+    title = (
+        f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
+        f"record{'s' if records > 1 else ''} each, {promise_words(epsilon, delta, relation, User())}"
+    )
+    notes = [
+        "users' records are independent and of one law: the errors rest on that, the promise does not.",
+    ]
+    if records > 1:
+        notes.append(
+            f"√{records} of the noise's order is for users' mean losses that lie close together; the "
+            "choice above does not use that."
+        )
+    if delta > 0:
+        notes.append("the order is for δ = 0.")
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+
+
+def _ties(hypotheses: int) -> tuple[float, float]:
+    """The worst expected excess where all but the best one tie, in scales: both mechanisms."""
+    gaps = np.linspace(0, math.log(hypotheses) + 8, 2001)[1:]
+    others = (hypotheses - 1) * np.exp(-gaps)
+    tied = gaps * others / (1 + others)
+    # The best one wins if no other that comes before it, in a random order, is taken.
+    taken = np.exp(-gaps)
+    flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-taken)) / (hypotheses * taken))
+    return float(tied.max()), float(flipped.max())

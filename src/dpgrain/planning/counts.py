@@ -1,0 +1,106 @@
+"""The error to expect of counts, and of the names of items that nobody knew before."""
+
+from __future__ import annotations
+
+import math
+
+from dpgrain.accounting.calibrate import calibrate_truncated_geometric
+from dpgrain.accounting.events.base import Event
+from dpgrain.accounting.events.naming import Selection
+from dpgrain.accounting.events.noise import Gaussian, Laplace
+from dpgrain.planning.floors import (
+    least_error,
+    least_holders,
+)
+from dpgrain.planning.plan import FLOOR, MANY_UNITS, ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.units import OWN_UNIT, Relation, Unit
+
+# The quantile of the normal law for 95%.
+_MOSTLY = 1.6448536269514722
+
+
+def plan_counts(
+    sums: Gaussian | Laplace,
+    select: Selection | None = None,
+    *,
+    epsilon: float,
+    delta: float,
+    relation: Relation = "zero_out",
+    unit: Unit | None = None,
+) -> ErrorPlan:
+    """The error to expect of a histogram whose noise is known.
+
+    Args:
+        sums: the noisy sums; :func:`dpgrain.plan_histogram` calibrates them.
+        select: how unknown items are selected; None where the list of items is public.
+        epsilon: the ε promised for all parts of the release.
+        delta: the δ promised for all parts of the release.
+        relation: the neighbouring relation.
+        unit: the protected unit; by default the one whose data is a block.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Holders are counted as holding one item each; a holder of t items adds 1/√t to each of them. The
+    fewest holders "by any rule" are for one item, with all of ε and δ.
+
+    >>> from dpgrain.accounting import calibrate_gaussian
+    >>> plan = plan_counts(calibrate_gaussian(1.0, 1e-6), epsilon=1.0, delta=1e-6)
+    >>> round(plan["noise sd of a count"], 3)
+    4.225
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation, allow_zero=isinstance(sums, Laplace))
+    unit = OWN_UNIT[sums.level] if unit is None else unit
+    spread = math.sqrt(2.0) if isinstance(sums, Laplace) else 1.0
+    noise = spread * sums.noise_multiplier
+    # One unit moves one coordinate by its bound at least, whichever of its blocks that is.
+    floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
+    rows = [
+        Row("noise sd of a count", noise, "clipping bounds"),
+        Row("95% of counts within ±", 1.959963984540054 * noise, "clipping bounds"),
+        Row("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
+        Row("times the least", noise / floor),
+    ]
+    event: Event = sums
+    if select is not None:
+        rows += _naming(select, epsilon, delta, relation, unit)
+        event = select + sums
+    title = f"Histogram, {promise_words(epsilon, delta, relation, unit)}"
+    note = "clipping adds a bias that depends on the data and is not known beforehand."
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), (note,))
+
+
+def _naming(
+    select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
+) -> list[Row]:
+    """From how many holders an item of an unknown domain is named."""
+    half, mostly = select.threshold, select.threshold + _MOSTLY * select.noise_multiplier
+    rows = [
+        Row("item is named half the time from", math.ceil(half), "holders of one item"),
+        Row("item is named 95% of the time from", math.ceil(mostly), "holders of one item"),
+    ]
+    if select.max_items > 1:
+        held = math.sqrt(select.max_items)
+        rows.append(
+            Row(
+                "the same, half the time",
+                math.ceil(half * held),
+                f"holders of {select.max_items:,} items",
+            )
+        )
+    optimal = calibrate_truncated_geometric(
+        epsilon, delta, contribution=select.contribution, relation=relation, unit=unit
+    )
+    rows.append(
+        Row(
+            "by truncated noise on one item a block",
+            optimal.cutoff + 1,
+            "holders",
+            "Desfontaines et al. 2022",
+        )
+    )
+    least = least_holders(epsilon, delta)
+    rows.append(
+        Row("by any rule, half the time", least, "holders", "Desfontaines et al. 2022", "floor")
+    )
+    return rows

@@ -1,0 +1,362 @@
+"""The error to expect of gradients, and of losses that private descent minimises."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain._later import later
+from dpgrain.accounting.calibrate import calibrate, calibrate_gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.planning.floors import (
+    convex_order,
+    least_error_of_records,
+    least_error_of_worlds,
+    least_noise_of_clipped_sums,
+    mean_order,
+)
+from dpgrain.planning.plan import (
+    FLOOR,
+    ErrorPlan,
+    Row,
+    blocks_of,
+    checked_promise,
+    promise_words,
+    reach_of,
+)
+from dpgrain.units import Element, Relation, Unit, User, unit_level
+
+if TYPE_CHECKING:
+    from dpgrain.accounting.events import sampled
+else:
+    # Loaded when a sampled run is planned: it brings the numerical composition with it.
+    sampled = later("dpgrain.accounting.events.sampled")
+
+Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
+SAMPLINGS: tuple[Sampling, ...] = ("full", "pairs", "users", "passes")
+_CONVEX = "user-level learning paper, Thm. 6"
+_STRONG = "user-level SCO paper, Thm. 4.11"
+_DESCENT = "user-level SCO paper, Prop. 4.10, without its factor 2"
+
+
+def plan_gradient(
+    epsilon: float,
+    delta: float,
+    *,
+    n: int,
+    rounds: int,
+    dimension: int,
+    sampling: Sampling = "full",
+    sampling_rate: float | None = None,
+    passes: int | None = None,
+    unit: Unit | None = None,
+    relation: Relation = "zero_out",
+    max_elements: int | None = None,
+    records: int = 1,
+) -> ErrorPlan:
+    """The error to expect of noisy gradient descent, beside the least there can be.
+
+    Args:
+        epsilon: the promised ε for the whole run.
+        delta: the promised δ, in (0, 1).
+        n: the public number of clipped gradients, one of each (user, element) pair, of each user where
+            whole users are clipped.
+        rounds: how many rounds there are.
+        dimension: how many coordinates a gradient has.
+        sampling: ``"full"``: all take part in every round; ``"pairs"`` or ``"users"``: each takes part
+            by a coin of its own; ``"passes"``: each person in a known number of rounds.
+        sampling_rate: the public probability to take part in a round, for pairs and users.
+        passes: in how many rounds one person takes part, for passes.
+        unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
+            ``User(max_elements=M)`` pairs of which a user has M at most.
+        relation: ``"zero_out"`` or ``"replace"``.
+        max_elements: the most elements of one user; needed by the tighter bounds where users are
+            sampled.
+        records: how many independent records each gradient is the mean of; used only in the lower bound
+            of the papers.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or does not go with the way of sampling.
+
+    Gradients are clipped to norm G (nothing is taken off where losses are G-Lipschitz); their sum gets
+    noise of sd σG and is divided by the public q·n, q the sampling rate. For convex losses, on a set
+    whose points are at most R from the first one, the mean of the iterates of projected descent with
+    the best step has excess risk R·√(E‖g̃‖²/T) or less on the data at hand, where
+    E‖g̃‖² ≤ G²(1 + (1−q)/(q·n) + d·s²) and s·G is the sd of a coordinate. The noise's part of it is
+    R·G·√d·s/√T or less.
+
+    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+
+    Source: user-level SCO paper, Prop. 4.10, for the upper bound (there twice as large); user-level
+    learning paper, Thm. 6, for the lower one, of order G·R·√d/(n·ε·√m), up to logarithms.
+
+    >>> plan = plan_gradient(1.0, 1e-6, n=100_000, rounds=100, dimension=50)
+    >>> round(plan["noise sd of a coordinate"], 6)
+    0.000422
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation)
+    n = _validate.integer(minimum=1, n=n)
+    rounds = _validate.integer(minimum=1, rounds=rounds)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
+    records = _validate.integer(minimum=1, records=records)
+    unit = Element() if unit is None else unit
+    unit_level(unit, "element")
+    _validate.one_of(SAMPLINGS, sampling=sampling)
+    rate = _rate(sampling, sampling_rate, passes, rounds)
+    if max_elements is not None:
+        max_elements = _validate.integer(minimum=1, max_elements=max_elements)
+    event = _calibrated(
+        epsilon, delta, rounds, sampling, rate, passes, unit, relation, max_elements
+    )
+    noise = float(event.noise_multiplier)
+    divisor = rate * n
+    sd = noise / divisor
+    reach = reach_of(unit)
+    drawn = (1 - rate) / divisor
+    private, others = math.sqrt(dimension) * sd, math.sqrt(1 + drawn)
+    order = reach * mean_order(epsilon, n, dimension=dimension, records=records)
+    rows = [
+        Row("noise multiplier σ", noise, "clipping bounds"),
+        Row("public divisor", divisor, "gradients"),
+        Row("noise sd of a coordinate", sd, "clipping bounds"),
+        Row("rms noise of the averaged gradient", private, "clipping bounds"),
+        Row("excess risk, the noise's part", private / math.sqrt(rounds), "G·R", _DESCENT),
+        Row("excess risk, the other part", others / math.sqrt(rounds), "G·R", _DESCENT),
+        Row("lower bound, as an order", order, "G·R", _CONVEX, kind="order"),
+        Row(
+            "the noise's part, times the order",
+            private / math.sqrt(rounds) / order,
+            "",
+            _CONVEX,
+            kind="order",
+        ),
+    ]
+    title = (
+        f"Gradient run, {rounds:,} rounds over {n:,} gradients of dimension {dimension:,}, "
+        f"{promise_words(epsilon, delta, relation, unit)}"
+    )
+    notes = ["G is the clipping bound, R the distance from the first point to the best one."]
+    if sampling == "full" and rounds > 1:
+        notes.append("the noise's part is the same for any number of rounds; the other falls.")
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+
+
+def plan_sco(
+    epsilon: float,
+    delta: float,
+    *,
+    n_users: int,
+    dimension: int,
+    records: int = 1,
+    distance: float = 1.0,
+    lipschitz: float = 1.0,
+    strength: float | None = None,
+    relation: Relation = "zero_out",
+) -> ErrorPlan:
+    """The excess risk to expect of convex losses of users' records, beside the least there can be.
+
+    Args:
+        epsilon: the promised ε for a user.
+        delta: the promised δ, in (0, 1).
+        n_users: the public number of users.
+        dimension: how many coordinates the parameter has.
+        records: how many independent records of one law each user has.
+        distance: R, how far the first point is from the best one at most.
+        lipschitz: G, the most that a loss grows per distance; users' gradients are clipped to it.
+        strength: μ, where losses are so strongly convex.
+        relation: ``"zero_out"`` or ``"replace"``.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or no loss can be so strongly convex.
+
+    The noise's part is that of projected descent over all users: R·G·√d·σ/n, and 2·d·(σG/n)²/μ where
+    losses are strongly convex, for any number of rounds, beside what the rounds themselves leave. The
+    sampling's part is of order R·G/√(nm), or G²/(μ·n·m).
+
+    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ), all rounds together.
+
+    Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for strongly convex
+    losses, and Prop. 4.10 for the upper bound; Lacoste-Julien, Schmidt & Bach 2012 for weighted means
+    of the rounds.
+
+    >>> plan = plan_sco(1.0, 1e-6, n_users=10_000, dimension=100, records=50)
+    >>> round(plan["excess risk, the noise's part"], 5)
+    0.00422
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation)
+    n = _validate.integer(minimum=1, n_users=n_users)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
+    records = _validate.integer(minimum=1, records=records)
+    reach = _validate.positive(distance=distance) * _validate.positive(lipschitz=lipschitz)
+    if strength is not None:
+        strength = _strength(strength, distance, lipschitz)
+    event = calibrate_gaussian(
+        epsilon, delta, contribution=blocks_of(User(), "signed"), relation=relation, unit=User()
+    )
+
+    def risk(error: float) -> float:
+        """What noise of an rms error, in G, may add to the risk."""
+        if strength is None:
+            return reach * error
+        return min(reach * error, 2 * (lipschitz * error) ** 2 / strength)
+
+    noise = math.sqrt(dimension) * event.noise_multiplier / n
+    private = risk(noise)
+    centred = least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+    order = convex_order(epsilon, n, dimension=dimension, records=records, strength=strength)
+    drawn = 1 / (n * records)
+    if strength is None:
+        sampled, order = reach * math.sqrt(drawn), reach * order
+    else:
+        sampled, order = lipschitz**2 * drawn / strength, lipschitz**2 * order
+    least, always = (
+        _least_risk(epsilon, delta, n, m, dimension, relation, distance, lipschitz, strength)
+        for m in (records, None)
+    )
+    source = _CONVEX if strength is None else _STRONG
+    rows = [
+        Row("noise multiplier σ", event.noise_multiplier, "G"),
+        Row("rms noise of the averaged gradient", noise, "G"),
+        Row("excess risk, the noise's part", private, "loss", _DESCENT),
+        Row(
+            "the same, clipped around a found centre",
+            risk(centred / math.sqrt(dimension * records)),
+            "loss",
+            FLOOR,
+            kind="floor",
+        ),
+        Row("excess risk, the sampling's part", sampled, "loss", kind="order"),
+        Row("excess risk", private + sampled, "loss", kind="order"),
+        Row("lower bound, as an order", order, "loss", source, kind="order"),
+        Row("times the lower bound", (private + sampled) / order, "", source, kind="order"),
+        Row("least excess risk by any mechanism", least, "loss", FLOOR, kind="floor"),
+        Row("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+    ]
+    if least > 0:
+        rows.append(Row("the noise's part, times the least", private / least))
+    title = (
+        f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
+        f"dimension {dimension:,}, {promise_words(epsilon, delta, relation, User())}"
+    )
+    notes = [
+        "users' records are independent and of one law: the errors rest on that, the promise does not.",
+        "the rounds themselves leave R·G/√T or less after T rounds (2G²/(μT), strongly convex).",
+        "clipped around a found centre: of Gaussian gradients of covariance G²/d each; finding the "
+        "centre comes on top.",
+    ]
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
+
+
+def _strength(strength: float, distance: float, lipschitz: float) -> float:
+    strength = _validate.positive(strength=strength)
+    most = 2 * lipschitz / distance
+    if strength > most:
+        raise ParameterError(
+            f"strength must be at most 2·lipschitz/distance ({most:g}), not {strength!r}: no loss of "
+            "that slope curves more."
+        )
+    return strength
+
+
+def _least_risk(
+    epsilon: float,
+    delta: float,
+    n: int,
+    records: int | None,
+    dimension: int,
+    relation: Relation,
+    distance: float,
+    lipschitz: float,
+    strength: float | None,
+) -> float:
+    """A floor under the excess risk: linear losses, or squares; None for any number of records."""
+    if strength is None:
+        if records is None:
+            left = 2 * least_error_of_worlds(
+                epsilon, delta, n, relation=relation, penalty="absolute"
+            )
+        else:
+            left = least_error_of_records(
+                epsilon,
+                delta,
+                n,
+                records=records,
+                dimension=dimension,
+                relation=relation,
+                penalty="absolute",
+            )
+        return distance * lipschitz * left
+    if records is None:
+        square = 4 * least_error_of_worlds(epsilon, delta, n, relation=relation)
+    else:
+        least = least_error_of_records(
+            epsilon, delta, n, records=records, dimension=dimension, relation=relation
+        )
+        square = least * least
+    # μ/2·(θ − z)² for θ and z in [−B, B] is of slope 2μB at most.
+    return strength / 2 * min(lipschitz / (2 * strength), distance) ** 2 * square
+
+
+def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: int) -> float:
+    """The share of the gradients that a round is expected to have."""
+    if sampling in ("pairs", "users"):
+        if rate is None:
+            raise ParameterError(
+                f"sampling_rate must be given where {sampling} are sampled, such as 0.01."
+            )
+        if passes is not None:
+            raise ParameterError("passes goes with sampling='passes' only; leave it out.")
+        rate = _validate.positive(sampling_rate=rate)
+        if rate > 1:
+            raise ParameterError(f"sampling_rate must lie in (0, 1], not {rate!r}.")
+        return rate
+    if rate is not None:
+        raise ParameterError(
+            f"sampling_rate must be left out with sampling={sampling!r}; it goes with 'pairs' and "
+            "'users'."
+        )
+    if sampling == "full":
+        if passes is not None:
+            raise ParameterError("passes goes with sampling='passes' only; leave it out.")
+        return 1.0
+    if passes is None:
+        raise ParameterError("passes must be given with sampling='passes', such as passes=1.")
+    passes = _validate.integer(minimum=1, passes=passes)
+    if passes > rounds:
+        raise ParameterError(f"passes must be at most the rounds ({rounds}), not {passes}.")
+    return passes / rounds
+
+
+def _calibrated(
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sampling: Sampling,
+    rate: float,
+    passes: int | None,
+    unit: Unit,
+    relation: Relation,
+    max_elements: int | None,
+) -> Any:
+    """The event with the least noise that keeps the promise."""
+    blocks = blocks_of(unit, "signed")
+    if sampling in ("pairs", "users"):
+        drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
+        return calibrate(
+            lambda noise: sampled.SampledGaussian(
+                noise, rate, rounds, sampling=drawn, level=blocks.block
+            ),
+            epsilon,
+            delta,
+            relation=relation,
+            unit=unit,
+            max_elements=max_elements,
+        ).event
+    taken = rounds if passes is None else passes
+    event = calibrate_gaussian(
+        epsilon, delta, contribution=blocks, relation=relation, unit=unit, count=taken
+    )
+    if sampling == "full":
+        return event
+    return sampled.Participation(event.noise_multiplier, taken, level=blocks.block)

@@ -1,0 +1,68 @@
+"""What no private mechanism can do better than: floors with numbers, and the papers' orders.
+
+Two classical arguments are about the worst data set of a given number of units, and hold for every
+(ε, δ)-DP mechanism, whatever it computes. *Two points*: data sets whose sums are far apart and whose
+outputs share mass. *Fingerprints*: a good mean of many coordinates gives away who is in it (after Bun,
+Ullman & Vadhan 2014, Dwork et al. 2015).
+
+Others are about users with many independent records of one law. *Two worlds*: laws that few users can
+tell apart; what is left where each user has any number of records is the floor of a fixed number of
+users. *Many hypotheses*: as many worlds as there are hypotheses. *Clipped sums*: Gaussian noise and
+contributions of bounded norm, wherever their centre is. The papers' own lower bounds are orders: no
+constants, no logarithms. Proofs: docs/theory.md, "How little error there can be".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.planning.floors.hypotheses import least_excess_of_choice
+    from dpgrain.planning.floors.orders import choice_order, convex_order, mean_order
+    from dpgrain.planning.floors.sums import least_error, least_noise_of_clipped_sums
+    from dpgrain.planning.floors.two_points import least_holders
+    from dpgrain.planning.floors.worlds import (
+        PENALTIES,
+        Penalty,
+        least_error_of_records,
+        least_error_of_worlds,
+    )
+
+__all__ = [
+    "PENALTIES",
+    "Penalty",
+    "choice_order",
+    "convex_order",
+    "least_error",
+    "least_error_of_records",
+    "least_error_of_worlds",
+    "least_excess_of_choice",
+    "least_holders",
+    "least_noise_of_clipped_sums",
+    "mean_order",
+]
+
+face(
+    __name__,
+    {
+        "dpgrain.planning.floors.hypotheses": ("least_excess_of_choice",),
+        "dpgrain.planning.floors.orders": (
+            "choice_order",
+            "convex_order",
+            "mean_order",
+        ),
+        "dpgrain.planning.floors.sums": (
+            "least_error",
+            "least_noise_of_clipped_sums",
+        ),
+        "dpgrain.planning.floors.two_points": ("least_holders",),
+        "dpgrain.planning.floors.worlds": (
+            "PENALTIES",
+            "Penalty",
+            "least_error_of_records",
+            "least_error_of_worlds",
+        ),
+    },
+)

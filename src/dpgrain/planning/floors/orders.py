@@ -1,0 +1,57 @@
+"""The lower bounds that the papers print: orders, without constants and logarithms."""
+
+from __future__ import annotations
+
+import math
+
+
+def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) -> float:
+    """The order of the private error of a mean of users' records, in bounds of a record: √d/(nε√m).
+
+    Args:
+        epsilon: the promised ε.
+        n: how many users there are.
+        dimension: how many coordinates there are.
+        records: how many records each user has.
+
+    Source: user-level learning paper, Cor. 1 and App. C.4. Its Lemma 3 needs a bound on the largest
+    coordinate of the mean, not on its l2 norm alone; the prior of Prop. 6, uniform on a box, has one,
+    so that the order stands.
+    """
+    return math.sqrt(dimension / records) / (n * epsilon)
+
+
+def convex_order(
+    epsilon: float, n: int, *, dimension: int, records: int = 1, strength: float | None = None
+) -> float:
+    """The order of the least excess risk of convex losses, in G·R: 1/√(nm) + √d/(nε√m).
+
+    Args:
+        epsilon: the promised ε.
+        n: how many users there are.
+        dimension: how many coordinates there are.
+        records: how many records each user has.
+        strength: of losses that are so strongly convex, 1/μ·(1/(nm) + d/(n²mε²)), in G².
+
+    Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for the strongly convex
+    rate.
+    """
+    private = mean_order(epsilon, n, dimension=dimension, records=records)
+    if strength is None:
+        return 1 / math.sqrt(n * records) + private
+    return (1 / (n * records) + private * private) / strength
+
+
+def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -> float:
+    """The order of the least excess risk of K hypotheses, in bounds of the loss.
+
+    Args:
+        epsilon: the promised ε, of a pure promise.
+        n: how many users there are.
+        hypotheses: K of them.
+        records: how many records each user has.
+
+    Source: user-level learning paper, Thm. 8: √(ln K/(nm)) + ln K/(nε√m).
+    """
+    names = math.log(hypotheses)
+    return math.sqrt(names / (n * records)) + names / (n * epsilon * math.sqrt(records))

@@ -1,0 +1,65 @@
+"""Two points: data sets whose sums are far apart, and whose outputs share mass."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain import _validate
+from dpgrain.units import Relation
+
+# A search over so many group sizes; every one of them gives a valid floor.
+SIZES = 240
+MOST_COPIES = 4096
+
+
+def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
+    """The fewest holders of an unknown item for whom any private rule names it with this chance.
+
+    Args:
+        epsilon: the promised ε for one holder.
+        delta: the promised δ, in (0, 1).
+        chance: the probability of being named.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    Source: the optimal rule of Desfontaines, Voss, Gipson & Mandayam 2022, π_c =
+    min(e^ε π_{c−1} + δ, 1 − e^{−ε}(1 − π_{c−1} − δ), 1).
+
+    >>> least_holders(1.0, 1e-5), least_holders(1.0, 1e-5, 0.75)
+    (12, 12)
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    delta = _validate.delta(allow_zero=False, delta=delta)
+    chance = _validate.fraction(chance=chance)
+    named, holders = 0.0, 0
+    while named < chance:
+        # Where ε is next to nothing, δ alone adds up.
+        grown = math.exp(min(epsilon, 700.0)) * named + delta
+        named = min(grown, 1 - math.exp(-epsilon) * (1 - named - delta), 1.0)
+        holders += 1
+    return holders
+
+
+def steps_between(users: int, relation: Relation) -> int:
+    """Steps from a data set to one in which so many users have other records."""
+    return users if relation == "replace" else 2 * users
+
+
+def delta_of_steps(epsilon: float, delta: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """δ of so many steps, at ε times as many; rounded up to 1."""
+    grown = np.minimum(steps * epsilon, 700.0)
+    return np.minimum(delta * np.expm1(grown) / math.expm1(min(epsilon, 700.0)), 1.0)
+
+
+def two_points_floor(epsilon: float, delta: float, n: int, apart: float) -> float:
+    """The floor of n clipped vectors, one of which moves a sum by ``apart``: the best of groups."""
+    # Beyond a few units of ε the laws share next to nothing.
+    most = min(n, MOST_COPIES, 2 + math.ceil(8 / epsilon))
+    steps = np.unique(np.rint(np.geomspace(1, most, SIZES)))
+    shared = 2 * (1 - delta_of_steps(epsilon, delta, steps))
+    shared /= np.exp(np.minimum(steps * epsilon, 700.0)) + 1
+    return float(np.max(steps * apart / 2 * np.sqrt(shared)))

@@ -1,0 +1,170 @@
+"""The error to expect of means of users' vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from dpgrain import _validate
+from dpgrain.accounting.calibrate import calibrate_gaussian
+from dpgrain.planning.floors import (
+    least_error,
+    least_error_of_records,
+    least_error_of_worlds,
+    least_noise_of_clipped_sums,
+    mean_order,
+)
+from dpgrain.planning.plan import (
+    FLOOR,
+    MANY_UNITS,
+    ErrorPlan,
+    Row,
+    blocks_of,
+    checked_promise,
+    promise_words,
+    reach_of,
+)
+from dpgrain.units import Relation, Unit, User, unit_level
+
+_MEANS = "user-level learning paper, Cor. 1 and App. C.4"
+
+
+def plan_mean(
+    epsilon: float,
+    delta: float,
+    *,
+    n: int,
+    dimension: int = 1,
+    unit: Unit | None = None,
+    relation: Relation = "zero_out",
+    records: int = 1,
+    error: float | None = None,
+) -> ErrorPlan:
+    """The error to expect of a private mean of n clipped vectors, beside the least there can be.
+
+    Args:
+        epsilon: the promised ε.
+        delta: the promised δ, in (0, 1).
+        n: the public number of vectors, by which the sum is divided: one of each unit, of each element
+            where the unit is ``User(max_elements=M)``.
+        dimension: how many coordinates a vector has.
+        unit: the protected unit, a user by default; a ``User(max_elements=M)`` adds M vectors at most.
+        relation: ``"zero_out"`` or ``"replace"``.
+        records: how many independent records of one law each vector is the mean of; used only in the
+            lower bound of the papers, 1 assumes nothing.
+        error: a wanted rms error in clipping bounds, for which the number of vectors is told.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or nothing bounds the contribution of a unit.
+
+    All errors are rms l2 errors in units of the l2 clipping bound C. The mechanism adds Gaussian noise
+    of standard deviation σC/n to each coordinate: √d·σ·C/n in all. The papers' lower bound for n users
+    with m records each is of order √d·C/(n·ε·√m), up to logarithms.
+
+    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+
+    Source: user-level learning paper, Cor. 1 (its tightness, App. C.4, goes through Prop. 6 there). Its
+    Lemma 3 needs a bound on the largest coordinate of the mean, not on its l2 norm alone; the prior of
+    Prop. 6, uniform on a box, has one, so that the order stands.
+
+    >>> plan = plan_mean(1.0, 1e-6, n=10_000, dimension=100)
+    >>> round(plan["rms privacy error"], 5)
+    0.00422
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation)
+    n = _validate.integer(minimum=1, n=n)
+    dimension = _validate.integer(minimum=1, dimension=dimension)
+    records = _validate.integer(minimum=1, records=records)
+    unit = User() if unit is None else unit
+    unit_level(unit, "user")
+    blocks = blocks_of(unit, "signed")
+    event = calibrate_gaussian(epsilon, delta, contribution=blocks, relation=relation, unit=unit)
+    # What one unit adds at most, in clipping bounds; there are at least so many units.
+    reach = reach_of(unit)
+    units = max(n // reach, 1)
+    # One unit's independent records, in all its vectors, and the share of the n vectors they are.
+    held, share = records * reach, units * reach / max(n, reach)
+
+    def floor(units: int) -> float:
+        return reach * least_error(epsilon, delta, units, dimension=dimension, relation=relation)
+
+    total = math.sqrt(dimension) * event.noise_multiplier
+    such = share * least_error_of_records(
+        epsilon, delta, units, records=held, dimension=dimension, relation=relation
+    )
+    least = floor(units)
+    order = reach * mean_order(epsilon, 1, dimension=dimension, records=records)
+    rows = [
+        Row("noise multiplier σ", event.noise_multiplier, "clipping bounds"),
+        Row("noise sd of a coordinate", event.noise_multiplier / n, "clipping bounds"),
+        Row("rms privacy error", total / n, "clipping bounds"),
+        Row("sampling error at most", 1 / math.sqrt(units), "clipping bounds"),
+        Row(
+            "vectors from which sampling is worse",
+            math.ceil(reach * event.noise_multiplier**2 * dimension / reach**2),
+            "vectors",
+        ),
+        Row("lower bound, as an order", order / n, "clipping bounds", _MEANS, kind="order"),
+        Row("times the lower bound", total / order, "", _MEANS, kind="order"),
+        Row("least rms error by any mechanism", least / n, "clipping bounds", FLOOR, kind="floor"),
+        Row("times the least", total / least),
+        Row(
+            "least noise of clipped sums, such records",
+            least_noise_of_clipped_sums(event.noise_multiplier, n, dimension)
+            / math.sqrt(dimension * records),
+            "clipping bounds",
+            FLOOR,
+            kind="floor",
+        ),
+        Row("least by any mechanism, such records", such, "clipping bounds", FLOOR, kind="floor"),
+        Row("times that", total / n / such),
+        Row(
+            "the same, any number of records",
+            share * 2 * math.sqrt(least_error_of_worlds(epsilon, delta, units, relation=relation)),
+            "clipping bounds",
+            FLOOR,
+            kind="floor",
+        ),
+    ]
+    if error is not None:
+        rows += _needed(_validate.positive(error=error), total, order, floor, reach)
+    promise = promise_words(epsilon, delta, relation, unit)
+    title = f"Mean of {n:,} vectors of dimension {dimension:,}, {promise}"
+    return ErrorPlan(title, epsilon, delta, event, tuple(rows), _mean_notes(records, relation))
+
+
+def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
+    notes = [
+        "C is the clipping bound; what clipping takes off comes on top.",
+        f"such records: each vector is the mean of {records:,} independent records of one law, of "
+        "norm at most C; for clipped sums Gaussian, of covariance C²/d, clipped around any centre. "
+        "This is about errors only: the promise assumes nothing.",
+    ]
+    if records > 1:
+        notes.append(
+            f"√{records} of the order is for {records} independent records of one law in each vector: "
+            "clipping to a fixed bound does not reach it, clipping around a found centre may."
+        )
+    if relation == "zero_out":
+        notes.append(
+            "the orders are for replace; under zero_out up to a factor of 2 less may be possible."
+        )
+    return tuple(notes)
+
+
+def _needed(
+    error: float, total: float, order: float, floor: Callable[[int], float], reach: int
+) -> list[Row]:
+    """How many vectors a wanted error takes: with this mechanism, and at least."""
+    # From a number of units on, floors of the sum no longer grow: there the mean's is 1/n of it.
+    least = math.ceil(floor(MANY_UNITS) / error)
+    stands = floor(max(least // reach, 1)) >= 0.999 * floor(MANY_UNITS)
+    rows = [
+        Row(f"for an error of {error:g}", math.ceil(total / error), "vectors"),
+        Row("the same, as an order at least", order / error, "vectors", _MEANS, kind="order"),
+    ]
+    if stands:
+        rows.append(
+            Row("the same, at least by any mechanism", least, "vectors", FLOOR, kind="floor")
+        )
+    return rows

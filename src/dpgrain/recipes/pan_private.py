@@ -1,0 +1,97 @@
+"""The paper's algorithms for streams whose state may be looked at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.means.pan_private import PanPrivate
+from dpgrain.recipes.curator import Concentrated
+from dpgrain.recipes.fresh import FEW_ROUNDS, FreshSteps, check_count
+from dpgrain.recipes.program import (
+    ANY,
+    Known,
+    Mean,
+    Program,
+    Task,
+    check_known,
+)
+
+
+@dataclass(frozen=True)
+class PanPrivateAgd:
+    """Accelerated steps on a stream of users, whose state may be seen (Cheu et al., Algorithm 6).
+
+    Args:
+        known: what is publicly known. Its smoothness and strength choose among the four cases of
+            Theorem C.3: a loss with kinks is smoothed as by :class:`ShuffleAgdSmoothed`, and a strongly
+            convex one begins again as by :class:`ShuffleRestarts`.
+        count: the number of phases, for strongly convex losses; None for as many as make the bound
+            after the last one least.
+        rounds: T of each phase; None for as many as make its bound least.
+
+    Users come in the order of the roster, each once. Source: Theorem C.3; as there, steps against the
+    gradient, with 2β for β, and a Moreau envelope whose gradients are not doubled.
+
+    >>> program = PanPrivateAgd().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program.trust, program.event.epsilon(1e-6) <= 2.0
+    ('pan', True)
+    """
+
+    known: Known = ANY
+    count: int | None = None
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.known)
+        check_count(self.count)
+        if self.known.strength == 0 and self.count not in (None, 1):
+            raise ParameterError(
+                f"strength must be above 0 for {self.count} phases, not 0: leave count out."
+            )
+        if self.rounds is not None:
+            _validate.integer(minimum=1, rounds=self.rounds)
+
+    def plan(self, task: Task) -> Program:
+        """One phase, or several for strongly convex losses; everybody comes once."""
+        known = self.known
+
+        def make(users: int, rounds: int) -> Mean:
+            return PanPrivate.calibrate(**task.promise(users), rounds=rounds, clip=known.lipschitz)
+
+        # The noise before the first user of a batch, and that after the last.
+        noise = math.sqrt(2) * task.noise(1) * known.lipschitz
+        fresh = FreshSteps(known, task, noise, make, math.isinf(known.smoothness), self.rounds)
+        return fresh.restarts(self.count) if known.strength else fresh.alone()
+
+
+@dataclass(frozen=True)
+class PanPrivateConcentrated(Concentrated):
+    """Ours, on a stream of users: :class:`Concentrated` with pan-private means.
+
+    Args:
+        known: what is publicly known.
+        rounds: T; None for 10: each has users of its own, and the noise of all of them together grows
+            with their number.
+        share: as for :class:`Concentrated`.
+        solver: as for :class:`Concentrated`.
+
+    What ``trust="pan"`` does by default. Source: docs/theory.md, "Shuffled gradients".
+
+    >>> program = PanPrivateConcentrated().plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0
+    ('pan', 10, True)
+    """
+
+    def _rounds(self, task: Task) -> int:
+        return min(FEW_ROUNDS, task.n_users)
+
+    def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
+        return PanPrivate.calibrate(**task.promise(), rounds=rounds, clip=clip)
+
+
+# Names as in the papers' titles: `recipes.winsorized_erm(…)` reads like the others of the field.
+pan_private_agd = PanPrivateAgd
+pan_private_concentrated = PanPrivateConcentrated

@@ -1,0 +1,445 @@
+"""What shuffled sums share: from a promise to numbers, three parties, and one round in a process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import InitVar, asdict, dataclass, field, fields, replace
+from fractions import Fraction
+from importlib import import_module
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain import _validate
+from dpgrain._shown import ShownSum
+from dpgrain._types import FloatArray
+from dpgrain._wording import counted
+from dpgrain.accounting import Event
+from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.noise.counts import counts_of
+from dpgrain.publishing import before_publishing
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.shuffle.design import Design, Kind, least_noise
+from dpgrain.shuffle.device_noise import Arrivals, Coins
+from dpgrain.shuffle.encoding import Encoding, Packing
+from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
+from dpgrain.shuffle.simulation import corrupt_messages, here_of
+from dpgrain.units import RELATIONS, Relation
+
+# The most devices of a batch: a coin of each is noise of 50,000 steps.
+_MANY = 10**10
+_TAG, _FORMAT = 8, "dpgrain.shuffle/1"
+# The finest grid and the widest noise of numbers that were handed on.
+_FINE, _WIDE_NOISE = 1_000_000, 180_000
+# Coordinates for which rounding in floating point is bounded, and where sums are held.
+_WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffledSum(ShownSum, ABC):
+    """What the protocols share; see :class:`~dpgrain.shuffle.sums.VectorSum`."""
+
+    n_users: int
+    epsilon: float
+    delta: float
+    relation: Relation = "replace"
+    rounds: int = 1
+    honest_fraction: float = 1.0
+    beside: Event | None = None
+    label: str = ""
+    design: Design = field(init=False, repr=False)
+    chosen: InitVar[Design | None] = None
+
+    #: Whether a user without data lies in the middle of what others may add.
+    centred: ClassVar[bool] = True
+
+    def __post_init__(self, chosen: Design | None) -> None:
+        # What is computed of the others.
+        object.__setattr__(self, "design", None)
+        _validate.plain(self)
+        if _validate.integer(minimum=1, n_users=self.n_users) > _MANY:
+            raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
+        _validate.integer(minimum=1, rounds=self.rounds)
+        _validate.positive(epsilon=self.epsilon)
+        if _validate.delta(allow_zero=True, delta=self.delta) == 0:
+            raise ParameterError(
+                "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
+            )
+        _validate.one_of(RELATIONS, relation=self.relation)
+        self.devices_of(self.honest_fraction)
+        if self.beside is not None and not isinstance(self.beside, Event):
+            raise ParameterError(
+                f"beside must be an event of dpgrain.accounting, not {self.beside!r}."
+            )
+        if not isinstance(self.label, str):
+            raise ParameterError(f"label must be text, not {self.label!r}.")
+        self._check()
+        if self._shape[0] > _WIDE:
+            raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
+        object.__setattr__(self, "design", self._designed() if chosen is None else chosen)
+        if chosen is not None:
+            self._check_numbers()
+        if self.n_users * self._packing(0).largest >= _LARGEST_SUM:
+            raise ParameterError(
+                f"n_users = {self.n_users:,} is too many for the noise that each device adds: a sum "
+                "could pass 2^62."
+            )
+        if chosen is not None:
+            self._check_promise()
+
+    def _with(self, epsilon: float, delta: float) -> Self:
+        """The protocol with another promise, and the noise that it takes."""
+        return replace(self, epsilon=epsilon, delta=delta, chosen=None)
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers for which accounting, or a device, would take long."""
+        if not isinstance(self.design, Design):
+            raise ParameterError(f"chosen must be a Design, not {self.design!r}.")
+        _ = self.encoding
+        law = self.design.noise.law(self.n_users)
+        if self.design.grid > _FINE or not 0 < law.variance <= _WIDE_NOISE**2:
+            raise ParameterError(
+                f"the numbers of the protocol are too large: {self.design.grid:,} steps (at most "
+                f"{_FINE:,}), noise of {math.sqrt(abs(law.variance)):,.0f} of them (at most "
+                f"{_WIDE_NOISE:,})."
+            )
+
+    def _check_promise(self) -> None:
+        """Refuse numbers that do not keep the promise: nobody need believe what they are handed."""
+        event = self.event.beside(self.beside)
+        if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
+            raise ParameterError(
+                f"the numbers of the protocol do not keep epsilon = {self.epsilon:g} at delta = "
+                f"{self.delta:g}: take those that it was calibrated to."
+            )
+
+    def to_json(self) -> str:
+        """The protocol as JSON text, public numbers all, for devices and analyzers elsewhere."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        design = values.pop("design")
+        noise = {"kind": type(design.noise).__name__, **asdict(design.noise)}
+        values["beside"] = None if self.beside is None else self.beside.to_dict()
+        numbers = {"grid": design.grid, "noise": noise, "leak": design.leak}
+        return json.dumps(
+            {"format": _FORMAT, "protocol": type(self).__name__, **values, "design": numbers}
+        )
+
+    @staticmethod
+    def from_json(text: str) -> ShuffledSum:
+        """The protocol that :meth:`to_json` wrote, with the same numbers, after a check of its promise.
+
+        Args:
+            text: the JSON text.
+
+        Raises:
+            ParameterError: if it is no protocol, or its numbers do not keep the promise that it states.
+
+        >>> from dpgrain.shuffle import VectorSum
+        >>> protocol = VectorSum(n_users=1000, dim=3, epsilon=1.0, delta=1e-6)
+        >>> VectorSum.from_json(protocol.to_json()) == protocol
+        True
+        """
+        try:
+            values = json.loads(text)
+            if values.pop("format") != _FORMAT:
+                raise ValueError
+            # Kinds that other modules define, and that may not be imported yet.
+            import_module("dpgrain.shuffle.sums")
+            import_module("dpgrain.shuffle.blind")
+            protocols: dict[str, Any] = {kind.__name__: kind for kind in _subclasses(ShuffledSum)}
+            kind = protocols[values.pop("protocol")]
+            numbers, beside = values.pop("design"), values.pop("beside")
+            noise = numbers.pop("noise")
+            share = {"Coins": Coins, "Arrivals": Arrivals}[noise.pop("kind")](**noise)
+            design = Design(**{**numbers, "noise": share})
+            event = None if beside is None else Event.from_dict(beside)
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise _foreign() from error
+        try:
+            protocol: ShuffledSum = kind(**values, beside=event, chosen=design)
+        except TypeError as error:
+            raise _foreign() from error
+        return protocol
+
+    # -- what a protocol says --
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse what else is out of range."""
+
+    @abstractmethod
+    def _designed(self) -> Design:
+        """The numbers for the promise."""
+
+    @property
+    @abstractmethod
+    def _shape(self) -> tuple[int, float]:
+        """The number of coordinates, and the bound of a vector."""
+
+    # -- public numbers --
+
+    @property
+    def honest(self) -> int:
+        """How many devices of a batch add noise, at least."""
+        return self.devices_of(self.honest_fraction)
+
+    def devices_of(self, honest_fraction: float) -> int:
+        """The devices of a batch that a share stands for, as it is written: 7 of 100 are 0.07.
+
+        Args:
+            honest_fraction: in (0, 1].
+
+        Raises:
+            ParameterError: if it is not.
+        """
+        share = _validate.probability(honest_fraction=honest_fraction)
+        if share == 0:
+            raise ParameterError("honest_fraction must be above 0: somebody must add the noise.")
+        return max(1, math.ceil(Fraction(repr(float(share))) * self.n_users))
+
+    @property
+    def encoding(self) -> Encoding:
+        """From vectors to integers."""
+        dim, bound = self._shape
+        return Encoding(float(bound), self.design.grid, dim, self.centred)
+
+    @property
+    def event(self) -> Event:
+        """What all rounds together are to the accountant."""
+        return self.event_with(self.honest)
+
+    def event_with(self, honest: int, rounds: int | None = None) -> Event:
+        """The same if so many devices are honest.
+
+        Args:
+            honest: at least 1.
+            rounds: in how many rounds the same users take part; by default all.
+        """
+        return self.design.noise.event(
+            honest,
+            grid=self.design.grid,
+            coordinates=self._shape[0],
+            leak=self.design.leak,
+            rounds=rounds or self.rounds,
+            centred=self.centred,
+        )
+
+    @property
+    def noise_sd(self) -> float:
+        """The standard deviation of a coordinate of the sum, all being honest, with all rounding."""
+        return self._analyzer().standard_error(self.n_users)
+
+    @property
+    def influence(self) -> float:
+        """How far one corrupt device can move the sum, l2: by any counts instead of its own."""
+        dim, _ = self._shape
+        return self._randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What is public and what is assumed."""
+        return self.facts_with(self.honest)
+
+    def facts_with(self, honest: int) -> tuple[Fact, ...]:
+        """The same if so many devices are honest.
+
+        Args:
+            honest: at least 1.
+        """
+        dim, bound = self._shape
+        what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
+        batch, often = counted(self.n_users, "device"), counted(self.rounds, "round")
+        return (
+            Fact("batches of {}, each of which takes part in {} at most", (batch, often)),
+            self._shuffler_is,
+            Fact("at least {:,} devices of a batch that report and follow the protocol", (honest,)),
+            Fact("{} at most {:g}, shortened to it on the device", (what, bound)),
+        )
+
+    @property
+    def _shuffler_is(self) -> Fact:
+        """What the shuffler is trusted with."""
+        return Fact(
+            "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
+            "how many reports there were and how many were dropped, and nothing else"
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all rounds together promise."""
+        return self._promise(self.event, private=True)
+
+    def guarantee_with(self, honest_fraction: float) -> Guarantee:
+        """What is promised if another share of the devices is honest.
+
+        Args:
+            honest_fraction: γ, in (0, 1].
+
+        Raises:
+            ParameterError: if it is not.
+
+        >>> from dpgrain.shuffle import VectorSum
+        >>> protocol = VectorSum(n_users=1000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-6)
+        >>> round(protocol.guarantee_with(0.5).epsilon(), 2)
+        1.45
+        """
+        honest = self.devices_of(honest_fraction)
+        return self._promise(self.event_with(honest), private=True, honest=honest)
+
+    def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
+        facts = self.facts if honest is None else self.facts_with(honest)
+        public = tuple(map(str, facts))
+        return Guarantee("user", "", self.relation, self.delta, event, public, private)
+
+    # -- the three parties --
+
+    def _randomizer(self, of_round: int = 0) -> Randomizer:
+        return Randomizer(self.encoding, self.design.noise, self._packing(of_round))
+
+    def _analyzer(self, of_round: int = 0) -> Analyzer:
+        return Analyzer(self.encoding, self.design.noise, self._packing(of_round), self.n_users)
+
+    def _counted(self, of_round: int, enrolment: Enrolment | None) -> None:
+        """Refuse a round that the promise does not count."""
+        if enrolment is not None and not isinstance(enrolment, Enrolment):
+            raise ParameterError(f"enrolment must be an Enrolment, not {enrolment!r}.")
+        if enrolment is None and _validate.integer(minimum=0, round=of_round) >= self.rounds:
+            raise ParameterError(
+                f"round {of_round} is beyond the {counted(self.rounds, 'round')} that the promise "
+                "counts, from 0: state rounds=…, or pass enrolment=Enrolment(), the same for all "
+                "rounds, so that no device takes part twice."
+            )
+
+    def _packing(self, of_round: int) -> Packing:
+        public = {
+            "protocol": type(self).__name__,
+            "label": self.label,
+            "users": self.n_users,
+            "shape": self._shape,
+            "design": asdict(self.design),
+            "round": _validate.integer(minimum=0, round=of_round),
+        }
+        tag = hashlib.sha256(json.dumps(public, sort_keys=True).encode()).digest()[:_TAG]
+        return Packing(tag, self._shape[0], self.design.noise.largest(self.design.grid))
+
+    # -- in one process --
+
+    def estimate(self, tiles: Iterable[FloatArray], enrolled: int, source: Source) -> FloatArray:
+        """One round in this process: the analyzer's estimate of the sum, (d,).
+
+        Args:
+            tiles: arrays (k, d) of the vectors of users who have data, who are among the enrolled; a
+                row that is not finite counts as none.
+            enrolled: how many devices take part; those without data add noise, too.
+            source: where randomness comes from.
+
+        The counts are drawn as the analyzer sees them: the law is that of all messages, made one by
+        one. Formal guarantee: :attr:`event`, if at least :attr:`honest` devices are enrolled.
+        """
+        if not self.honest <= _validate.integer(minimum=1, enrolled=enrolled) <= self.n_users:
+            raise ParameterError(
+                f"enrolled must lie between {self.honest:,}, who add the noise, and n_users = "
+                f"{self.n_users:,}, not be {enrolled!r}."
+            )
+        return self._analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
+
+    def _ones(self, tiles: Iterable[FloatArray], devices: int, source: Source) -> NDArray[np.int64]:
+        """(d,) the ones that so many honest devices send, some of whom have data."""
+        total, present = self.encoding.total(tiles, source)
+        total = total + (devices - present) * self.encoding.null
+        return total + counts_of(self.design.noise.law(devices), len(total), source)
+
+    def _simulated(
+        self,
+        values: ArrayLike,
+        random_state: RandomState,
+        dropped: int | ArrayLike,
+        corrupt: ArrayLike | None,
+    ) -> Estimate:
+        vectors = self.encoding.vectors(values)
+        messages = corrupt_messages(corrupt, self._shape[0], self._packing(0).largest)
+        honest = self.n_users - len(messages)
+        if len(vectors) > honest:
+            raise ParameterError(
+                f"X must have at most {honest:,} rows: n_users = {self.n_users:,} counts everybody, "
+                f"{len(messages):,} corrupt devices included."
+            )
+        here = here_of(dropped, honest, len(vectors))
+        devices = here.devices
+        if devices < self.honest:
+            raise ParameterError(
+                f"the batch has {devices:,} of the {self.honest:,} honest reports that it needs: lower "
+                "honest_fraction, which makes every device add more noise."
+            )
+        source = source_of(random_state)
+        promise = self._promise(self.event_with(self.honest, 1), private=source.private)
+        before_publishing(promise, n_users=self.n_users)
+        ones = self._ones([vectors[here.rows]], devices, source) + messages.sum(axis=0)
+        analyzer, reports = self._analyzer(), devices + len(messages)
+        return Estimate(analyzer.decoded(ones, reports), analyzer.standard_error(reports), reports)
+
+
+class Trusted(ShuffledSum, ABC):
+    """Sums whose shuffler is trusted to add up."""
+
+    def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
+        """What runs on each device, in one round."""
+        return self._randomizer(round)
+
+    def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
+        """Who collects the reports of one round; make one for each round.
+
+        Args:
+            round: which; reports of others are malformed.
+            enrolment: who took part in other rounds, if each device may in one only.
+
+        Raises:
+            ParameterError: if there are more rounds than the promise counts, and nothing keeps devices
+                from taking part in them.
+        """
+        self._counted(round, enrolment)
+        return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
+
+    def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
+        """Who makes a sum of the bag of one round."""
+        return self._analyzer(round)
+
+
+def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) -> Design:
+    """The numbers with the least noise that keeps the promise of a protocol.
+
+    Args:
+        kind: of noise.
+        protocol: what is promised, for how many devices.
+        delta: the δ that sums may use; by default all of it.
+    """
+    return least_noise(
+        kind,
+        protocol.centred,
+        protocol.n_users,
+        protocol.honest,
+        protocol._shape[0],
+        protocol.epsilon,
+        protocol.delta if delta is None else delta,
+        protocol.relation,
+        protocol.rounds,
+        protocol.beside,
+    )
+
+
+def _foreign() -> ParameterError:
+    return ParameterError("the text is not a protocol of dpgrain.shuffle; give what to_json wrote.")
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    """All kinds of a kind."""
+    for own in kind.__subclasses__():
+        yield own
+        yield from _subclasses(own)

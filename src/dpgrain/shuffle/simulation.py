@@ -1,0 +1,50 @@
+"""Devices of a simulated batch: who reports, and what corrupt ones send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpgrain.errors import ParameterError
+
+
+def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
+    """What corrupt devices send, (k, d); counts out of range never get past the shuffler."""
+    if messages is None:
+        return np.zeros((0, dim), dtype=np.int64)
+    array = np.atleast_2d(np.asarray(messages))
+    if array.ndim != 2 or array.shape[1] != dim or array.dtype.kind not in "iu":
+        raise ParameterError(
+            f"corrupt must be whole numbers of shape (devices, {dim}), not {array.shape} of "
+            f"{array.dtype}."
+        )
+    if array.size and not 0 <= array.min() <= array.max() <= largest:
+        raise ParameterError(
+            f"corrupt counts must lie between 0 and {largest:,}: the shuffler drops others."
+        )
+    return array.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Here:
+    """Who reports: so many devices, and which rows of users with data."""
+
+    devices: int
+    rows: slice | NDArray[np.bool_]
+
+
+def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
+    """What is left of some devices, of which the first have rows."""
+    if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
+        if not 0 <= dropped <= devices:
+            raise ParameterError(f"dropped must be between 0 and {devices:,}, not {dropped!r}.")
+        left = devices - int(dropped)
+        return Here(left, slice(0, left))
+    lost = np.asarray(dropped)
+    if lost.shape != (devices,) or lost.dtype != np.bool_:
+        raise ParameterError(
+            f"dropped must be a number of devices or {devices:,} truths, not {dropped!r}."
+        )
+    return Here(devices - int(lost.sum()), ~lost[:rows])

@@ -1,0 +1,49 @@
+"""Noisy values and their standard errors, checked as callers pass them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.errors import ParameterError
+
+
+def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[FloatArray, FloatArray]:
+    """Values and their standard deviations, checked; one standard deviation serves all values."""
+    x = finite_values(name, values, None)
+    spread = np.asarray(sds)
+    if spread.ndim == 0:
+        spread = np.broadcast_to(spread, x.shape)
+    return x, finite_values(sd_name, spread, x.size, sign=sd_name)
+
+
+def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -> FloatArray:
+    """(V,) finite numbers, of the given length, not negative where ``sign`` is given."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be an array of numbers.") from None
+    if array.ndim != 1 or (size is not None and array.size != size):
+        length = "one-dimensional" if size is None else f"of length {size}"
+        raise ParameterError(f"{name} must be an array {length}, not of shape {array.shape}.")
+    wrong = ~np.isfinite(array)
+    if sign:
+        wrong |= array < 0
+    if wrong.any():
+        rule = "finite and at least 0" if sign else "finite"
+        raise ParameterError(f"{name} must be {rule} everywhere, not {array[wrong][0]:g}.")
+    return array
+
+
+def group_codes(groups: Any, size: int) -> IntArray:
+    """(V,) whole numbers from 0."""
+    array = np.asarray(groups)
+    if array.shape != (size,) or (size and not np.issubdtype(array.dtype, np.integer)):
+        raise ParameterError(
+            f"groups must be {size} whole numbers, not {array.dtype} of shape {array.shape}."
+        )
+    if size and array.min() < 0:
+        raise ParameterError(f"groups must count from 0, not from {array.min()}.")
+    return np.asarray(array, dtype=np.int64)

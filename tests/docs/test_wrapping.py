@@ -1,0 +1,42 @@
+"""Prose in the documents is wrapped, so that a line can be read and a change to it be seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 100
+# The proofs have formulas that are longer than a line.
+PAGES = [
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "theory.md"),
+    ROOT / "CONTRIBUTING.md",
+]
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Yield the lines outside of code blocks and tables, without the targets of their links."""
+    fenced = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith(("    ", "|")):
+            yield re.sub(r"\]\([^)]*\)", "]", line)
+
+
+def _too_long(text: str) -> list[str]:
+    return [line for line in _prose(text) if len(line) > LONGEST]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_is_wrapped(page: Path) -> None:
+    assert _too_long(page.read_text(encoding="utf-8")) == []
+
+
+def test_only_long_prose_is_seen() -> None:
+    long = "word " * 30
+    text = f"{long}\n| {long} |\n    {long}\n```\n{long}\n```\n[a](https://{'b' * 200})\nshort"
+    assert _too_long(text) == [long]

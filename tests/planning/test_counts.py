@@ -1,0 +1,45 @@
+"""Plans of counts are the releases that follow."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dpgrain.accounting import Contribution, Laplace, Selection
+from dpgrain.planning.counts import plan_counts
+from dpgrain.planning.floors import least_holders
+from dpgrain.statistics.plan import plan_histogram
+from dpgrain.units import Element, Unit, User
+
+
+@pytest.mark.parametrize("unit", [Element(), User()], ids=["element", "user"])
+def test_a_histogram_is_the_release_that_is_planned(unit: Unit) -> None:
+    release = plan_histogram(unit=unit, epsilon=1.0, delta=1e-6, clip=1.0, max_items=9)
+    assert isinstance(release.select, Selection)
+    plan = plan_counts(
+        release.sums,
+        release.select,
+        epsilon=1.0,
+        delta=1e-6,
+        unit=unit,
+    )
+    assert plan["noise sd of a count"] == release.std_error
+    assert plan.event.epsilon(1e-6, unit=unit) <= 1.0
+    half = plan["item is named half the time from"]
+    assert half == math.ceil(release.select.threshold)
+    assert plan["the same, half the time"] == pytest.approx(3 * half, abs=3)
+    assert plan["by any rule, half the time"] == least_holders(1.0, 1e-6)
+    assert (
+        plan["by any rule, half the time"]
+        <= plan["by truncated noise on one item a block"]
+        < half
+        < plan["item is named 95% of the time from"]
+    )
+
+
+def test_a_histogram_with_laplace_noise_needs_no_delta() -> None:
+    event = Laplace(1.0, Contribution(norm="l1", coordinates="one"))
+    plan = plan_counts(event, epsilon=1.0, delta=0.0)
+    assert plan["noise sd of a count"] == math.sqrt(2)
+    assert [row.name for row in plan.rows()][-1] == "times the least"

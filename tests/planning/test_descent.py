@@ -1,0 +1,86 @@
+"""Plans of gradient runs against arithmetic by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dpgrain.accounting import calibrate_gaussian
+from dpgrain.errors import ParameterError
+from dpgrain.planning.descent import plan_gradient, plan_sco
+from dpgrain.planning.floors import convex_order
+from dpgrain.units import RELATIONS, Relation, User
+
+
+def test_a_full_gradient_run_by_hand() -> None:
+    plan = plan_gradient(1.0, 1e-6, n=1000, rounds=50, dimension=9)
+    noise = plan["noise multiplier σ"]
+    single = calibrate_gaussian(1.0, 1e-6).noise_multiplier
+    assert noise == pytest.approx(math.sqrt(50) * single)
+    assert plan["noise sd of a coordinate"] == noise / 1000
+    # The noise's part does not depend on the number of rounds; the other falls.
+    assert plan["excess risk, the noise's part"] == pytest.approx(3 * single / 1000)
+    assert plan["excess risk, the other part"] == pytest.approx(1 / math.sqrt(50))
+    assert plan["the noise's part, times the order"] == pytest.approx(single)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("sampling", ["pairs", "users"])
+def test_a_sampled_gradient_run_keeps_its_promise(sampling: str, relation: Relation) -> None:
+    plan = plan_gradient(
+        2.0, 1e-6, n=10_000, rounds=100, dimension=4, sampling=sampling,  # type: ignore[arg-type]
+        sampling_rate=0.02, relation=relation,
+    )  # fmt: skip
+    spent = plan.event.epsilon(1e-6, relation=relation)
+    assert 2.0 * (1 - 1e-3) < spent <= 2.0
+    noise = plan["noise multiplier σ"]
+    assert plan["noise sd of a coordinate"] == pytest.approx(noise / 200)
+    # Who is drawn adds to the second moment of a step: (1−q)/(qn).
+    assert plan["excess risk, the other part"] == pytest.approx(math.sqrt(1 + 0.98 / 200) / 10)
+
+
+GRADIENTS = [
+    ({"sampling": "pairs"}, "sampling_rate must be given where pairs are sampled"),
+    ({"sampling": "users", "sampling_rate": 0.1, "passes": 3}, "passes goes with"),
+    ({"sampling": "users", "sampling_rate": 1.5}, "must lie in (0, 1], not 1.5"),
+    ({"sampling_rate": 0.1}, "sampling_rate must be left out with sampling='full'"),
+    ({"passes": 3}, "passes goes with sampling='passes' only"),
+    ({"sampling": "passes"}, "passes must be given"),
+    ({"sampling": "passes", "passes": 11}, "passes must be at most the rounds (10), not 11"),
+    ({"sampling": "fixed"}, "sampling must be one of 'full', 'pairs', 'users', 'passes'"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), GRADIENTS, ids=[str(o) for o, _ in GRADIENTS])
+def test_gradient_runs_refuse_what_does_not_go_together(
+    options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ParameterError) as error:
+        plan_gradient(1.0, 1e-6, n=100, rounds=10, dimension=2, **options)  # type: ignore[arg-type]
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_convex_losses_by_hand(relation: Relation) -> None:
+    asked = {"n_users": 400, "dimension": 9, "records": 16, "relation": relation}
+    plan = plan_sco(1.0, 1e-6, distance=2.0, lipschitz=3.0, **asked)  # type: ignore[arg-type]
+    noise = plan["noise multiplier σ"]
+    assert plan.event.epsilon(1e-6, unit=User(), relation=relation) <= 1.0
+    assert plan["excess risk, the noise's part"] == pytest.approx(6 * 3 * noise / 400)
+    assert plan["excess risk, the sampling's part"] == pytest.approx(6 / 80)
+    order = 6 * convex_order(1.0, 400, dimension=9, records=16)
+    assert plan["lower bound, as an order"] == pytest.approx(order)
+    assert plan["times the lower bound"] == pytest.approx(plan["excess risk"] / order)
+    around = plan["the same, clipped around a found centre"]
+    assert 0.25 < around / plan["excess risk, the noise's part"] < 0.28
+    assert plan["least excess risk by any mechanism"] <= around
+    # Strongly convex: at most twice the square of the noise over μ, and never more than above.
+    curved = plan_sco(
+        1.0, 1e-6, distance=2.0, lipschitz=3.0, strength=2.0, **asked  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert curved["excess risk, the noise's part"] == pytest.approx((9 * noise / 400) ** 2)
+    assert curved["lower bound, as an order"] == pytest.approx(
+        9 * convex_order(1.0, 400, dimension=9, records=16, strength=2.0)
+    )
+    assert curved["least excess risk by any mechanism"] <= curved["excess risk, the noise's part"]
