@@ -26,7 +26,7 @@ from dpgrain.tables.groups import Groups
 SOURCE = Path(dg.__file__).parents[1]
 # The one door from below, and the command line, which stands above.
 DOOR = "dpgrain._shown"
-ABOVE = ("dpgrain.cli", "dpgrain.demo", "dpgrain.__main__")
+ABOVE = ("dpgrain.cli", "dpgrain.__main__")
 
 # What these modules need of each other goes round in a circle; no other modules' does.
 CIRCLES = [

@@ -9,8 +9,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.main import get_command
 
-from dpgrain.cli import app
+from dpgrain.cli.app import app
 
 # What takes long to import, and no command needs for its help or for a guarantee in numbers.
 LATE = (
@@ -53,16 +54,32 @@ for arguments in {commands!r}:
 
 
 def test_help_of_every_command_loads_no_numbers() -> None:
-    names = [(one.name or one.callback.__name__) for one in app.registered_commands if one.callback]
-    names += [str(group.name) for group in app.registered_groups]
+    names = get_command(app).list_commands(None)  # type: ignore[attr-defined]
     assert {"histogram", "guarantee", "plan", "fit", "predict", "demo"} < set(names)
-    asked = [(name.replace("_", "-"), "--help") for name in names]
-    assert after(running(("--help",), ("--version",), *asked), ("numpy", "scipy", *LATE)) == "[]"
+    asked = [(name, "--help") for name in names]
+    assert (
+        after(
+            running(("--help",), ("--version",), *asked), ("numpy", "scipy", "rich.markdown", *LATE)
+        )
+        == "[]"
+    )
 
 
 @pytest.mark.parametrize("command", [GAUSSIAN, SAMPLED], ids=["gaussian", "sampled"])
 def test_a_guarantee_loads_what_it_computes_with(command: tuple[str, ...]) -> None:
     assert after(running(command), LATE) == "[]"
+
+
+def test_special_functions_load_none_of_numpy_s_tools_and_leave_it_whole() -> None:
+    tools = ("numpy.f2py", "numpy.testing", "numpy.polynomial", "numpy.ma")
+    code = "import numpy as np\nimport dpgrain._special\n"
+    code += "assert not {'f2py', 'testing', 'polynomial', 'ma'} & set(vars(np))\n"
+    assert after(code, tools) == "[]"
+    # They are there when they are used, also through what SciPy keeps of NumPy.
+    code += "import scipy._lib.array_api_compat.numpy as copied\n"
+    code += "assert copied.ma.masked_array is np.ma.masked_array\n"
+    code += "assert np.polynomial.Polynomial([1, 2])(3) == 7"
+    assert "numpy.ma" in after(code, tools)
 
 
 def test_the_first_answer_of_a_sampled_run_loads_no_library_of_statistics() -> None:

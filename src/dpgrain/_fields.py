@@ -48,7 +48,8 @@ def check(instance: object) -> None:
             value = _checked(part.name, kinds[part.name], getattr(instance, part.name))
         except ParameterError as error:
             if remedy := part.metadata.get("remedy"):
-                raise ParameterError(f"{str(error).rstrip('.')}: {remedy}") from error
+                text = f"{str(error).rstrip('.')}: {remedy}"
+                raise ParameterError(text, name=error.name) from error
             raise
         object.__setattr__(instance, part.name, value)
 
@@ -65,8 +66,8 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         return _any_of(name, args, value)
     if not isinstance(value, kind):
-        raise ParameterError(
-            f"{name} must be {_article(kind.__name__)}, not {_validate.said(value)}."
+        raise _validate.wrong(
+            name, f"must be {_article(kind.__name__)}, not {_validate.said(value)}."
         )
     return value
 
@@ -79,7 +80,7 @@ def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = tuple(value)
     if not isinstance(value, tuple | list):
-        raise ParameterError(f"{name} must be a list, not {_validate.said(value)}.")
+        raise _validate.wrong(name, f"must be a list, not {_validate.said(value)}.")
     return tuple(_checked(name, kind, part) for part in value)
 
 
@@ -96,14 +97,14 @@ def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ParameterError(f"{name} must be text, not {_validate.said(value)}.")
+        raise _validate.wrong(name, f"must be text, not {_validate.said(value)}.")
     return str(value)
 
 
 def _number(name: str, value: Any) -> float:
     number = _validate.real(**{name: value})
     if math.isnan(number):
-        raise ParameterError(f"{name} must be a number, not nan.")
+        raise _validate.wrong(name, "must be a number, not nan.")
     return number
 
 

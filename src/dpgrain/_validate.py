@@ -32,6 +32,11 @@ def said(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
+def wrong(name: str, rest: str) -> ParameterError:
+    """The error about a parameter: its name, and how the sentence goes on."""
+    return ParameterError(f"{name} {rest}", name=name)
+
+
 def real(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is a number that a float can hold."""
     return _real(*_only(parameter))
@@ -41,19 +46,19 @@ def whole(**parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number of at most 10^18 in size."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ParameterError(f"{name} must be a whole number, not {said(value)}.")
+        raise wrong(name, f"must be a whole number, not {said(value)}.")
     if abs(int(value)) > _LARGEST_INTEGER:
-        raise ParameterError(f"{name} must be at most 10^18.")
+        raise wrong(name, "must be at most 10^18.")
     return int(value)
 
 
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(f"{name} must be a number, not {said(value)}.")
+        raise wrong(name, f"must be a number, not {said(value)}.")
     try:
         return float(value)
     except OverflowError:
-        raise ParameterError(f"{name} must be a number below 10^308.") from None
+        raise wrong(name, "must be a number below 10^308.") from None
 
 
 # Whole numbers up to this size are close enough to floats for every use.
@@ -82,7 +87,7 @@ def truth(**parameter: object) -> bool:
     """Return the parameter, or raise unless it is True or False."""
     name, value = _only(parameter)
     if not isinstance(value, bool):
-        raise ParameterError(f"{name} must be True or False, not {said(value)}.")
+        raise wrong(name, f"must be True or False, not {said(value)}.")
     return value
 
 
@@ -90,12 +95,12 @@ def sequence(**parameter: object) -> list[object]:
     """Return the parameter as a list, or raise unless it is a list of values."""
     name, value = _only(parameter)
     if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
-        raise ParameterError(f"{name} must be a list, not {said(value)}.")
+        raise wrong(name, f"must be a list, not {said(value)}.")
     try:
         return list(value)
     except TypeError:
         # The value is an array without axes.
-        raise ParameterError(f"{name} must be a list, not {said(value)}.") from None
+        raise wrong(name, f"must be a list, not {said(value)}.") from None
 
 
 def positive(**parameter: object) -> float:
@@ -103,7 +108,7 @@ def positive(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number > 0):
-        raise ParameterError(f"{name} must be finite and above 0, not {said(value)}.")
+        raise wrong(name, f"must be finite and above 0, not {said(value)}.")
     return number
 
 
@@ -112,9 +117,7 @@ def scale(**parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:
-        raise ParameterError(
-            f"{name} must lie between 1e-100 and 1e100, not {said(value)}; rescale."
-        )
+        raise wrong(name, f"must lie between 1e-100 and 1e100, not {said(value)}; rescale.")
     return number
 
 
@@ -123,9 +126,10 @@ def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
     name, value = _only(parameter)
     number = positive(**parameter)
     if not 2.0**low <= number <= 2.0**high:
-        raise ParameterError(
-            f"{name} must lie between 2^{low} and 2^{high}, not {said(value)}: beyond that nothing is "
-            "private, or nothing is left."
+        raise wrong(
+            name,
+            f"must lie between 2^{low} and 2^{high}, not {said(value)}: beyond that nothing is "
+            "private, or nothing is left.",
         )
     return number
 
@@ -135,7 +139,7 @@ def non_negative(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not (math.isfinite(number) and number >= 0):
-        raise ParameterError(f"{name} must be finite and at least 0, not {said(value)}.")
+        raise wrong(name, f"must be finite and at least 0, not {said(value)}.")
     return number
 
 
@@ -144,7 +148,7 @@ def fraction(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 < number < 1:
-        raise ParameterError(f"{name} must lie strictly between 0 and 1, not {said(value)}.")
+        raise wrong(name, f"must lie strictly between 0 and 1, not {said(value)}.")
     return number
 
 
@@ -153,7 +157,7 @@ def probability(**parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if not 0 <= number <= 1:
-        raise ParameterError(f"{name} must lie in [0, 1], not {said(value)}.")
+        raise wrong(name, f"must lie in [0, 1], not {said(value)}.")
     return number
 
 
@@ -162,12 +166,13 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
     name, value = _only(parameter)
     number = _real(name, value)
     if number == 0 and not allow_zero:
-        raise ParameterError(
-            f"{name} = 0 needs pure differential privacy: choose noise='laplace', "
-            f"or a {name} such as 1e-6."
+        raise wrong(
+            name,
+            f"= 0 needs pure differential privacy: choose noise='laplace', "
+            f"or a {name} such as 1e-6.",
         )
     if not 0 <= number < 1:
-        raise ParameterError(f"{name} must lie in [0, 1), not {said(value)}.")
+        raise wrong(name, f"must lie in [0, 1), not {said(value)}.")
     return number
 
 
@@ -175,11 +180,9 @@ def integer(*, minimum: int, **parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is a whole number ≥ minimum."""
     name, value = _only(parameter)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
-        raise ParameterError(
-            f"{name} must be a whole number of at least {minimum}, not {said(value)}."
-        )
+        raise wrong(name, f"must be a whole number of at least {minimum}, not {said(value)}.")
     if int(value) > _LARGEST_INTEGER:
-        raise ParameterError(f"{name} must be at most 10^18.")
+        raise wrong(name, "must be at most 10^18.")
     return int(value)
 
 
@@ -188,5 +191,5 @@ def one_of(choices: Sequence[str], **parameter: object) -> str:
     name, value = _only(parameter)
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
-        raise ParameterError(f"{name} must be one of {names}, not {said(value)}.")
+        raise wrong(name, f"must be one of {names}, not {said(value)}.")
     return value

@@ -19,11 +19,35 @@ class DpgrainError(Exception):
     """The base of all errors of dpgrain, whose messages are one sentence with the remedy."""
 
 
-class ParameterError(DpgrainError, ValueError):
-    """A parameter has a value that no release can be made with."""
+class _NamedError(DpgrainError, ValueError):
+    """A wrong request, which may be about one parameter.
+
+    Args:
+        message: the sentence, which begins with the name of the parameter where there is one.
+        name: the parameter; empty where the sentence is about several.
+    """
+
+    def __init__(self, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+    def about(self, other: str) -> str:
+        """The sentence where the parameter goes by another name, such as that of an option.
+
+        Args:
+            other: what the parameter is called instead.
+
+        >>> ParameterError("n_users must be at least 1.", name="n_users").about("--n-users")
+        '--n-users must be at least 1.'
+        """
+        return other + str(self).removeprefix(self.name)
 
 
-class SchemaError(DpgrainError, ValueError):
+class ParameterError(_NamedError):
+    """A parameter has a value that no release can be made with; ``name`` says which parameter."""
+
+
+class SchemaError(_NamedError):
     """A table lacks a column or a column has a type that the release cannot use."""
 
 

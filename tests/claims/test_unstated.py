@@ -30,7 +30,7 @@ from dpgrain.accounting import Gaussian, Selection
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.roster import ENROLLED, SHARE, Roster
 from dpgrain.choices.select import select
-from dpgrain.cli import app
+from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
 from dpgrain.learn import (
     HuberRegressor,
@@ -557,11 +557,11 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="softcore"),
-            "n_users must be stated with method='softcore'",
+            "n_users must be stated with the method 'softcore'",
         ),
         (
             lambda X, y: mean_of_users(X, bound=1.0, epsilon=1.0, delta=1e-6, method="winsorized"),
-            "n_users must be stated with method='winsorized'",
+            "n_users must be stated with the method 'winsorized'",
         ),
     ],
 )

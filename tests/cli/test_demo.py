@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgrain import demo
+from dpgrain.cli import demo
 from dpgrain.errors import DataError
 
 

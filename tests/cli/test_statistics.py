@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
-import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-
-from dpgrain.cli import main
+from tests.conftest import Command
 
 
 @pytest.fixture(scope="module")
@@ -38,40 +31,11 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def dpgrain(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dpgrain", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
-    )
-
-
-@pytest.fixture
-def inside(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """The same in this process, which is quicker: for errors, most of which come before any work."""
-
-    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["dpgrain", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return subprocess.CompletedProcess(sys.argv, ended.value.code, printed.out, printed.err)
-
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    before = signal.getsignal(signal.SIGTERM)
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_histogram_prints_estimates_and_the_promise(visits: Path, tmp_path: Path) -> None:
+def test_histogram_prints_estimates_and_the_promise(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
     output, saved = tmp_path / "out.csv", tmp_path / "saved.parquet"
-    done = dpgrain(
+    done = command(
         "histogram", visits, "--user", "person", "--item", "page", "--element", "page",
         "--epsilon", "1", "--delta", "1e-6", "--top", "3", "--output", output, "--save", saved,
     )  # fmt: skip
@@ -82,16 +46,16 @@ def test_histogram_prints_estimates_and_the_promise(visits: Path, tmp_path: Path
     rows = pyarrow.csv.read_csv(output)
     assert rows.column_names == ["page", "estimate", "std_error", "low", "high"]
     assert rows.num_rows == 8
-    again = dpgrain("guarantee", saved)
+    again = command("guarantee", saved)
     assert again.returncode == 0
     assert "5 elements" in again.stdout
     assert "zero_out" in again.stdout
 
 
 @pytest.mark.parametrize("ending", ["json", "parquet"])
-def test_output_formats(visits: Path, tmp_path: Path, ending: str) -> None:
+def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Command) -> None:
     output = tmp_path / f"out.{ending}"
-    done = dpgrain(
+    done = command(
         "histogram", visits, "--user", "person", "--item", "page", "--unit", "user",
         "--epsilon", "2", "--delta", "1e-6", "--clip", "10", "--output", output,
         "--relation", "replace", "--weight", "seconds",
@@ -101,11 +65,11 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str) -> None:
     assert {"page", "estimate", "std_error", "low", "high"} == set(read[0])
 
 
-def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path) -> None:
+def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path, command: Command) -> None:
     domain, partition = tmp_path / "domain.txt", tmp_path / "cells.csv"
     domain.write_text("page 0\npage 1\npage 99\n")
     partition.write_text("page,cell\npage 0,a\npage 1,a\n")
-    done = dpgrain(
+    done = command(
         "histogram", visits, "--user", "person", "--item", "page", "--element", partition,
         "--domain", domain, "--epsilon", "1", "--noise", "laplace", "--clip", "3", "--top", "9",
     )  # fmt: skip
@@ -114,8 +78,8 @@ def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path) -> None
     assert "δ = 0" in done.stdout
 
 
-def test_check_is_for_the_curator(visits: Path) -> None:
-    done = dpgrain("histogram", visits, "--user", "person", "--item", "page", "--check")
+def test_check_is_for_the_curator(visits: Path, command: Command) -> None:
+    done = command("histogram", visits, "--user", "person", "--item", "page", "--check")
     assert done.returncode == 0
     assert "NOT private" in done.stdout
     assert "users with a record" in done.stdout
@@ -142,14 +106,12 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "code", "sentence"), WRONG, ids=lambda v: str(v)[:30])
 def test_errors_are_one_sentence(
-    visits: Path, words: list[str], code: int, sentence: str, inside: Any
+    visits: Path, words: list[str], code: int, sentence: str, command: Command
 ) -> None:
     options = {"--user": "person", "--item": "page", "--element": "page", "--epsilon": "1",
                "--delta": "1e-6"}  # fmt: skip
     options |= dict(zip(words[::2], words[1::2], strict=True))
-    # One of each kind as a process of its own.
-    run = dpgrain if words[0] in ("--user", "--output") else inside
-    done = run("histogram", visits, *[word for pair in options.items() for word in pair])
+    done = command("histogram", visits, *[word for pair in options.items() for word in pair])
     assert done.returncode == code
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -158,7 +120,9 @@ def test_errors_are_one_sentence(
 
 
 @pytest.mark.parametrize("damage", ["cut", "zeroed", "missing"])
-def test_broken_files_release_nothing(visits: Path, tmp_path: Path, damage: str) -> None:
+def test_broken_files_release_nothing(
+    visits: Path, tmp_path: Path, damage: str, command: Command
+) -> None:
     broken, output = tmp_path / "broken.parquet", tmp_path / "out.csv"
     content = bytearray(visits.read_bytes())
     if damage == "cut":
@@ -166,7 +130,7 @@ def test_broken_files_release_nothing(visits: Path, tmp_path: Path, damage: str)
     elif damage == "zeroed":
         content[200 : len(content) // 3] = bytes(len(content) // 3 - 200)
         broken.write_bytes(content)
-    done = dpgrain(
+    done = command(
         "histogram", broken, "--user", "person", "--item", "page", "--element", "page",
         "--epsilon", "1", "--delta", "1e-6", "--output", output,
     )  # fmt: skip
@@ -176,27 +140,19 @@ def test_broken_files_release_nothing(visits: Path, tmp_path: Path, damage: str)
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_debug_shows_the_traceback(visits: Path) -> None:
-    done = dpgrain("histogram", visits, "--item", "page", "--unit", "record", "--epsilon", "-1",
-                   "--delta", "1e-6", "--debug")  # fmt: skip
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    assert "ParameterError" in done.stderr
-
-
-def test_guarantee_from_parameters() -> None:
-    done = dpgrain("guarantee", "--noise-multiplier", "4.2247", "--delta", "1e-6")
+def test_guarantee_from_parameters(command: Command) -> None:
+    done = command("guarantee", "--noise-multiplier", "4.2247", "--delta", "1e-6")
     assert done.returncode == 0
     row = next(line for line in done.stdout.splitlines() if "1 element " in line)
     assert "1" in row.split("│")[2]
-    assert dpgrain("guarantee").returncode == 2
+    assert command("guarantee").returncode == 2
 
 
-@pytest.mark.parametrize("command", ["histogram", "guarantee", "demo"])
-def test_help_has_an_example(command: str) -> None:
-    done = dpgrain(command, "--help")
+@pytest.mark.parametrize("name", ["histogram", "guarantee", "demo"])
+def test_help_has_an_example(name: str, command: Command) -> None:
+    done = command(name, "--help")
     assert done.returncode == 0
-    assert f"dpgrain {command}" in done.stdout
+    assert f"dpgrain {name}" in done.stdout
     assert "Example" in done.stdout
 
 
@@ -204,7 +160,7 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("words", "said"),
     [
         (("count", "--unit", "user"), "Largest 1 of 1 estimates"),
         (("count", "--unit", "user", "--by", "topic", "--by", "page"), "topic"),
@@ -235,35 +191,35 @@ PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
     ids=lambda value: "-".join(value[:3]) if isinstance(value, tuple) else "",
 )
 def test_each_statistic_has_a_command(
-    command: tuple[str, ...], said: str, visits: Path, tmp_path: Path
+    words: tuple[str, ...], said: str, visits: Path, tmp_path: Path, command: Command
 ) -> None:
-    name, *options = command
+    name, *options = words
     output, saved = tmp_path / "out.csv", tmp_path / "saved.parquet"
-    done = dpgrain(name, visits, *options, *PROMISE, "--output", output, "--save", saved)
+    done = command(name, visits, *options, *PROMISE, "--output", output, "--save", saved)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
     # What is above an integer cutoff may cost a little less than was asked for.
     # Laplace noise, where that is known to be less, needs no δ.
     assert re.search(r"with ε = (2|1\.9\d+) and δ = (10⁻⁴|0)", done.stdout)
     assert pyarrow.csv.read_csv(output).num_rows > 0
-    assert dpgrain("guarantee", saved).returncode == 0
+    assert command("guarantee", saved).returncode == 0
 
 
-def test_help_tells_of_every_command() -> None:
-    shown = dpgrain("--help").stdout
+def test_help_tells_of_every_command(command: Command) -> None:
+    shown = command("--help").stdout
     for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantile", "guarantee"):
         assert name in shown
-        assert "Example" in dpgrain(name, "--help").stdout
+        assert "Example" in command(name, "--help").stdout
 
 
-def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path) -> None:
+def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path, command: Command) -> None:
     (tmp_path / "cells.csv").write_text(
         "page,area\n" + "".join(f"page {i},a{i % 2}\n" for i in range(8))
     )
     (tmp_path / "areas.txt").write_text("a0\na1\n")
     (tmp_path / "topics.txt").write_text("topic 0\ntopic 1\n")
     cells = f"area=page:{tmp_path / 'cells.csv'}"
-    done = dpgrain(
+    done = command(
         "count", visits, "--cells", cells, "--by", "area", "--by", "topic", "--element", "area",
         "--domain", f"area={tmp_path / 'areas.txt'}", "--domain", f"topic={tmp_path / 'topics.txt'}",
         *PROMISE,
@@ -271,7 +227,7 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert "Largest 4 of 4 estimates" in done.stdout
     (tmp_path / "pairs.csv").write_text("topic,page\ntopic 0,page 1\ntopic 2,page 3\n")
-    done = dpgrain(
+    done = command(
         "count", visits, "--by", "page", "--by", "topic", "--unit", "user",
         "--domain", tmp_path / "pairs.csv", *PROMISE,
     )  # fmt: skip
@@ -289,19 +245,19 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path) -> None
     ids=["cells", "domain", "by", "value"],
 )
 def test_one_sentence_tells_what_is_wrong(
-    options: tuple[str, ...], sentence: str, visits: Path
+    options: tuple[str, ...], sentence: str, visits: Path, command: Command
 ) -> None:
-    done = dpgrain("count", visits, "--unit", "user", *PROMISE, *options)
+    done = command("count", visits, "--unit", "user", *PROMISE, *options)
     assert done.returncode in (1, 2)
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
-def test_an_input_is_not_overwritten(visits: Path, tmp_path: Path) -> None:
+def test_an_input_is_not_overwritten(visits: Path, tmp_path: Path, command: Command) -> None:
     cells = tmp_path / "cells.csv"
     cells.write_text("page,area\npage 1,a\n")
-    done = dpgrain(
+    done = command(
         "count", visits, "--unit", "user", "--cells", f"area=page:{cells}", "--output", cells, *PROMISE
     )  # fmt: skip
     assert done.returncode == 2

@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 import dpgrain as dg
 from dpgrain.arrays.blocks import arrange
-from dpgrain.cli import app
+from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
 from dpgrain.inputs import labels
 from dpgrain.inputs.codes import codes, ordered

@@ -641,7 +641,7 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
         ),
         (
             {"records": np.ones((20, 100)), "method": "recentred", "epsilon": 1.0},
-            "n_users = 20 are too few for method='recentred' in 100 dimensions: about ",
+            "n_users = 20 are too few for the method 'recentred' in 100 dimensions: about ",
         ),
         ({"records": np.ones((20, 9)), "method": "softcore"}, "n_users = 20 is too small"),
         (
@@ -666,5 +666,5 @@ def test_the_number_that_suffices_does() -> None:
     assert plan.method == "recentred"
     # So many are enough to look around, and not for a mean of all.
     assert not plan.tells
-    with pytest.raises(ParameterError, match="too few for method='recentred'"):
+    with pytest.raises(ParameterError, match="too few for the method 'recentred'"):
         _Problem(n - 2, 100, 1.0, 1e-6, "zero_out", 10.0, None).plan("recentred")

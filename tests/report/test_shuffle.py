@@ -330,7 +330,7 @@ class TestPlan:
     def run(*words: str) -> str:
         from typer.testing import CliRunner
 
-        from dpgrain.cli import app
+        from dpgrain.cli.app import app
 
         done = CliRunner().invoke(app, ["plan", "shuffle", *words], env={"COLUMNS": "200"})
         if done.exception is not None:
@@ -396,7 +396,7 @@ class TestPlan:
         assert "no promise" in self.run(*self.ASKED, "--blind")
 
     def test_help_has_an_example(self) -> None:
-        assert "Example:  dpgrain plan shuffle" in self.run("--help")
+        assert "Example:\n  dpgrain plan shuffle" in self.run("--help")
 
     @pytest.mark.parametrize(
         ("words", "sentence"),

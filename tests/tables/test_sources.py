@@ -5,9 +5,6 @@ from __future__ import annotations
 import datetime
 import gzip
 import random
-import signal
-import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +16,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.cli import main
 from dpgrain.learn.features import Encoding, Number, load_rows
 from dpgrain.statistics import request
 from dpgrain.tables.engines.duckdb import Engine
@@ -147,36 +144,27 @@ COMMANDS: dict[str, list[str]] = {
 
 @pytest.fixture
 def inside(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
-    """A command in this process: exit code, what it printed, what it complained of."""
+    """A command in an empty folder: exit code, what it printed, what it complained of."""
 
     def run(*words: str | Path) -> tuple[int, str, str]:
-        before = signal.getsignal(signal.SIGTERM)
-        monkeypatch.setattr(sys, "argv", ["dpgrain", *map(str, words)])
-        try:
-            with pytest.raises(SystemExit) as ended:
-                main()
-        finally:
-            signal.signal(signal.SIGTERM, before)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
+        done = command(*words)
+        return done.returncode, done.stdout, done.stderr
 
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     monkeypatch.chdir(tmp_path)
     return run
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
+@pytest.mark.parametrize("name", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_commands_ask_for_a_type_and_take_it(
-    kind: str, command: str, inside: Any, tmp_path: Path
+    kind: str, name: str, inside: Any, tmp_path: Path
 ) -> None:
     path = source_of(kind, rows_of(COLUMNS["numbers in text"]), tmp_path)
-    first, *rest = command.split()
+    first, *rest = name.split()
     kinds = [word for word in rest if not word.startswith("-")]
-    words = [first, *kinds, path, "--user", "who", *COMMANDS[command]]
+    words = [first, *kinds, path, "--user", "who", *COMMANDS[name]]
     asked = ["--unit", "user", "--epsilon", "1", "--delta", "1e-6"]
     typed = ["--type", "y=double"] if kind == "csv" else []
     code, _, said = inside(*words, *asked, *typed)

@@ -38,7 +38,8 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     if sampling == "full":
         if sampling_rate not in (None, 1, 1.0):
             raise ParameterError(
-                f"sampling_rate must be left out with sampling='full', not {sampling_rate!r}."
+                f"sampling_rate must be left out with sampling='full', not {sampling_rate!r}.",
+                name="sampling_rate",
             )
         return 1.0
     if sampling_rate is None and n_users is None:
@@ -48,7 +49,9 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
         return min(1.0, max(_LEAST_RATE, _FULL_USERS / n_users))
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:
-        raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
+        raise ParameterError(
+            "sampling_rate must be above 0, not 0: nothing would be drawn.", name="sampling_rate"
+        )
     return rate
 
 

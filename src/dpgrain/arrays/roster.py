@@ -123,6 +123,7 @@ def check_stated(n_users: int | None, what: str) -> int:
     if n_users is None:
         raise ParameterError(
             f"n_users must be stated with {what}: how often users are asked, and what is published of "
-            "them, follows from the size of the roster, which must not be counted."
+            "them, follows from the size of the roster, which must not be counted.",
+            name="n_users",
         )
     return _validate.integer(minimum=1, n_users=n_users)

@@ -83,7 +83,8 @@ def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> S
     noise = contribution.sensitivity(1, relation, unit) / mu
     if noise > MAX_SCALE / 4:
         raise ParameterError(
-            f"classes must be stated with epsilon = {epsilon!r}: name all labels with classes=[…]."
+            f"classes must be stated with epsilon = {epsilon!r}: name all labels with classes=[…].",
+            name="classes",
         )
     return select_by_threshold(noise, LEAK * delta, 1, contribution, relation, unit)
 
@@ -135,7 +136,8 @@ def selected(
         raise ParameterError(
             "classes must be at least two, not 1 class or none: to find one privately takes about "
             f"{math.ceil(event.threshold):,} {event.level}s who have it; name all labels with "
-            "classes=[…]."
+            "classes=[…].",
+            name="classes",
         )
     # What is published follows from the keys alone: nobody's row says how its label is written.
     named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)

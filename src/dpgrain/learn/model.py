@@ -332,7 +332,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
                 _validate.integer(minimum=1, **{name: getattr(self, name)})
         if not 0 <= _validate.non_negative(intervals=self.intervals) < 1:
             raise ParameterError(
-                f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}."
+                f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}.",
+                name="intervals",
             )
         _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
         known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, recipes.Recipe)

@@ -195,7 +195,7 @@ def mean_of_users(
     epsilon = _validate.positive(epsilon=epsilon)
     if _validate.delta(allow_zero=True, delta=delta) == 0:
         raise ParameterError(
-            "delta must be above 0, such as 1e-6: means of users have normal noise."
+            "delta must be above 0, such as 1e-6: means of users have normal noise.", name="delta"
         )
     rows = arrange(len(records), users, None, User())
     roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=User(), relation=relation)
@@ -207,7 +207,8 @@ def mean_of_users(
     if n_users is not None and rows.users > n_users and compares:
         raise ParameterError(
             f"n_users = {n_users} must be the size of a roster that holds every id that is passed, "
-            f"as method={plan.method!r} compares users: state its size, or leave it out."
+            f"as the method {plan.method!r} compares users: state its size, or leave it out.",
+            name="n_users",
         )
     source = source_of(random_state)
     promise = promised(
@@ -294,11 +295,14 @@ def _checked(bound: float, radius: float | None, method: str, relation: Relation
     _validate.one_of(("auto", *METHODS), method=method)
     _validate.one_of(RELATIONS, relation=relation)
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
-        raise ParameterError(f"bound must lie between 1e-90 and 1e90, not {bound!r}; rescale.")
+        raise ParameterError(
+            f"bound must lie between 1e-90 and 1e90, not {bound!r}; rescale.", name="bound"
+        )
     if radius is not None and not 2.0**-20 * bound <= _validate.positive(radius=radius) <= bound:
         raise ParameterError(
             f"radius must be at most the bound {bound:g}, and no less than a millionth of it, not "
-            f"{radius!r}."
+            f"{radius!r}.",
+            name="radius",
         )
     return float(bound)
 
@@ -417,8 +421,9 @@ class _Problem:
             return self._clip()
         if method not in ("auto", "recentred"):
             raise ParameterError(
-                f"n_users must be stated with method={method!r}, whose cost follows from the size of "
-                "the roster: state it, or use method='recentred' or 'clip'."
+                f"n_users must be stated with the method {method!r}, whose cost follows from the size "
+                "of the roster: state it, or use 'recentred' or 'clip'.",
+                name="n_users",
             )
         mean = Recentred.calibrate(
             **self._promise, rounds=_MOST_LOOKS + 1, radius=2 * self.bound, choose=True
@@ -513,8 +518,9 @@ class _Problem:
         if looks < 1:
             enough = math.ceil(self.n * blurred / (_NEARER * math.sqrt(_LOOKS)))
             raise ParameterError(
-                f"n_users = {self.n:,} are too few for method='recentred' in {self._space}: "
-                f"about {enough:,} suffice; use method='clip', or 'softcore'."
+                f"n_users = {self.n:,} are too few for the method 'recentred' in {self._space}: "
+                f"about {enough:,} suffice; use 'clip', or 'softcore'.",
+                name="n_users",
             )
         spent = [first * 2**look for look in range(looks)]
         return (*spent, 1 - sum(spent))

@@ -122,7 +122,8 @@ class Radius:
             enough = math.ceil((below + above) / (0.25 * top * share))
             raise ParameterError(
                 f"n_users = {n_users} is too small to see at which radius users agree at epsilon = "
-                f"{epsilon!r}: {enough} users suffice, or allow a larger epsilon."
+                f"{epsilon!r}: {enough} users suffice, or allow a larger epsilon.",
+                name="n_users",
             )
         return Radius(smallest, largest, n_users, top, top**2 - below, scale, scale)
 

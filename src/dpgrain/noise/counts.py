@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from dpgrain import _validate
+from dpgrain._special import gammaln
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.precision import arithmetic

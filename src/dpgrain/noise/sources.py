@@ -73,8 +73,11 @@ def source_of(random_state: RandomState) -> Source:
         return SeededSource(random_state)
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
         raise ParameterError(
-            f"random_state must be None, a whole number or a NumPy Generator, not {random_state!r}."
+            f"random_state must be None, a whole number or a NumPy Generator, not {random_state!r}.",
+            name="random_state",
         )
     if random_state < 0:
-        raise ParameterError(f"random_state must be at least 0, not {random_state!r}.")
+        raise ParameterError(
+            f"random_state must be at least 0, not {random_state!r}.", name="random_state"
+        )
     return SeededSource(int(random_state))

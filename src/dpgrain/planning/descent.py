@@ -254,7 +254,8 @@ def _strength(strength: float, distance: float, lipschitz: float) -> float:
     if strength > most:
         raise ParameterError(
             f"strength must be at most 2·lipschitz/distance ({most:g}), not {strength!r}: no loss of "
-            "that slope curves more."
+            "that slope curves more.",
+            name="strength",
         )
     return strength
 
@@ -303,28 +304,40 @@ def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: in
     if sampling in ("pairs", "users"):
         if rate is None:
             raise ParameterError(
-                f"sampling_rate must be given where {sampling} are sampled, such as 0.01."
+                f"sampling_rate must be given where {sampling} are sampled, such as 0.01.",
+                name="sampling_rate",
             )
         if passes is not None:
-            raise ParameterError("passes goes with sampling='passes' only; leave it out.")
+            raise ParameterError(
+                "passes goes with sampling='passes' only; leave it out.", name="passes"
+            )
         rate = _validate.positive(sampling_rate=rate)
         if rate > 1:
-            raise ParameterError(f"sampling_rate must lie in (0, 1], not {rate!r}.")
+            raise ParameterError(
+                f"sampling_rate must lie in (0, 1], not {rate!r}.", name="sampling_rate"
+            )
         return rate
     if rate is not None:
         raise ParameterError(
             f"sampling_rate must be left out with sampling={sampling!r}; it goes with 'pairs' and "
-            "'users'."
+            "'users'.",
+            name="sampling_rate",
         )
     if sampling == "full":
         if passes is not None:
-            raise ParameterError("passes goes with sampling='passes' only; leave it out.")
+            raise ParameterError(
+                "passes goes with sampling='passes' only; leave it out.", name="passes"
+            )
         return 1.0
     if passes is None:
-        raise ParameterError("passes must be given with sampling='passes', such as passes=1.")
+        raise ParameterError(
+            "passes must be given with sampling='passes', such as passes=1.", name="passes"
+        )
     passes = _validate.integer(minimum=1, passes=passes)
     if passes > rounds:
-        raise ParameterError(f"passes must be at most the rounds ({rounds}), not {passes}.")
+        raise ParameterError(
+            f"passes must be at most the rounds ({rounds}), not {passes}.", name="passes"
+        )
     return passes / rounds
 
 

@@ -277,10 +277,11 @@ def plan_shuffle(
     """
     _validate.scale(bound=bound)
     if _validate.probability(honest=honest) == 0:
-        raise ParameterError("honest must be above 0: somebody must add the noise.")
+        raise ParameterError("honest must be above 0: somebody must add the noise.", name="honest")
     if blind and noise != "binomial":
         raise ParameterError(
-            f"noise must be 'binomial' for a blind shuffler, not {noise!r}: leave one of the two out."
+            f"noise must be 'binomial' for a blind shuffler, not {noise!r}: leave one of the two out.",
+            name="noise",
         )
     kind = BlindSum if blind else _KINDS[noise]
     return kind(

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
+from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta, pure_mu
 from dpgrain.units import Relation, Unit

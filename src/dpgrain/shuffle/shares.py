@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln
 
 from dpgrain import _validate
+from dpgrain._special import gammaln
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
 
 from dpgrain import _validate
+from dpgrain._special import ndtri
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 

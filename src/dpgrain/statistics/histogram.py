@@ -276,12 +276,14 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError):
         raise ParameterError(
-            f"bounds must be two numbers (low, high), or None, not {bounds!r}."
+            f"bounds must be two numbers (low, high), or None, not {bounds!r}.", name="bounds"
         ) from None
     if not (
         math.isfinite(low) and math.isfinite(high) and low < high and math.isfinite(high - low)
     ):
-        raise ParameterError(f"bounds must be finite and increasing, not {bounds!r}.")
+        raise ParameterError(
+            f"bounds must be finite and increasing, not {bounds!r}.", name="bounds"
+        )
     return low, high
 
 

@@ -369,7 +369,9 @@ def plan_histogram(
         cells=cells,
     )
     if items is None and noise == "laplace":
-        raise ParameterError("items must be public under Laplace noise; give their number.")
+        raise ParameterError(
+            "items must be public under Laplace noise; give their number.", name="items"
+        )
     return make_plan(
         contribution,
         level=unit.level,
@@ -406,8 +408,10 @@ def checked(
     if isinstance(clip, AutoClip):
         return clip
     if isinstance(clip, str):
-        raise ParameterError(f"clip must be 'auto', AutoClip(…) or a bound, not {clip!r}.")
+        raise ParameterError(
+            f"clip must be 'auto', AutoClip(…) or a bound, not {clip!r}.", name="clip"
+        )
     bound = _validate.positive(clip=clip)
     if not 1e-100 <= bound <= 1e100:
-        raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}.")
+        raise ParameterError(f"clip must lie between 1e-100 and 1e100, not {clip!r}.", name="clip")
     return bound

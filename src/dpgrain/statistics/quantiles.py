@@ -95,7 +95,7 @@ def quantiles(
     """
     ranks = _checked_ranks(q)
     if bins is not None and bins not in (16, 256, 4096):
-        raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.")
+        raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.", name="bins")
     height = {16: 1, 256: 2, 4096: 3}[bins or (4096 if by is None else 256)]
     request = Request.of(
         QUANTILES,
@@ -264,9 +264,11 @@ def _checked_ranks(q: Any) -> FloatArray:
     try:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError):
-        raise ParameterError(f"q must be a list of ranks such as [0.25, 0.5], not {q!r}.") from None
+        raise ParameterError(
+            f"q must be a list of ranks such as [0.25, 0.5], not {q!r}.", name="q"
+        ) from None
     if not ranks or not all(0 <= one <= 1 for one in ranks):
-        raise ParameterError(f"q must hold ranks in [0, 1], not {q!r}.")
+        raise ParameterError(f"q must hold ranks in [0, 1], not {q!r}.", name="q")
     if len(set(ranks)) < len(ranks):
-        raise ParameterError(f"q must hold different ranks, not {q!r}.")
+        raise ParameterError(f"q must hold different ranks, not {q!r}.", name="q")
     return np.array(ranks)

@@ -470,7 +470,9 @@ def check_format(path: str | Path) -> Path:
     """The path, or raise unless its ending names a format that :meth:`Histogram.write` knows."""
     path = Path(path)
     if path.suffix not in _FORMATS:
-        raise ParameterError(f"output {str(path)!r} must end in {', '.join(_FORMATS)}.")
+        raise ParameterError(
+            f"output {str(path)!r} must end in {', '.join(_FORMATS)}.", name="output"
+        )
     return path
 
 

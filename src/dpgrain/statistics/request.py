@@ -156,7 +156,8 @@ class Request:
                 # A record's coordinates are cut off one by one, which bounds their norm only then.
                 raise ParameterError(
                     f"clip must be at least {least:.6g} for Record(), the norm of what one record "
-                    "adds; leave clip out."
+                    "adds; leave clip out.",
+                    name="clip",
                 )
         if indicator and blocks.alone and clip == "auto":
             # One count of 1.
@@ -182,7 +183,8 @@ class Request:
         if request.domain.selected and noise == "laplace":
             raise ParameterError(
                 "domain must be given under Laplace noise: unknown items are selected with Gaussian "
-                "noise."
+                "noise.",
+                name="domain",
             )
         return request
 
@@ -585,11 +587,13 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     """The columns to group by: none, one or several different ones; ``role`` is what messages say."""
     keys = () if by is None else (by,) if isinstance(by, str) else by
     if not isinstance(keys, tuple | list):
-        raise ParameterError(f"by must be a column, a list of columns or None, not {by!r}.")
+        raise ParameterError(
+            f"by must be a column, a list of columns or None, not {by!r}.", name="by"
+        )
     for key in keys:
         table.key(key, role if len(keys) == 1 else "by")
     if len(set(keys)) < len(keys):
-        raise ParameterError(f"by must name different columns, not {list(keys)!r}.")
+        raise ParameterError(f"by must name different columns, not {list(keys)!r}.", name="by")
     return tuple(keys)
 
 

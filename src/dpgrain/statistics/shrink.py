@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from dpgrain import _validate
+from dpgrain._special import ndtr
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds

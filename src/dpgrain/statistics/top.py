@@ -124,7 +124,8 @@ def top(
     laplace = method == "laplace" or pure
     if terms.delta == 0 and not laplace:
         raise ParameterError(
-            "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6."
+            "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6.",
+            name="delta",
         )
     request = Request.of(
         TOP,

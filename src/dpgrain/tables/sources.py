@@ -410,7 +410,7 @@ def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -
         ParameterError: if a type is unknown, or the decimal mark is.
     """
     if decimal not in (".", ","):
-        raise ParameterError(f"decimal must be '.' or ',', not {decimal!r}.")
+        raise ParameterError(f"decimal must be '.' or ',', not {decimal!r}.", name="decimal")
     if not types:
         return source
     columns = source.columns()
@@ -425,7 +425,8 @@ def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -
         if columns[column] not in ("VARCHAR", "ENUM", stated[column]):
             raise SchemaError(
                 f"types gives column {column!r} the type {kind!r}, but it has type "
-                f"{columns[column]} already; leave it out of types."
+                f"{columns[column]} already; leave it out of types.",
+                name="types",
             )
     changed = {column: kind for column, kind in stated.items() if columns[column] != kind}
     return TypedSource(source, changed, decimal) if changed else source
@@ -572,7 +573,8 @@ def _sql_type(column: str, kind: str) -> str:
     except duckdb.Error as error:
         raise ParameterError(
             f"types gives column {column!r} the type {kind!r}; give an SQL type such as BIGINT, "
-            "DOUBLE, DATE or VARCHAR."
+            "DOUBLE, DATE or VARCHAR.",
+            name="types",
         ) from error
 
 

@@ -98,10 +98,11 @@ class UserTable:
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column; ``role`` says what for."""
         if not isinstance(column, str):
-            raise ParameterError(f"{role} must be the name of a column, not {column!r}.")
+            raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}."
+                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}.",
+                name=role,
             )
 
     def is_integer(self, column: str) -> bool:
@@ -152,12 +153,14 @@ class UserTable:
             raise SchemaError(
                 f"{role} {column!r} has type {kind}, which cannot name things; cast it to a date "
                 f"first, as in dg.read(duckdb.sql('SELECT * REPLACE ({column}::DATE AS {column}) "
-                "FROM …'))."
+                "FROM …')).",
+                name=role,
             )
         if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
             raise SchemaError(
                 f"{role} {column!r} has type {kind}, which cannot name things; "
-                "cast it to integer or text."
+                "cast it to integer or text.",
+                name=role,
             )
         named = quoted(column) if source is None else f"{source}.{quoted(column)}"
         return f"CAST({named} AS {'BIGINT' if self.is_integer(column) else 'VARCHAR'})"
@@ -192,14 +195,16 @@ class UserTable:
                 texts.append(column)
             elif not is_number(kind) and kind not in also:
                 raise SchemaError(
-                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column."
+                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column.",
+                    name=role,
                 )
         if texts:
             # All at once: a person with twenty features is told once.
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
-                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double."
+                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double.",
+                name=role,
             )
 
     def check(
@@ -365,8 +370,12 @@ def _bytes(memory: str | int) -> int:
     else:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?I?)B?\s*", str(memory).upper())
         if match is None:
-            raise ParameterError(f"memory must be such as '1GB' or '512MB', not {memory!r}.")
+            raise ParameterError(
+                f"memory must be such as '1GB' or '512MB', not {memory!r}.", name="memory"
+            )
         size = int(float(match[1]) * _UNITS.get(match[2], 1))
     if size < LEAST:
-        raise ParameterError(f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.")
+        raise ParameterError(
+            f"memory must be at least {LEAST // 10**6}MB, not {memory!r}.", name="memory"
+        )
     return size

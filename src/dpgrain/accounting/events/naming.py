@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
 from dpgrain import _validate
+from dpgrain._special import log_ndtr, ndtr
 from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss

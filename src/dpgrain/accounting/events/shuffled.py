@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri, ndtri_exp
 
 from dpgrain import _validate
+from dpgrain._special import ndtri, ndtri_exp
 from dpgrain._types import FloatArray
 from dpgrain.accounting.events.base import Asked, Event
 from dpgrain.accounting.losses.loss import Loss

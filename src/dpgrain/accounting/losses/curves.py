@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, gammaln, log_ndtr
 
+from dpgrain._special import bdtr, bdtrc, gammaln, log_ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
 from dpgrain.accounting.losses.rounding import fails_closed

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr, ndtr, ndtri_exp
 
+from dpgrain._special import erfcx, log_ndtr, ndtr, ndtri_exp
 from dpgrain.errors import ParameterError
 
 # A bound on the relative rounding of the special functions; what it may amount to is added to δ.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from dpgrain._later import later
+from dpgrain._special import ndtr, ndtri
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_delta, gaussian_epsilon

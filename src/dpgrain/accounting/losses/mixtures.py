@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
 
+from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 
 # Beyond this many standard deviations the normal law has less mass than any δ.

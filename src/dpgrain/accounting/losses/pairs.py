@@ -20,8 +20,8 @@ from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-from scipy.special import gammaln, log_ndtr, ndtr
 
+from dpgrain._special import gammaln, log_ndtr, ndtr
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.curves import Invertible, Rounds
 from dpgrain.accounting.losses.mixtures import (

@@ -155,7 +155,7 @@ class SoftCore:
                 continue
             made.append(test.mean(radius, found.parameter, n_users, rounds))
         if not made:
-            raise ParameterError(_too_few(search, epsilon, beside))
+            raise ParameterError(_too_few(search, epsilon, beside), name="n_users")
         return min(made, key=lambda mean: mean.noise_multiplier)
 
     @property

@@ -161,7 +161,8 @@ class Winsorized:
             raise ParameterError(
                 f"n_users = {n_users} are too few to find the intervals of {padded(dimension)} "
                 f"coordinates in {rounds} rounds, with failure = {failure!r} and epsilon = "
-                f"{epsilon!r}: {enough:,} suffice; or allow fewer rounds or a larger epsilon."
+                f"{epsilon!r}: {enough:,} suffice; or allow fewer rounds or a larger epsilon.",
+                name="n_users",
             )
 
         def event(noise: float) -> Event:
@@ -326,7 +327,8 @@ class WinsorizedScalar:
         if not 2.0**-16 <= _validate.positive(epsilon=self.epsilon) <= 2.0**10:
             raise ParameterError(
                 f"epsilon must lie between 2^-16 and 2^10, not {self.epsilon!r}: beyond that nothing "
-                "is left, or nothing is private."
+                "is left, or nothing is private.",
+                name="epsilon",
             )
         _validate.one_of(RELATIONS, relation=self.relation)
         _ = self.ranges

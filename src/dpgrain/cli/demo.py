@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import duckdb
-import numpy as np
-import pyarrow as pa
+import typer
 
+import dpgrain as dg
 from dpgrain._files import check_writable, data_folder
+from dpgrain._later import later
+from dpgrain.cli.command import command
+from dpgrain.cli.printing import say, tell_release
 from dpgrain.errors import DataError
-from dpgrain.statistics.histogram import histogram
-from dpgrain.statistics.release import Histogram
-from dpgrain.tables.elements import Elements
-from dpgrain.tables.sources import text
-from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    import pyarrow as pa
+
+    from dpgrain.tables import sources
+else:
+    duckdb, np, pa = later("duckdb"), later("numpy"), later("pyarrow")
+    sources = later("dpgrain.tables.sources")
 
 _EPSILON, _DELTA, _CLUSTERS = 1.0, 1e-8, 1000
 _FILES = (
@@ -26,6 +33,16 @@ _FILES = (
     "congress_vocab.parquet",
     "glove_twitter_25d_12k.npz",
 )
+
+
+@command("dpgrain demo --folder demo", name="demo")
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the report is written.")] = Path("demo"),
+) -> None:
+    """Run the main job on data at hand and write a report."""
+    result = run(folder, say=say)
+    tell_release(result.release, 15)
+    say(f"Report: {result.report}")
 
 
 @dataclass(frozen=True)
@@ -37,7 +54,7 @@ class DemoResult:
         report: the path of its report.
     """
 
-    release: Histogram
+    release: dg.Histogram
     report: Path
 
 
@@ -66,7 +83,7 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
         say(f"Data: words of members of the US House, 2001-2021, from {data}.")
         table, words = _congress(data)
     say(f"One element is all that one person said in one of {_CLUSTERS:,} clusters of words.")
-    release = histogram(
+    release = dg.histogram(
         table,
         "word",
         weight="count",
@@ -77,21 +94,21 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
     return DemoResult(release, release.report(report))
 
 
-def _congress(data: Path) -> tuple[UserTable, Elements]:
+def _congress(data: Path) -> tuple[dg.UserTable, dg.Elements]:
     """Members of the House and how often each said each word; words clustered by public vectors."""
     counts, vocabulary = data / "congress_word_counts.parquet", data / "congress_vocab.parquet"
     rows = duckdb.connect(":memory:").sql(
-        f"SELECT user_id, word, counts.count FROM {text(str(counts))} counts "
-        f"JOIN {text(str(vocabulary))} USING (word_id)"
+        f"SELECT user_id, word, counts.count FROM {sources.text(str(counts))} counts "
+        f"JOIN {sources.text(str(vocabulary))} USING (word_id)"
     )
     glove = np.load(data / "glove_twitter_25d_12k.npz")
-    clusters = Elements.kmeans(
+    clusters = dg.Elements.kmeans(
         glove["vectors"], _CLUSTERS, items=glove["words"].tolist(), random_state=0
     )
-    return read(rows, user="user_id", n_users=1113), clusters
+    return dg.read(rows, user="user_id", n_users=1113), clusters
 
 
-def generated(users: int = 1000, vocabulary: int = 5000) -> tuple[UserTable, Elements]:
+def generated(users: int = 1000, vocabulary: int = 5000) -> tuple[dg.UserTable, dg.Elements]:
     """A table of the same form: few people say much, few words are frequent, topics differ.
 
     Args:
@@ -120,5 +137,5 @@ def generated(users: int = 1000, vocabulary: int = 5000) -> tuple[UserTable, Ele
     who, word, count = (np.concatenate(part) for part in zip(*parts, strict=True))
     rows = pa.table({"user_id": who, "word": pa.array(names).take(word), "count": count})
     vectors = np.eye(20)[topic] + generator.normal(0, 0.3, (vocabulary, 20))
-    clusters = Elements.kmeans(vectors, min(_CLUSTERS, vocabulary), items=names, random_state=0)
-    return read(rows, user="user_id", n_users=users), clusters
+    clusters = dg.Elements.kmeans(vectors, min(_CLUSTERS, vocabulary), items=names, random_state=0)
+    return dg.read(rows, user="user_id", n_users=users), clusters

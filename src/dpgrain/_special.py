@@ -1,0 +1,47 @@
+"""SciPy's special functions, without the parts of NumPy that they do not use.
+
+SciPy copies every public name of NumPy while it is loaded, and NumPy loads its tools for tests, Fortran
+and polynomials when their names are asked for: half the time that ``import scipy.special`` takes. So
+modules that load themselves on first use stand for those tools meanwhile, and NumPy is as it was after.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from dpgrain._later import later
+
+_TOOLS = ("ctypeslib", "f2py", "ma", "polynomial", "testing")
+
+
+@contextmanager
+def _tools_later() -> Iterator[None]:
+    absent = [name for name in _TOOLS if f"numpy.{name}" not in sys.modules]
+    for name in absent:
+        setattr(np, name, later(f"numpy.{name}"))
+    try:
+        yield
+    finally:
+        for name in absent:
+            # What was loaded in the meantime is NumPy's own again.
+            if f"numpy.{name}" not in sys.modules:
+                delattr(np, name)
+
+
+with _tools_later():
+    from scipy.special import (
+        bdtr,
+        bdtrc,
+        erfcx,
+        gammaln,
+        log_ndtr,
+        ndtr,
+        ndtri,
+        ndtri_exp,
+    )
+
+__all__ = ["bdtr", "bdtrc", "erfcx", "gammaln", "log_ndtr", "ndtr", "ndtri", "ndtri_exp"]

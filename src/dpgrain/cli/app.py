@@ -1,0 +1,81 @@
+"""The program ``dpgrain``: which commands there are, and how errors and signals end a process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+from io import TextIOWrapper
+from typing import Annotated, Any
+
+import typer
+
+import dpgrain as dg
+from dpgrain.cli.command import group
+from dpgrain.cli.printing import console, errors
+from dpgrain.errors import DpgrainError
+
+app = group(
+    "Differential privacy at the granularity you choose: records, elements or users.",
+    {
+        "histogram": "dpgrain.cli.statistics:histogram",
+        "top": "dpgrain.cli.statistics:top",
+        "count": "dpgrain.cli.statistics:count",
+        "sum": "dpgrain.cli.statistics:total",
+        "mean": "dpgrain.cli.statistics:mean",
+        "variance": "dpgrain.cli.statistics:variance",
+        "quantile": "dpgrain.cli.statistics:quantile",
+        "elements-per-user": "dpgrain.cli.statistics:elements_per_user",
+        "guarantee": "dpgrain.cli.guarantee:guarantee",
+        "plan": "dpgrain.cli.plan:plan",
+        "fit": "dpgrain.cli.fit:fit",
+        "predict": "dpgrain.cli.predict:predict",
+        "demo": "dpgrain.cli.demo:demo",
+    },
+    name="dpgrain",
+    add_completion=True,
+)
+
+
+def main() -> None:
+    """Run the command line: one sentence for an error, exit code 2 for a wrong request, 1 otherwise."""
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    # What a terminal cannot show must not lose a release; a terminated run still cleans up.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
+    try:
+        app()
+    except KeyboardInterrupt:
+        errors().print("Interrupted.", highlight=False)
+        raise SystemExit(130) from None
+    except DpgrainError as error:
+        if debug:
+            raise
+        errors().print(f"Error: {error}", style="bold red", markup=False, highlight=False)
+        raise SystemExit(2 if isinstance(error, ValueError) else 1) from None
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    errors().print(f"Warning: {message}", style="yellow", markup=False, highlight=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        console().print(f"dpgrain {dg.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    # --debug is read by `main` wherever it stands; declared here so that --help shows it.
+    del debug, version

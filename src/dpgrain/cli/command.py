@@ -1,0 +1,177 @@
+"""What a command is: a function, its examples, and options that several commands have in common.
+
+A parameter of a command is an option (:mod:`dpgrain.cli.options`) or a frozen dataclass of options.
+The dataclass says once what several commands ask for, and has the methods that use it. Commands are
+made, and the modules of theirs imported, when they are run or asked for help.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
+from typing import Any, ClassVar, get_type_hints
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from dpgrain.errors import ParameterError, SchemaError
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the program.
+
+    Args:
+        function: what it does; its docstring is the help.
+        name: what it is called.
+        examples: how it is used, each a whole line.
+    """
+
+    function: Callable[..., None]
+    name: str
+    examples: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the help."""
+        return (self.function.__doc__ or "").partition("\n")[0]
+
+    def made(self) -> Any:
+        """The command as the parser of options knows it."""
+        lines = "\n".join(self.examples)
+        heading = "Examples" if len(self.examples) > 1 else "Example"
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        # The mark \b keeps lines as they are, to be copied.
+        alone.command(self.name, epilog=f"\b\n{heading}:\n{lines}")(_flat(self.function))
+        made = get_command(alone)
+        made.callback = _named_by_options(made)
+        return made
+
+
+def command(*examples: str, name: str) -> Callable[[Callable[..., None]], Command]:
+    """Make a command of a function, with examples of its use."""
+    return lambda function: Command(function, name, examples)
+
+
+def _flat(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with the options of its dataclasses as parameters of its own."""
+    hints = get_type_hints(function, include_extras=True)
+    shared: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name])
+        for one in inspect.signature(function).parameters.values()
+        if one.name not in shared
+    ]
+    for kind in shared.values():
+        parameters += _options_of(kind)
+    # What must be given stands first.
+    parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+
+    def run(**values: Any) -> None:
+        made = {
+            name: kind(**{part.name: values.pop(part.name) for part in fields(kind)})
+            for name, kind in shared.items()
+        }
+        function(**made, **values)
+
+    run.__doc__ = function.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _options_of(kind: Any) -> list[inspect.Parameter]:
+    """The options of a dataclass, those that fewest commands have before those that all have."""
+    hints = get_type_hints(kind, include_extras=True)
+    defaults = {
+        part.name: inspect.Parameter.empty if part.default is MISSING else part.default
+        for part in fields(kind)
+    }
+    declared = [name for parent in kind.__mro__ for name in vars(parent).get("__annotations__", ())]
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults[name],
+            annotation=hints[name],
+        )
+        for name in dict.fromkeys(declared)
+    ]
+
+
+def _named_by_options(made: Any) -> Callable[..., None]:
+    """What a command runs, whose errors call parameters by the names of its options."""
+    run = made.callback
+    options = {one.name: one.opts[0] for one in made.params if one.opts[0].startswith("--")}
+
+    def named(*args: Any, **values: Any) -> None:
+        try:
+            run(*args, **values)
+        except (ParameterError, SchemaError) as error:
+            if error.name not in options:
+                raise
+            option = options[error.name]
+            raise type(error)(error.about(option), name=option) from error
+
+    return named
+
+
+class _Commands(TyperGroup):
+    """Commands that are imported and made when they are asked for."""
+
+    homes: ClassVar[Mapping[str, str]]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is Typer's
+        return list(self.homes)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        return self._found(cmd_name).made() if cmd_name in self.homes else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._found(name).summary) for name in self.homes])
+
+    def _found(self, name: str) -> Any:
+        module, _, attribute = self.homes[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+
+def group(summary: str, homes: Mapping[str, str], **options: Any) -> typer.Typer:
+    """A group of commands.
+
+    Args:
+        summary: what they do.
+        homes: where each command stands, as MODULE:NAME: a :class:`Command`, or what is like one.
+        options: of :class:`typer.Typer`.
+    """
+    return typer.Typer(
+        cls=type("Commands", (_Commands,), {"homes": homes}),
+        help=summary,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        # Help without markup needs no library that takes as long to load as all else together.
+        rich_markup_mode=None,
+        **options,
+    )
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group that is a command of another.
+
+    Args:
+        summary: what its commands do.
+        homes: as for :func:`group`.
+    """
+
+    summary: str
+    homes: Mapping[str, str]
+
+    def made(self) -> Any:
+        """The group as the parser of options knows it."""
+        made = group(self.summary, self.homes, add_completion=False)
+        made.callback()(lambda: None)
+        return get_command(made)

@@ -1,0 +1,364 @@
+"""The command ``dpgrain fit``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from dpgrain import learn
+from dpgrain._files import check_outputs
+from dpgrain._later import later
+from dpgrain.cli import options as given
+from dpgrain.cli.command import command
+from dpgrain.cli.options import clip_of, columns_of, level_of, number
+from dpgrain.cli.printing import console, grid, plain, say, written
+from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.errors import ParameterError
+from dpgrain.units import OWN_UNIT, Trust, Unit, User
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dpgrain import report as pages
+    from dpgrain.inputs import labels
+    from dpgrain.learn import LinearModel, summary
+    from dpgrain.learn import features as learn_features
+    from dpgrain.learn import files as models
+    from dpgrain.learn.features import Category, Number
+    from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.tables.table import UserTable
+else:
+    np, labels = later("numpy"), later("dpgrain.inputs.labels")
+    learn_features, models = later("dpgrain.learn.features"), later("dpgrain.learn.files")
+    summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
+
+Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
+_NAMES: dict[Kind, str] = {
+    "logistic": "LogisticRegression",
+    "linear": "LinearRegression",
+    "huber": "HuberRegressor",
+    "quantile": "QuantileRegressor",
+    "svm": "LinearSVC",
+    "poisson": "PoissonRegressor",
+}
+_CLASSIFIERS = ("logistic", "svm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """The options that say what is promised, and to whom."""
+
+    user: given.User = None
+    element: Annotated[str | None, typer.Option(help="Column of cells.")] = None
+    unit: given.ProtectedOrElement = None
+    max_elements: given.MaxElements = None
+    epsilon: given.Epsilon[float | None] = None
+    delta: given.Delta[float | None] = None
+    relation: given.Neighbours = "zero_out"
+
+    def protected(self) -> Unit:
+        """The privacy unit.
+
+        Raises:
+            ParameterError: if options are missing, or do not go together.
+        """
+        level = level_of(self.unit, self.element, self.max_elements)
+        if level != "record" and self.user is None:
+            raise ParameterError(f"--unit {level} needs --user: the column of whose a row is.")
+        if self.element is None and (level == "element" or self.max_elements is not None):
+            raise ParameterError("Give --element: the column of cells.")
+        if self.element is not None and level != "element" and self.max_elements is None:
+            raise ParameterError(
+                f"--element goes with --unit element or --max-elements, not {level}."
+            )
+        return User(self.max_elements) if level == "user" else OWN_UNIT[level]
+
+    def parameters(self) -> dict[str, Any]:
+        """What an estimator is told of it."""
+        return {
+            "unit": self.protected(),
+            "relation": self.relation,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """The options that say which columns a model may use, and how."""
+
+    features: Annotated[
+        list[str] | None,
+        typer.Option(help="Columns of numbers, or of yes and no, as a,b,c; may repeat."),
+    ] = None
+    categories: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="'col=v1|v2|v3': a column of names and its public levels, each a feature of 0 and "
+            "1. Leave one out: names that are not listed are 0 in all. May repeat."
+        ),
+    ] = None
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range",
+            help="'col=low:high': the public range of a column of --features, which is clipped to it "
+            "and scaled to [0, 1]. May repeat.",
+        ),
+    ] = None
+
+    def encoding(self, known: Sequence[str]) -> Columns:
+        """How columns become features.
+
+        Args:
+            known: the columns of the table.
+
+        Raises:
+            ParameterError: if a text is not of its form, or there is no column.
+        """
+        names = columns_of(self.features or [], known)
+        bounds = self._bounds(names)
+        listed: list[Number | Category] = [
+            learn_features.Number(name, bounds.get(name)) for name in names
+        ]
+        listed += map(_category, self.categories or [])
+        if not listed:
+            raise ParameterError(
+                "Give --features or --categories: the columns that the model may use."
+            )
+        return learn_features.Encoding(tuple(listed))
+
+    def _bounds(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+        bounds: dict[str, tuple[float, float]] = {}
+        for text in self.ranges or []:
+            column, _, ends = text.rpartition("=")
+            low, colon, high = ends.partition(":")
+            if not (column and colon):
+                raise ParameterError(f"--range must be COLUMN=LOW:HIGH, not {text!r}.")
+            if column not in names:
+                raise ParameterError(
+                    f"--range {column!r} is not a column of --features; add it there."
+                )
+            if column in bounds:
+                raise ParameterError(f"--range {column!r} is given twice; leave one of them out.")
+            bounds[column] = _end(low), _end(high)
+        return bounds
+
+
+def _end(text: str) -> float:
+    return number("--range", text, "COLUMN=LOW:HIGH with numbers")
+
+
+def _category(text: str) -> Category:
+    column, equals, levels = text.partition("=")
+    if not (column and equals and levels):
+        raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
+    if "," in levels and "|" not in levels:
+        raise ParameterError(
+            f"--categories {text!r} names one level, {levels!r}; separate levels by |, as in "
+            f"{column}={levels.replace(',', '|')}."
+        )
+    return learn_features.Category(column, tuple(levels.split("|")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The options that are parameters of estimators, by the same names."""
+
+    trust: Annotated[
+        Trust,
+        typer.Option(
+            help="Who sees data: a curator; none but a shuffler of noisy messages; or a stream whose "
+            "state may be seen once (users are then places in a roster, from 0)."
+        ),
+    ] = "central"
+    clip: Annotated[
+        str | None,
+        typer.Option(
+            help="Clipping bound of a unit's mean gradient, a number or 'auto'; by default 'auto' for "
+            "--unit user, otherwise 1."
+        ),
+    ] = None
+    rounds: Annotated[
+        int | None, typer.Option(help="Noisy gradients; by default 100 passes.", min=1)
+    ] = None
+    sampling_rate: Annotated[
+        float | None, typer.Option(help="Probability to be in a round's sample.")
+    ] = None
+    feature_bound: Annotated[
+        float | None, typer.Option(help="Public bound on the norm of a row; longer ones are cut.")
+    ] = None
+    l2: Annotated[float, typer.Option(help="Strength of the ridge.")] = 0.0
+    n_users: Annotated[
+        int | None,
+        typer.Option(
+            help="Public number of enrolled users; without it about how many there are is published "
+            "with 3% of the budget.",
+            min=1,
+        ),
+    ] = None
+    intervals: Annotated[
+        float, typer.Option(help="Share of the budget kept for intervals, such as 0.2.")
+    ] = 0.0
+    random_state: Annotated[
+        int | None,
+        typer.Option("--seed", help="For tests and research: makes the fit NOT private."),
+    ] = None
+
+    def parameters(self) -> dict[str, Any]:
+        """What an estimator is told of it."""
+        clip = None if self.clip is None else clip_of(self.clip)
+        return {**vars(self), "clip": clip}
+
+
+@command(
+    "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
+    "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
+    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html",
+    name="fit",
+)
+def fit(
+    kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
+    table: given.Table,
+    target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
+    reading: Reading,
+    columns: Features,
+    promise: Promise,
+    training: Training,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            help="All labels, as a,b; without it those that enough people have are selected privately, "
+            "with 3% of the budget."
+        ),
+    ] = None,
+    quantile: Annotated[
+        float | None, typer.Option(help="With quantile: which one; the median without it.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="With huber: the error beyond which the loss is a line.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the model goes (.json).")] = None,
+    report: given.Report = None,
+    top: Annotated[int, typer.Option(help="Coefficients to print.", min=1)] = 40,
+) -> None:
+    """Fit a linear model under differential privacy: logistic, linear, huber, quantile, svm, poisson.
+
+    What is not a number counts 0, a row without target or user is left out. Give --range or
+    --feature-bound: gradients are clipped, and columns of large numbers are clipped most.
+    """
+    if not reading.check:
+        for option, value, such in (
+            ("--out", out, "model.json"),
+            ("--epsilon", promise.epsilon, "1"),
+            ("--delta", promise.delta, "1e-6"),
+        ):
+            if value is None:
+                raise ParameterError(f"Give {option}, such as {option} {such}.")
+    data = reading.read(table, user=promise.user, n_users=training.n_users)
+    encoding = columns.encoding(list(data.schema))
+    if target in [column.column for column in encoding.columns]:
+        raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
+    if reading.check or out is None:
+        numbers = [*encoding.numbers, *([] if kind in _CLASSIFIERS else [target])]
+        cells = [] if promise.element is None else [promise.element]
+        tell_curator(data, items=cells, values=numbers)
+        return
+    own = {"classes": classes, "quantile": quantile, "threshold": threshold}
+    parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
+    if classes is not None:
+        parameters["classes"] = _labels(classes, target, data)
+    check_outputs([out, report], files_of(data))
+    model = _fitted(kind, parameters, data, encoding, target, promise.element)
+    models.save(model, out)
+    if report is not None:
+        pages.write_fit_report(model, report)
+    _tell(model, top)
+    written(out, report)
+
+
+def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of one kind of model; those of another are refused."""
+    of = {"classes": _CLASSIFIERS, "quantile": ("quantile",), "threshold": ("huber",)}
+    stated = {name: value for name, value in options.items() if value is not None}
+    for name in stated:
+        if kind not in of[name]:
+            raise ParameterError(f"--{name} goes with {' and '.join(of[name])}, not {kind}.")
+    return stated
+
+
+def _labels(text: str, target: str, table: UserTable) -> list[Any]:
+    """The labels, as the target column has them."""
+    table.require(target, "target")
+    names = [label.strip() for label in text.split(",")]
+    if not table.is_integer(target):
+        return names
+    found = [labels.whole(name) for name in names]
+    if None in found:
+        raise ParameterError(
+            f"--classes must be whole numbers, as the column {target!r} is, not {text!r}."
+        )
+    return found
+
+
+def _fitted(
+    kind: Kind,
+    parameters: dict[str, Any],
+    table: UserTable,
+    encoding: Columns,
+    target: str,
+    element: str | None,
+) -> LinearModel:
+    """Read the rows, fit, and say in the promise what columns were used."""
+    model: LinearModel = getattr(learn, _NAMES[kind])(**parameters)
+    # What is wrong with parameters is said before a long table is read.
+    model._check()
+    rows = learn_features.load_rows(
+        table,
+        encoding,
+        target=target,
+        labels=kind in _CLASSIFIERS,
+        element=element,
+        named=model.trust == "pan",
+    )
+    features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
+    if not len(features):
+        # An empty table is a neighbour like any other: a row of nobody stands in for it.
+        features = features.reindex([0])
+        targets = np.array([np.nan])
+        users = None if users is None else np.array([np.nan])
+        elements = None if elements is None else np.array([None], dtype=object)
+    model.fit(features, targets, users=users, elements=elements)
+    model.encoding_, model.target_ = encoding, target
+    made = model.guarantee_
+    model.guarantee_ = replace(
+        made,
+        elements=repr(element) if made.elements else "",
+        public=(*made.public, *encoding.facts),
+        user=table.user or "",
+    )
+    return model
+
+
+def _tell(model: LinearModel, top: int) -> None:
+    """Print the coefficients, with intervals where there are any, and the promise."""
+    found = summary.coefficients(model)
+    names = ("corrected", "95% low", "95% high") if found.intervals else ()
+    title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
+    table = grid(title, "coefficient", "value", *names)
+    for row in found.rows[:top]:
+        table.add_row(plain(row.name), *(found.text(value) for value in row.values))
+    console().print(table)
+    if len(found.rows) > top:
+        say("All of them: the model file, or a larger --top.")
+    if found.intervals:
+        say(
+            "Intervals are centred at the corrected average of the rounds; predictions use the value."
+        )
+    if found.caution:
+        say(f"Take care: {found.caution}", style="yellow")
+    say(str(model.guarantee_))

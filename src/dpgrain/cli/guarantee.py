@@ -1,0 +1,325 @@
+"""The command ``dpgrain guarantee``: from noise to ε, for any number of units of one person."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from dpgrain import accounting
+from dpgrain._files import check_writable
+from dpgrain._later import later
+from dpgrain._progress import Progress
+from dpgrain._wording import powers
+from dpgrain.cli.command import command
+from dpgrain.cli.printing import console, say, shown, written
+from dpgrain.errors import ParameterError
+from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User
+
+if TYPE_CHECKING:
+    import rich.table as rich_table
+
+    from dpgrain.accounting import Event
+    from dpgrain.accounting.events import base
+    from dpgrain.report import plots
+    from dpgrain.statistics import release as releases
+else:
+    base, plots = later("dpgrain.accounting.events.base"), later("dpgrain.report.plots")
+    releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
+
+MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
+
+# The option for the size of a mechanism, an example of it, and the mechanisms that have it.
+_SIZES: dict[str, tuple[str, str, tuple[MechanismName, ...]]] = {
+    "noise_multiplier": ("--noise-multiplier", "4", ("gaussian", "laplace")),
+    "epsilon": ("--epsilon", "0.1", ("pure",)),
+    "rho": ("--rho", "0.1", ("zcdp",)),
+}
+_UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """The options that describe a mechanism."""
+
+    mechanism: Annotated[
+        MechanismName | None, typer.Option(help="What added the noise; gaussian without it.")
+    ] = None
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(help="Noise sd ÷ clipping bound (laplace: scale ÷ l1 bound)."),
+    ] = None
+    epsilon: Annotated[
+        float | None, typer.Option(help="With --mechanism pure: its ε for one unit.")
+    ] = None
+    rho: Annotated[
+        float | None, typer.Option(help="With --mechanism zcdp: its ρ for one unit.")
+    ] = None
+    unit: Annotated[Level, typer.Option(help="Whose data are clipped.")] = "element"
+    releases: Annotated[int, typer.Option(help="How many such releases.", min=1)] = 1
+    sampling_rate: Annotated[
+        float | None, typer.Option(help="Probability to take part in a round.")
+    ] = None
+    rounds: Annotated[int | None, typer.Option(help="Rounds of a training run.", min=1)] = None
+    sampling: Annotated[
+        Literal["pairs", "users"] | None,
+        typer.Option(help="What is drawn: (user, element) pairs, the default, or whole users."),
+    ] = None
+    passes: Annotated[
+        int | None,
+        typer.Option(help="Rounds in which one person takes part, instead of a rate.", min=1),
+    ] = None
+    shared: Annotated[
+        bool | None,
+        typer.Option(
+            "--shared/--disjoint",
+            help="Whether elements of a user may fall on the same coordinates; sampled runs: shared.",
+        ),
+    ] = None
+
+    @property
+    def name(self) -> MechanismName:
+        """Which mechanism it is."""
+        return self.mechanism or "gaussian"
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether any option tells of noise, which a saved release knows by itself."""
+        own = (self.mechanism, self.noise_multiplier, self.epsilon, self.rho)
+        drawn = (self.sampling_rate, self.rounds, self.sampling, self.passes)
+        return any(value is not None for value in (*own, *drawn))
+
+    def event(self) -> Event:
+        """The mechanism as the accountant sees it.
+
+        Raises:
+            ParameterError: if options are missing, or do not go together.
+        """
+        self._check_size()
+        if self.passes is not None:
+            return self._in_passes(self.passes)
+        if self.sampling_rate is not None:
+            return self._sampled(self.sampling_rate)
+        for option, value in (("--sampling", self.sampling), ("--rounds", self.rounds)):
+            if value is not None:
+                raise ParameterError(
+                    f"{option} {value} goes with --sampling-rate or --passes; without sampling give "
+                    "--releases."
+                )
+        if self.name == "pure":
+            return accounting.ApproximateDP(
+                self.epsilon or 0.0, 0.0, self.unit, count=self.releases
+            )
+        if self.name == "zcdp":
+            return base.ZCDP(self.rho or 0.0, self.unit, count=self.releases)
+        return self._noisy_sum()
+
+    def _check_size(self) -> None:
+        """Each mechanism has one option for its size, and takes no other."""
+        for field, (option, such, mechanisms) in _SIZES.items():
+            value = getattr(self, field)
+            if self.name in mechanisms and value is None:
+                raise ParameterError(
+                    f"--mechanism {self.name} needs {option}, such as {option} {such}."
+                )
+            if self.name not in mechanisms and value is not None:
+                raise ParameterError(
+                    f"{option} {value:g} does not go with --mechanism {self.name}; it is for "
+                    f"{' and '.join(mechanisms)}."
+                )
+
+    def _layout(self, usual: Literal["shared", "disjoint"]) -> Literal["shared", "disjoint"]:
+        if self.shared is None:
+            return usual
+        return "shared" if self.shared else "disjoint"
+
+    def _noisy_sum(self) -> Event:
+        kind = accounting.Gaussian if self.name == "gaussian" else accounting.Laplace
+        contribution = accounting.Contribution(
+            block=self.unit,
+            layout=self._layout("disjoint"),
+            norm="l2" if self.name == "gaussian" else "l1",
+        )
+        return kind(self.noise_multiplier or 0.0, contribution, self.releases)
+
+    def _check_sampled(self) -> None:
+        if self.name != "gaussian":
+            raise ParameterError(
+                f"--mechanism {self.name} cannot be sampled here; --sampling-rate and --passes are "
+                "for gaussian."
+            )
+
+    def _in_passes(self, passes: int) -> Event:
+        self._check_sampled()
+        if self.sampling_rate is not None:
+            raise ParameterError(
+                f"Give either --sampling-rate {self.sampling_rate:g} or --passes {passes}."
+            )
+        if self.sampling is not None:
+            raise ParameterError(
+                f"--sampling {self.sampling} goes with --sampling-rate; with --passes {passes} any "
+                "order of people will do."
+            )
+        if self.rounds is not None and self.rounds < passes:
+            raise ParameterError(f"--passes {passes} must be at most --rounds {self.rounds}.")
+        return accounting.Participation(
+            self.noise_multiplier or 0.0,
+            rounds=passes * self.releases,
+            blocks=self._layout("shared"),
+            level=self.unit,
+        )
+
+    def _sampled(self, rate: float) -> Event:
+        self._check_sampled()
+        if self.rounds is None:
+            raise ParameterError("--sampling-rate needs --rounds, such as --rounds 1000.")
+        return accounting.SampledGaussian(
+            self.noise_multiplier or 0.0,
+            rate,
+            self.rounds,
+            sampling=self.sampling or "pairs",
+            blocks=self._layout("shared"),
+            level=self.unit,
+            count=self.releases,
+        )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is promised to 1, 2, 5, 10, … units of one person.
+
+    Args:
+        level: the unit.
+        delta: the δ.
+        units: the numbers of units.
+        epsilons: relation → the ε of each number.
+        user: the most elements of a user, and relation → the ε of a whole one, where asked for.
+    """
+
+    level: Level
+    delta: float
+    units: tuple[int, ...]
+    epsilons: dict[Relation, list[float]]
+    user: tuple[int, dict[Relation, float]] | None = None
+
+    @classmethod
+    def of(cls, event: Event, delta: float, level: Level, max_elements: int | None = None) -> Curve:
+        """Ask an event for every number and both relations."""
+        units = _UNITS_OF_ONE_PERSON
+        if level == "element" and max_elements is not None:
+            units = (*(k for k in units if k < max_elements), max_elements)
+
+        with Progress(2 * len(units) + 2) as progress:
+
+            def asked(k: int, relation: Relation, unit: Unit) -> float:
+                progress.stage(f"{k} {unit.level}{'s' if k > 1 else ''}, {relation}")
+                return event.epsilon(
+                    delta, units=k, relation=relation, unit=unit, max_elements=max_elements
+                )
+
+            epsilons: dict[Relation, list[float]] = {
+                relation: [asked(k, relation, OWN_UNIT[level]) for k in units]
+                for relation in RELATIONS
+            }
+            user = None
+            if max_elements is not None and level == "element":
+                whole = {relation: asked(1, relation, User(max_elements)) for relation in RELATIONS}
+                user = (max_elements, whole)
+        return cls(level, delta, units, epsilons, user)
+
+    def print(self) -> None:
+        """Print the curve as a table."""
+        table = rich_table.Table(title=f"ε at δ = {powers(self.delta)}")
+        table.add_column(
+            "how many users" if self.level == "user" else "of one person", justify="right"
+        )
+        for relation in RELATIONS:
+            table.add_column(relation, justify="right")
+        for place, k in enumerate(self.units):
+            values = [shown(self.epsilons[relation][place]) for relation in RELATIONS]
+            table.add_row(f"{k} {self.level}{'s' if k > 1 else ''}", *values)
+        if self.user is not None:
+            most, whole = self.user
+            values = [shown(whole[relation]) for relation in RELATIONS]
+            table.add_row(f"a user of at most {most:,}", *values)
+        console().print(table)
+        if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
+            say(
+                "No promise: nothing bounds it, more than δ was spent on selecting unknown items, or "
+                "Gaussian noise was asked at δ = 0; ask at a larger --delta, such as 1e-6."
+            )
+
+    def save_plot(self, path: Path) -> None:
+        """Draw the curve into a file."""
+        plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
+
+
+@command(
+    "dpgrain guarantee words.parquet",
+    "dpgrain guarantee --noise-multiplier 4.2 --delta 1e-6 --unit element",
+    "dpgrain guarantee --noise-multiplier 1 --sampling-rate 0.01 --rounds 1000 --delta 1e-6 "
+    "--plot curve.png",
+    name="guarantee",
+)
+def guarantee(
+    mechanism: Mechanism,
+    release: Annotated[
+        Path | None, typer.Argument(help="A release saved with --save, or leave out.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="The δ at which to answer.")] = None,
+    max_elements: Annotated[
+        int | None,
+        typer.Option(
+            help="Also for a user of at most so many elements, who are all that exist.", min=1
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw it: .png, .svg or .pdf.")] = None,
+) -> None:
+    """Show what a release, or a mechanism, promises to 1, 2, 5, 10, … units of one person."""
+    if plot is not None:
+        _check_picture(plot, release)
+    if release is None:
+        curve = _curve_of_mechanism(mechanism, delta, max_elements)
+    elif mechanism.is_stated:
+        raise ParameterError(
+            "Give either a saved release or a mechanism, such as --noise-multiplier 4."
+        )
+    else:
+        curve = _curve_of_release(release, delta, max_elements)
+    curve.print()
+    if plot is not None:
+        curve.save_plot(plot)
+    written(plot)
+
+
+def _check_picture(plot: Path, release: Path | None) -> None:
+    if plot.suffix.lower() not in _PICTURES:
+        raise ParameterError(f"--plot must end in .png, .svg or .pdf, not {str(plot)!r}.")
+    if release is not None and plot.resolve() == release.resolve():
+        raise ParameterError(f"{str(plot)!r} is the release itself; name another file.")
+    check_writable(plot)
+
+
+def _curve_of_mechanism(
+    mechanism: Mechanism, delta: float | None, max_elements: int | None
+) -> Curve:
+    """The curve of the noise that options tell of."""
+    if mechanism.mechanism is None and mechanism.noise_multiplier is None:
+        raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
+    if delta is None and mechanism.name not in ("pure", "laplace"):
+        raise ParameterError(
+            f"--delta must be given for --mechanism {mechanism.name}, such as --delta 1e-6."
+        )
+    return Curve.of(mechanism.event(), delta or 0.0, mechanism.unit, max_elements)
+
+
+def _curve_of_release(release: Path, delta: float | None, max_elements: int | None) -> Curve:
+    """The curve of a saved release, after its promise."""
+    promise = releases.Release.load(release).guarantee
+    say(str(promise))
+    asked = promise.delta if delta is None else delta
+    return Curve.of(promise.event, asked, promise.level, max_elements)

@@ -1,0 +1,203 @@
+"""What ``dpgrain mean --columns`` does: the mean of users' vectors."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpgrain._files import check_outputs, whole_file
+from dpgrain._later import later
+from dpgrain.cli.options import columns_of
+from dpgrain.cli.printing import console, grid, plain, say, write_table, written
+from dpgrain.cli.table import files_of, tell_curator
+from dpgrain.errors import ParameterError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from dpgrain.cli.statistics import OfNumbers
+    from dpgrain.learn import features
+    from dpgrain.means import of_users
+    from dpgrain.means.of_users import MeanOfUsers
+    from dpgrain.tables.table import UserTable
+else:
+    pa, pd = later("pyarrow"), later("pandas")
+    features, of_users = later("dpgrain.learn.features"), later("dpgrain.means.of_users")
+
+# The parameters of ``dpgrain mean`` that go with ``--columns`` only, and with it as well.
+_OWN = ("columns", "bound", "radius", "method")
+_SHARED = (
+    "source",
+    "epsilon",
+    "delta",
+    "user",
+    "unit",
+    "relation",
+    "n_users",
+    "delimiter",
+    "types",
+    "decimal",
+    "check",
+    "top",
+    "output",
+)
+# From where `MeanOfUsers.radius` is measured.
+_CENTRE = {
+    "clip": "0",
+    "recentred": "the centre found before",
+    "softcore": "a common centre",
+    "winsorized": "a common centre",
+}
+_ENDINGS = (".json", ".csv", ".parquet")
+# So many digits after the point are shown at most; smaller numbers are written with powers of ten.
+_MOST_DIGITS = 12
+
+
+def check_options(given: Sequence[str]) -> None:
+    """Refuse options of ``--columns`` without it, and others with it.
+
+    Args:
+        given: the names of the parameters that were stated.
+
+    Raises:
+        ParameterError: if options do not go together.
+    """
+    if "columns" not in given and "value" not in given:
+        raise ParameterError(
+            "Give --value, a column of numbers; or --columns and --bound, for the mean of vectors."
+        )
+    if "columns" not in given:
+        if wrong := [name for name in given if name in _OWN]:
+            raise ParameterError(f"{_option(wrong[0])} goes with --columns, not with --value.")
+        return
+    if wrong := [name for name in given if name not in (*_OWN, *_SHARED)]:
+        raise ParameterError(f"{_option(wrong[0])} goes with --value, not with --columns.")
+    if "bound" not in given and "check" not in given:
+        raise ParameterError(
+            "Give --bound: a public bound on the norm of a row of --columns, such as --bound 10."
+        )
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: Any) -> None:
+    """Publish the mean of users' vectors; or, with ``--check``, tell the curator of bad values.
+
+    Args:
+        asked: what every mean is told.
+        table: where rows come from; its user column says whose they are.
+        columns: names of columns, some of them several with commas in between.
+        options: of :func:`~dpgrain.mean_of_users`.
+
+    Raises:
+        ParameterError: if options do not go together, or a value is out of range.
+    """
+    names = _named(columns, table)
+    if asked.check:
+        tell_curator(table, values=names)
+        return
+    _check(asked, table)
+    table.require_numbers(names, "--columns", also=["BOOLEAN"])
+    rows = features.load_rows(
+        table, features.Encoding(tuple(features.Number(name) for name in names))
+    )
+    found = of_users.mean_of_users(
+        rows.features.to_numpy(),
+        # Named, so that the promise says which column tells users apart.
+        users=pd.Series(rows.users, name=table.user),
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        relation=asked.relation,
+        n_users=asked.n_users,
+        **options,
+    )
+    if asked.output is not None:
+        _write(found, names, asked.output)
+    _tell(found, names, asked.top)
+    written(asked.output)
+
+
+def _check(asked: OfNumbers, table: UserTable) -> None:
+    """Refuse what is missing, or goes not with ``--columns``, before rows are read."""
+    if asked.unit != "user":
+        raise ParameterError(
+            "--columns goes with --unit user: each user has one vector in the mean."
+        )
+    if table.user is None:
+        raise ParameterError("--unit user needs --user: the column of whose a row is.")
+    if asked.epsilon is None:
+        raise ParameterError("Give --epsilon, such as --epsilon 1.")
+    if not asked.delta:
+        raise ParameterError("Give --delta, such as --delta 1e-6.")
+    if asked.output is not None and asked.output.suffix.lower() not in _ENDINGS:
+        raise ParameterError(
+            f"--output must end in {', '.join(_ENDINGS)}, not {str(asked.output)!r}."
+        )
+    check_outputs([asked.output], files_of(table))
+
+
+def _named(columns: Sequence[str], table: UserTable) -> list[str]:
+    """The columns that ``--columns`` names, each once, that of users not among them."""
+    names = columns_of(columns, list(table.schema))
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise ParameterError(f"--columns {twice[0]!r} is given twice; leave one of them out.")
+    for name in names:
+        table.require(name, "--columns")
+        if name == table.user:
+            raise ParameterError(f"--columns {name!r} is the column of --user; leave it out.")
+    return names
+
+
+def _write(found: MeanOfUsers, names: list[str], path: Path) -> None:
+    if path.suffix.lower() == ".json":
+        told = {"columns": names, **found.to_dict()}
+        with whole_file(path) as part:
+            part.write_text(json.dumps(told, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+        return
+    columns = {"column": names, "mean": found.value, "std_error": [found.std_error] * len(names)}
+    write_table(pa.table(columns), path)
+
+
+def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:
+    """Print the mean, or that there is none, and the promise."""
+    if all(map(math.isfinite, found.value)):
+        _tell_numbers(found, names, top)
+    else:
+        say(
+            "There is no mean: too few users lie close together. State a larger --radius, or another "
+            "--method.",
+            style="yellow",
+        )
+    say(f"Method: {found.method}, {found.reason}.")
+    say(str(found.guarantee))
+
+
+def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
+    table = grid(
+        f"The mean of users: {min(top, len(names)):,} of {len(names):,} columns",
+        "column",
+        "mean",
+        "± noise",
+    )
+    # Two digits of the noise.
+    digits = max(0, 1 - math.floor(math.log10(found.std_error)))
+    for name, value in list(zip(names, found.value, strict=True))[:top]:
+        shown = (
+            f"{number:,.{digits}f}" if digits <= _MOST_DIGITS else f"{number:.6g}"
+            for number in (value, found.std_error)
+        )
+        table.add_row(plain(name), *shown)
+    console().print(table)
+    if len(names) > top:
+        say("All of them: --output FILE, or a larger --top.")
+    say(
+        f"Users count in full up to {found.radius:.3g} from {_CENTRE[found.method]}; what is cut off "
+        "beyond is not in the noise."
+    )

@@ -1,0 +1,165 @@
+"""The options that commands have in common, each said once, and how their texts are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import typer
+
+from dpgrain.errors import ParameterError
+from dpgrain.units import Level, Relation
+
+# Whether an option must be given differs from command to command.
+Stated = TypeVar("Stated")
+
+# ------------------------------------------------------------------------------------ the promise
+
+Epsilon: TypeAlias = Annotated[Stated, typer.Option(help="The promised ε, such as 1.")]
+Delta: TypeAlias = Annotated[Stated, typer.Option(help="The promised δ, such as 1e-6.")]
+Neighbours: TypeAlias = Annotated[
+    Relation, typer.Option(help="Neighbours: unit removed or exchanged.")
+]
+Protected: TypeAlias = Annotated[Level, typer.Option("--unit", help="What is protected.")]
+ProtectedOrElement: TypeAlias = Annotated[
+    Level | None,
+    typer.Option("--unit", help="What is protected; element where --element is given."),
+]
+MaxElements: TypeAlias = Annotated[
+    int | None, typer.Option(help="With --unit user: elements of a user that are used.")
+]
+MaxItems: TypeAlias = Annotated[
+    int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
+]
+Clip: TypeAlias = Annotated[
+    str, typer.Option(help="Clipping bound of a unit's data, a number or 'auto'.")
+]
+Noise: TypeAlias = Annotated[Literal["gaussian", "laplace"], typer.Option(help="Law of the noise.")]
+AnyNoise: TypeAlias = Annotated[
+    Literal["auto", "gaussian", "laplace"],
+    typer.Option(help="Law of the noise; auto takes Laplace where that is known to be less."),
+]
+
+# -------------------------------------------------------------------------------------- the table
+
+Source: TypeAlias = Annotated[
+    str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="SOURCE")
+]
+Table: TypeAlias = Annotated[
+    str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="TABLE")
+]
+User: TypeAlias = Annotated[str | None, typer.Option(help="Column of whose a record is.")]
+Users: TypeAlias = Annotated[int | None, typer.Option(help="Public number of enrolled users.")]
+Cells: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row."
+    ),
+]
+Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
+Types: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        help="COLUMN=TYPE, or A,B,C=TYPE: what a column of text holds, such as paid=double; what does "
+        "not fit is left out. All columns of CSV are text without it. May repeat.",
+    ),
+]
+Mark: TypeAlias = Literal[".", ","]
+Decimal: TypeAlias = Annotated[
+    Mark, typer.Option(help="What stands before decimals in a column of --type.")
+]
+Check: TypeAlias = Annotated[
+    bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
+]
+Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
+
+# ---------------------------------------------------------------------------------- the statistic
+
+Item: TypeAlias = Annotated[list[str], typer.Option(help="Column of what is counted; may repeat.")]
+Value: TypeAlias = Annotated[str, typer.Option(help="Column of numbers.")]
+By: TypeAlias = Annotated[
+    list[str] | None, typer.Option(help="Column to group by; may repeat. One number without it.")
+]
+Cell: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Column of cells, or a .parquet/.csv file of two columns: item, cell."),
+]
+Bounds: TypeAlias = Annotated[
+    tuple[float, float] | None,
+    typer.Option(help="LOW HIGH: numbers beyond are cut off; found privately without it."),
+]
+Domain: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="File whose first column (or lines) is the public list of items; COLUMN=FILE for one of "
+        "several columns; or a file with all of them."
+    ),
+]
+
+# ------------------------------------------------------------------------------- what comes of it
+
+Top: TypeAlias = Annotated[int, typer.Option("--top", help="Estimates to print.", min=1)]
+Output: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Write all estimates: .parquet, .csv or .json.")
+]
+Report: TypeAlias = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
+Save: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Save the release with its guarantee (.parquet).")
+]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def clip_of(text: str) -> Any:
+    """The clipping bound that ``--clip`` states: a number, or ``"auto"``.
+
+    Raises:
+        ParameterError: if it is neither.
+    """
+    return text if text == "auto" else number("--clip", text, "a number or 'auto'")
+
+
+def number(option: str, text: str, kind: str) -> float:
+    """The number that a text is.
+
+    Args:
+        option: the option that states it.
+        text: the text.
+        kind: what the option must be, in messages.
+
+    Raises:
+        ParameterError: if the text is no number.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError(f"{option} must be {kind}, not {text!r}.") from None
+
+
+def level_of(level: Level | None, element: str | None, max_elements: int | None) -> Level:
+    """What is protected, by the options that say so.
+
+    Raises:
+        ParameterError: if none does, or if ``--max-elements`` is stated for another unit than users.
+    """
+    if level is None and element is None:
+        raise ParameterError(
+            "Say what is protected: --element COLUMN, --unit user or --unit record."
+        )
+    if max_elements is not None and level != "user":
+        raise ParameterError("--max-elements goes with --unit user.")
+    return level or "element"
+
+
+def columns_of(texts: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The columns that texts such as ``a,b`` name; a column may itself have a comma in its name.
+
+    Args:
+        texts: what was stated.
+        known: the columns of the table.
+    """
+    names: list[str] = []
+    for text in texts:
+        names += [text] if text in known else [name.strip() for name in text.split(",")]
+    return names

@@ -1,0 +1,309 @@
+"""The commands ``dpgrain plan``: from ε to noise and error, before there are data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import typer
+
+from dpgrain import accounting, statistics
+from dpgrain._files import check_writable
+from dpgrain._later import later
+from dpgrain._wording import powers
+from dpgrain.cli import options as given
+from dpgrain.cli.command import Group, command
+from dpgrain.cli.options import clip_of, level_of
+from dpgrain.cli.printing import console, say, shown, written
+from dpgrain.units import OWN_UNIT, Level, Unit, User
+
+if TYPE_CHECKING:
+    import rich.table as rich_table
+
+    from dpgrain.planning import plan as plans
+    from dpgrain.planning import shuffled
+    from dpgrain.planning.plan import ErrorPlan
+    from dpgrain.planning.shuffled import Honest
+else:
+    rich_table = later("rich.table")
+    plans, shuffled = later("dpgrain.planning.plan"), later("dpgrain.planning.shuffled")
+
+plan = Group(
+    "Show the noise that a promise takes and the error to expect, from public numbers alone.",
+    {
+        name: f"dpgrain.cli.plan:{name}"
+        for name in ("histogram", "mean", "gradient", "sco", "select", "shuffle")
+    },
+)
+
+_Dimension: TypeAlias = Annotated[int, typer.Option(help="Coordinates of a vector.", min=1)]
+_Records: TypeAlias = Annotated[
+    int, typer.Option(help="Independent records behind each vector; for the lower bound.", min=1)
+]
+_Users: TypeAlias = Annotated[int, typer.Option(help="Public number of users.", min=1)]
+_RecordsOfUser: TypeAlias = Annotated[
+    int, typer.Option(help="Independent records of a user, for the errors.", min=1)
+]
+_Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
+
+
+def _protected(level: Level, max_elements: int | None) -> Unit:
+    level_of(level, None, max_elements)
+    return User(max_elements) if level == "user" else OWN_UNIT[level]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """The options of every plan with noise of normal law."""
+
+    epsilon: given.Epsilon[float]
+    delta: given.Delta[float]
+    relation: given.Neighbours = "zero_out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromiseOrPure(Promise):
+    """The same where δ may be 0."""
+
+    delta: given.Delta[float] = 0.0
+
+
+@command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500", name="histogram")
+def histogram(
+    promise: PromiseOrPure,
+    unit: given.Protected = "element",
+    items: Annotated[
+        int | None,
+        typer.Option(help="Public number of items; selected privately without it.", min=1),
+    ] = None,
+    max_items: given.MaxItems = 1000,
+    max_elements: given.MaxElements = None,
+    clip: Annotated[
+        str, typer.Option(help="A bound, or 'auto': some budget goes into choosing bounds.")
+    ] = "auto",
+    noise: given.Noise = "gaussian",
+    shared: Annotated[
+        bool,
+        typer.Option("--shared", help="The cell is not told by the item: another column tells it."),
+    ] = False,
+    as_json: given.Json = False,
+) -> None:
+    """Plan what `dpgrain histogram` will do: the noise of a count, and who is named."""
+    protected = _protected(unit, max_elements)
+    release = statistics.plan_histogram(
+        **vars(promise),
+        unit=protected,
+        clip=clip_of(clip),
+        noise=noise,
+        items=items,
+        max_items=max_items,
+        cell_of_item=not shared,
+    )
+    select = release.select if isinstance(release.select, accounting.Selection) else None
+    _tell(plans.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
+
+
+@command(
+    "dpgrain plan mean --epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01", name="mean"
+)
+def mean(
+    promise: Promise,
+    n: Annotated[int, typer.Option(help="Public number of vectors, one of each unit.", min=1)],
+    dimension: _Dimension = 1,
+    unit: given.Protected = "user",
+    max_elements: given.MaxElements = None,
+    records: _Records = 1,
+    error: Annotated[
+        float | None, typer.Option(help="A wanted rms error in clipping bounds: how many vectors?")
+    ] = None,
+    as_json: given.Json = False,
+) -> None:
+    """Plan a mean of clipped vectors: its error, and how far that is from the least possible."""
+    made = plans.plan_mean(
+        **vars(promise),
+        n=n,
+        dimension=dimension,
+        unit=_protected(unit, max_elements),
+        records=records,
+        error=error,
+    )
+    _tell(made, as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gradients(Promise):
+    """The options that are parameters of `plan_gradient`, by the same names."""
+
+    n: Annotated[
+        int, typer.Option(help="Public number of clipped gradients: pairs, or users.", min=1)
+    ]
+    rounds: Annotated[int, typer.Option(help="Rounds of the run.", min=1)]
+    dimension: _Dimension
+    sampling_rate: Annotated[
+        float | None, typer.Option(help="With pairs or users: the probability.")
+    ] = None
+    passes: Annotated[
+        int | None, typer.Option(help="With passes: rounds in which one person takes part.", min=1)
+    ] = None
+    max_elements: Annotated[
+        int | None, typer.Option(help="The most elements that a user has.", min=1)
+    ] = None
+    records: _Records = 1
+
+
+@command(
+    "dpgrain plan gradient --epsilon 2 --delta 1e-6 --n 100000 --dimension 1000 --rounds 1000 "
+    "--sampling pairs --sampling-rate 0.01",
+    name="gradient",
+)
+def gradient(
+    asked: _Gradients,
+    sampling: Annotated[
+        _Sampling | None,
+        typer.Option(
+            help="Who takes part in a round: all, drawn ones, or passes over all; by default what "
+            "--sampling-rate (pairs) or --passes says, or else all."
+        ),
+    ] = None,
+    unit: given.Protected = "element",
+    as_json: given.Json = False,
+) -> None:
+    """Plan noisy gradient descent: the noise of a step, and what it does to the risk."""
+    if sampling is None:
+        drawn: _Sampling = "full" if asked.passes is None else "passes"
+        sampling = drawn if asked.sampling_rate is None else "pairs"
+    protected = User(asked.max_elements) if unit == "user" else OWN_UNIT[unit]
+    _tell(plans.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ConvexLosses(Promise):
+    """The options that are parameters of `plan_sco`, by the same names."""
+
+    n_users: _Users
+    dimension: _Dimension
+    records: _RecordsOfUser = 1
+    distance: Annotated[
+        float, typer.Option(help="R: how far the first point is from the best one at most.")
+    ] = 1.0
+    lipschitz: Annotated[
+        float, typer.Option(help="G: the most that a loss grows per distance.")
+    ] = 1.0
+    strength: Annotated[float | None, typer.Option(help="μ, where losses are strongly convex.")] = (
+        None
+    )
+
+
+@command(
+    "dpgrain plan sco --epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
+    name="sco",
+)
+def sco(asked: _ConvexLosses, as_json: given.Json = False) -> None:
+    """Plan a fit of convex losses: its excess risk, and how far that is from the least possible."""
+    _tell(plans.plan_sco(**vars(asked)), as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Choice(PromiseOrPure):
+    """The options that are parameters of `plan_select`, by the same names."""
+
+    n_users: _Users
+    hypotheses: Annotated[int, typer.Option(help="How many there are to choose from.", min=2)]
+    records: _RecordsOfUser = 1
+    bound: Annotated[float, typer.Option(help="B: losses lie in [0, B].")] = 1.0
+
+
+@command(
+    "dpgrain plan select --epsilon 1 --n-users 10000 --records 50 --hypotheses 100", name="select"
+)
+def select(asked: _Choice, as_json: given.Json = False) -> None:
+    """Plan a choice among hypotheses: its excess risk, and how far that is from the least possible."""
+    _tell(plans.plan_select(**vars(asked)), as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shuffled(Promise):
+    """The options that are parameters of `plan_shuffle`, by the same names."""
+
+    relation: given.Neighbours = "replace"
+    users: Annotated[int, typer.Option(help="Devices of a batch, one of each user.", min=1)]
+    dim: Annotated[int, typer.Option(help="Coordinates of a vector.", min=1)] = 1
+    bound: Annotated[float, typer.Option(help="The l2 norm of a vector at most.")] = 1.0
+    rounds: Annotated[
+        int, typer.Option(help="Rounds in which the same users take part.", min=1)
+    ] = 1
+    honest: Annotated[
+        float,
+        typer.Option(help="Share of the devices that report and follow the protocol, at least."),
+    ] = 1.0
+    noise: Annotated[
+        Literal["binomial", "poisson"],
+        typer.Option(
+            help="What devices add; poisson takes about a quarter of the one-bit messages."
+        ),
+    ] = "binomial"
+    blind: Annotated[
+        bool, typer.Option("--blind", help="The shuffler only mixes, and need not be able to read.")
+    ] = False
+
+
+@command(
+    "dpgrain plan shuffle --users 1000 --dim 100 --bound 1 --epsilon 1 --delta 1e-6", name="shuffle"
+)
+def shuffle(
+    asked: _Shuffled,
+    report: Annotated[
+        Path | None, typer.Option(help="Also explain it on one HTML page, in this file.")
+    ] = None,
+    as_json: given.Json = False,
+) -> None:
+    """Plan a sum without a curator, through a shuffler: what is sent, and how exact it will be."""
+    if report is not None:
+        check_writable(report)
+    protocol = shuffled.plan_shuffle(**vars(asked))
+    made, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
+    if report is not None:
+        protocol.report(report)
+    if as_json:
+        told = {**made.to_dict(), "honest": [line.to_dict() for line in curve]}
+        say(json.dumps(told, ensure_ascii=False))
+        return
+    _tell(made, as_json=False)
+    _tell_honest(curve, asked.delta)
+    written(report)
+
+
+def _tell(made: ErrorPlan, as_json: bool) -> None:
+    """Print a plan: numbers of which only an order is known are said to be such."""
+    if as_json:
+        say(made.to_json())
+        return
+    # Sources below the table, numbered, so that it fits a narrow terminal.
+    sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))
+    table = rich_table.Table(title=made.title, title_justify="left")
+    table.add_column("")
+    table.add_column("value", justify="right")
+    table.add_column("in")
+    for row in made.rows():
+        cited = f" \\[{sources.index(row.source) + 1}]" if row.source else ""
+        table.add_row(row.name + cited, row.text, row.unit)
+    console().print(table)
+    for number, source in enumerate(sources, 1):
+        say(f"[{number}] {source}")
+    for note in made.notes:
+        say(note[0].upper() + note[1:])
+
+
+def _tell_honest(curve: Sequence[Honest], delta: float) -> None:
+    """Print ε over the share of honest devices."""
+    table = rich_table.Table(title=f"ε at δ = {powers(delta)} if only some devices are honest")
+    table.add_column("honest devices", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("ε", justify="right")
+    for line in curve:
+        epsilon = f"{shown(line.epsilon)}{' (promised)' if line.promised else ''}"
+        table.add_row(f"{line.devices:,}", line.share, epsilon)
+    console().print(table)

@@ -1,0 +1,92 @@
+"""The command ``dpgrain predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpgrain._files import check_outputs
+from dpgrain._later import later
+from dpgrain.cli import options as given
+from dpgrain.cli.command import command
+from dpgrain.cli.printing import say, write_table, written
+from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.errors import ParameterError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpgrain.learn import features
+    from dpgrain.learn import files as models
+    from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.learn.features import Loaded
+else:
+    pa, features = later("pyarrow"), later("dpgrain.learn.features")
+    models = later("dpgrain.learn.files")
+
+
+@command(
+    "dpgrain predict model.json new.parquet --keep person --out predictions.csv", name="predict"
+)
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model of `dpgrain fit`.", metavar="MODEL")],
+    table: given.Table,
+    reading: Reading,
+    out: Annotated[
+        Path | None, typer.Option(help="Where predictions go: .csv or .parquet.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the table to write beside the predictions; may repeat."),
+    ] = None,
+) -> None:
+    """Predict each row of a table with a fitted model, in the order of the rows."""
+    if not reading.check and (out is None or out.suffix.lower() not in (".csv", ".parquet")):
+        raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
+    fitted = models.load(model)
+    columns = _columns(fitted, model)
+    data = reading.read(table)
+    if reading.check or out is None:
+        tell_curator(data, values=columns.numbers)
+        return
+    check_outputs([out], [model, *files_of(data)])
+    rows = features.load_rows(data, columns, keep=keep or [])
+    kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
+    added = _predictions(fitted, rows)
+    taken = [name for name in added if name in kept]
+    if taken:
+        raise ParameterError(f"--keep {taken[0]!r} has the name of a column of predictions.")
+    write_table(pa.table({**kept, **added}), out)
+    say(
+        f"{len(rows.features):,} rows predicted. The promise is for the model, not for this file: a "
+        "prediction tells of the row that it was made from."
+    )
+    written(out)
+
+
+def _columns(fitted: Any, path: Path) -> Columns:
+    """The columns that a model was fitted on."""
+    columns: Columns | None = getattr(fitted, "encoding_", None)
+    if columns is not None:
+        return columns
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is None:
+        raise ParameterError(
+            f"The model {str(path)!r} does not say which columns its features are; fit it with "
+            "`dpgrain fit`, or on a data frame."
+        )
+    return features.Encoding(tuple(features.Number(str(name)) for name in names))
+
+
+def _predictions(fitted: Any, rows: Loaded) -> dict[str, Any]:
+    """The columns of predictions; empty where there is no row."""
+    if not len(rows.features):
+        return {"prediction": pa.array([])}
+    added = {"prediction": pa.array(fitted.predict(rows.features))}
+    if hasattr(fitted, "predict_proba"):
+        shares = fitted.predict_proba(rows.features)
+        for place, label in enumerate(fitted.classes_):
+            added[f"probability {label}"] = pa.array(shares[:, place])
+    return added

@@ -1,0 +1,117 @@
+"""What the commands print on, and how; tables that they write."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpgrain._files import whole_file
+from dpgrain._later import later
+from dpgrain._wording import rounded_up
+
+if TYPE_CHECKING:
+    import pyarrow.csv as arrow_csv
+    import pyarrow.parquet as arrow_parquet
+    import rich.console as rich_console
+    import rich.markup as rich_markup
+    import rich.table as rich_table
+
+    from dpgrain.statistics.release import Release
+else:
+    arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
+    rich_console, rich_markup = later("rich.console"), later("rich.markup")
+    rich_table = later("rich.table")
+
+
+def console() -> rich_console.Console:
+    """Where results are printed; lines are as long as they are."""
+    return rich_console.Console(soft_wrap=True)
+
+
+def errors() -> rich_console.Console:
+    """Where errors and warnings are printed."""
+    return rich_console.Console(stderr=True, soft_wrap=True)
+
+
+def say(text: str, *, style: str | None = None) -> None:
+    """Print a sentence as it is."""
+    console().print(text, style=style, markup=False, highlight=False)
+
+
+def written(*paths: Path | None) -> None:
+    """Say which files were written."""
+    for path in paths:
+        if path is not None:
+            say(f"Written: {path}")
+
+
+def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
+    """A table whose first column holds names, and the others numbers.
+
+    Args:
+        title: what stands above.
+        columns: what stands above each column.
+        options: of :class:`rich.table.Table`.
+    """
+    table = rich_table.Table(title=title, **options)
+    first, *others = columns
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def shown(epsilon: float) -> str:
+    """An ε in a table."""
+    return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
+
+
+def plain(text: str) -> str:
+    """Text from a table, which the console must not read as markup or as control characters."""
+    return rich_markup.escape("".join(c if c.isprintable() else "�" for c in text))
+
+
+def write_table(table: Any, path: Path) -> None:
+    """Write an Arrow table as CSV or Parquet, by the ending of the path."""
+    with whole_file(path) as part:
+        if path.suffix.lower() == ".csv":
+            arrow_csv.write_csv(table, part)
+        else:
+            arrow_parquet.write_table(table, part, compression="zstd")
+
+
+def tell_release(release: Release, top: int) -> None:
+    """Print the first estimates of a release, and its promise.
+
+    Args:
+        release: what was published.
+        top: how many estimates.
+    """
+    ordered = release.statistic.in_order
+    table = rich_table.Table(
+        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
+        f"{len(release):,} estimates"
+    )
+    names = release.groups.names
+    for name in names:
+        table.add_column(name, overflow="fold")
+    more = list(release.more)
+    for name in ("estimate", "std. error", "95% low", "95% high", *more):
+        table.add_column(name, justify="right")
+    arrow = release.to_arrow().slice(0, top) if ordered else release.largest(top)
+    for row in arrow.to_pylist():
+        values = [row[column] for column in arrow.column_names[: len(names)]]
+        keys = [plain("more" if value is None else str(value)) for value in values]
+        numbers = (row["estimate"], row["std_error"], row["low"], row["high"])
+        digits = 1 if row["std_error"] >= 1 or row["std_error"] == 0 else 4
+        texts = [f"{number:,.{digits}f}" for number in numbers]
+        table.add_row(*keys, *texts, *(f"{row[name]:,.0f}" for name in more))
+    console().print(table)
+    if len(release) > top:
+        say("All of them: --output FILE, or a larger --top.")
+    elif not len(release):
+        say("None passed the threshold: give --domain or more ε.")
+    if release.asked.care:
+        say(f"Take care: {release.asked.take_care}.", style="yellow")
+    say(str(release.guarantee))

@@ -1,0 +1,367 @@
+"""The commands that publish a statistic of a table: histogram, top, count, sum, mean, and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dpgrain import statistics
+from dpgrain._files import check_outputs
+from dpgrain._later import later
+from dpgrain.cli import options as given
+from dpgrain.cli.command import command
+from dpgrain.cli.options import clip_of, level_of
+from dpgrain.cli.printing import tell_release, written
+from dpgrain.cli.table import Reading, domain_of, tell_curator, with_cells
+from dpgrain.errors import ParameterError
+from dpgrain.units import OWN_UNIT, Element, Record, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.cli import means
+    from dpgrain.statistics import release as releases
+    from dpgrain.statistics.release import Release
+    from dpgrain.tables.table import UserTable
+else:
+    means = later("dpgrain.cli.means")
+    releases = later("dpgrain.statistics.release")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Reading):
+    """The options of every statistic: the rows, the promise, and where the release goes."""
+
+    source: given.Source
+    user: given.User = None
+    n_users: given.Users = None
+    cells: given.Cells = None
+    epsilon: given.Epsilon[float | None] = None
+    delta: given.Delta[float] = 0.0
+    unit: given.ProtectedOrElement = None
+    element: given.Cell = None
+    relation: given.Neighbours = "zero_out"
+    top: given.Top = 20
+    output: given.Output = None
+    report: given.Report = None
+    save: given.Save = None
+    memory: given.Memory = "1GB"
+
+    def table(self) -> UserTable:
+        """The rows, with columns of cells."""
+        rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
+        return with_cells(rows, self.cells or [])
+
+    def protected(self, columns: Sequence[str], max_elements: int | None = None) -> Unit:
+        """The privacy unit; ``--element`` names a column, or else a file."""
+        level = level_of(self.unit, self.element, max_elements)
+        by: Any = self.element
+        if by is not None and by not in columns and Path(by).suffix:
+            by = Path(by)
+        units: dict[str, Unit] = {
+            "record": Record(),
+            "element": Element(by),
+            "user": User(max_elements, by),
+        }
+        return units[level]
+
+    def publish(
+        self, statistic: Callable[..., Release], table: UserTable, *subject: Any, **more: Any
+    ) -> None:
+        """Check, publish, write, and only then print."""
+        if self.epsilon is None:
+            raise ParameterError("Give --epsilon, such as --epsilon 1.")
+        if self.output is not None:
+            releases.check_format(self.output)
+        check_outputs([self.output, self.report, self.save], self.inputs())
+        promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
+        release = statistic(table, *subject, **promise, **more)
+        if self.output is not None:
+            release.write(self.output)
+        if self.report is not None:
+            release.report(self.report)
+        if self.save is not None:
+            release.save(self.save)
+        tell_release(release, self.top)
+        written(self.output, self.report, self.save)
+
+    def inputs(self) -> list[str | Path | None]:
+        """The files that are read, which no output may overwrite."""
+        files = [text.partition(":")[2] for text in self.cells or []]
+        return [self.source, self.element, *files]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clipped(Asked):
+    """The options of statistics that clip what a unit adds, and may select groups."""
+
+    max_elements: given.MaxElements = None
+    clip: given.Clip = "auto"
+    domain: given.Domain = None
+    max_items: given.MaxItems = 1000
+
+    def inputs(self) -> list[str | Path | None]:
+        """The files that are read; a path may itself hold "=", so both readings count."""
+        listed = [text.partition("=")[2] or text for text in self.domain or []]
+        return [*super().inputs(), *listed, *(self.domain or [])]
+
+    def run(
+        self,
+        statistic: Callable[..., Release],
+        *subject: Any,
+        keys: Sequence[str],
+        values: Sequence[str] = (),
+        **own: Any,
+    ) -> None:
+        """Publish a statistic; or, with ``--check``, tell the curator of bad values.
+
+        Args:
+            statistic: the function of the library.
+            subject: its arguments after the table.
+            keys: the columns that tell groups apart.
+            values: the columns of numbers.
+            own: options of this statistic alone.
+        """
+        table = self.table()
+        domain = domain_of(self.domain or [], keys, table)
+        if self.check:
+            told = {name: own[name] for name in ("weight", "bounds") if name in own}
+            tell_curator(table, items=keys, values=values, domain=domain, **told)
+            return
+        self.publish(
+            statistic,
+            table,
+            *subject,
+            unit=self.protected(list(table.schema), self.max_elements),
+            clip=clip_of(self.clip),
+            domain=domain,
+            max_items=self.max_items,
+            **own,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Clipped):
+    """The options of statistics that are published overall, or by group."""
+
+    by: given.By = None
+    noise: given.AnyNoise = "auto"
+
+    def by_group(
+        self, statistic: Callable[..., Release], *subject: Any, values: Sequence[str], **own: Any
+    ) -> None:
+        """Publish a statistic, or check; arguments as for :meth:`run`."""
+        keys = self.by or []
+        self.run(
+            statistic,
+            *subject,
+            keys=keys,
+            values=values,
+            by=keys or None,
+            noise=self.noise,
+            **own,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfNumbers(Grouped):
+    """The options of statistics of one column of numbers."""
+
+    value: given.Value
+    bounds: given.Bounds = None
+
+    def of_value(self, statistic: Callable[..., Release], *more: Any, **own: Any) -> None:
+        """Publish a statistic of the column, or check; arguments as for :meth:`run`."""
+        values = [self.value]
+        self.by_group(statistic, self.value, *more, values=values, bounds=self.bounds, **own)
+
+
+@command(
+    "dpgrain histogram speeches.parquet --user speaker --item word --element topic --epsilon 1 "
+    "--delta 1e-6 --report words.html",
+    name="histogram",
+)
+def histogram(
+    asked: Clipped,
+    item: given.Item,
+    weight: Annotated[
+        str | None, typer.Option(help="Column of what a record counts; 1 without it.")
+    ] = None,
+    noise: given.Noise = "gaussian",
+    nonnegative: Annotated[
+        bool, typer.Option("--nonnegative", help="Set negative estimates to 0.")
+    ] = False,
+) -> None:
+    """Publish how much of each item the users hold, with a true promise."""
+    asked.run(
+        statistics.histogram,
+        _one_or_all(item),
+        keys=item,
+        weight=weight,
+        noise=noise,
+        nonnegative=nonnegative,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfTop(Clipped):
+    max_items: given.MaxItems = 200
+
+
+@command(
+    "dpgrain top speeches.parquet --user speaker --item word --element word --epsilon 1 "
+    "--delta 1e-6 --k 50",
+    name="top",
+)
+def top(
+    asked: _OfTop,
+    item: given.Item,
+    k: Annotated[
+        int | None, typer.Option(help="Items to publish; all that pass without it.", min=1)
+    ] = None,
+    method: Annotated[
+        Literal["auto", "gaussian", "truncated", "laplace", "gumbel"],
+        typer.Option(help="How items are chosen; auto takes what is best for the public numbers."),
+    ] = "auto",
+) -> None:
+    """Publish the items that most users have, known beforehand or not."""
+    asked.run(statistics.top, _one_or_all(item), keys=item, k=k, method=method)
+
+
+@command(
+    "dpgrain count visits.parquet --user person --by page --element topic --epsilon 1 --delta 1e-6",
+    name="count",
+)
+def count(
+    asked: Grouped,
+    value: Annotated[
+        str | None, typer.Option(help="Count only records with a finite number here.")
+    ] = None,
+) -> None:
+    """Publish the number of records, overall or by group."""
+    asked.by_group(statistics.count, value, values=[] if value is None else [value])
+
+
+@command(
+    "dpgrain sum sales.parquet --user customer --value paid --bounds 0 500 --unit user --epsilon 1 "
+    "--delta 1e-6",
+    name="sum",
+)
+def total(asked: OfNumbers) -> None:
+    """Publish the sum of a column of numbers, overall or by group."""
+    asked.of_value(statistics.sum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfMeans(OfNumbers):
+    value: Annotated[str, typer.Option(help="Column of numbers; or --columns, for vectors.")] = ""
+
+
+@command(
+    "dpgrain mean scores.parquet --user student --value score --bounds 0 100 --by region "
+    "--unit user --epsilon 1 --delta 1e-6",
+    "dpgrain mean days.parquet --user person --columns steps,sleep,pulse --bound 20000 --unit user "
+    "--epsilon 1 --delta 1e-6 --output mean.json",
+    name="mean",
+)
+def mean(
+    context: typer.Context,
+    asked: _OfMeans,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of numbers, as a,b,c; may repeat. With --bound and --unit user: the mean of "
+            "users' vectors, each the mean of the user's rows."
+        ),
+    ] = None,
+    bound: Annotated[
+        float | None,
+        typer.Option(
+            help="With --columns: public bound on the norm of a row; longer ones are cut."
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None,
+        typer.Option(
+            help="With --columns: about how far users' vectors lie from their mean, if that is known."
+        ),
+    ] = None,
+    method: Annotated[
+        Literal["auto", "clip", "recentred", "softcore", "winsorized"],
+        typer.Option(help="With --columns: which private mean; auto by the public numbers."),
+    ] = "auto",
+) -> None:
+    """Publish the mean of a column of numbers, overall or by group; or of users' vectors."""
+    means.check_options([name for name in context.params if _is_given(context, name)])
+    if columns:
+        table = asked.table()
+        means.run(asked, table, columns, bound=bound, radius=radius, method=method)
+    else:
+        asked.of_value(statistics.mean)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option was stated, also with the value it has by default."""
+    stated = context.get_parameter_source(name)
+    return stated is not None and stated.name == "COMMANDLINE"
+
+
+@command(
+    "dpgrain variance scores.parquet --user student --value score --bounds 0 100 --unit user "
+    "--epsilon 1 --delta 1e-6",
+    name="variance",
+)
+def variance(asked: OfNumbers) -> None:
+    """Publish the variance of a column of numbers, overall or by group."""
+    asked.of_value(statistics.variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfQuantiles(OfNumbers):
+    noise: given.Noise = "gaussian"
+
+
+@command(
+    "dpgrain quantile scores.parquet --user student --value score --bounds 0 100 --q 0.5 --q 0.9 "
+    "--unit user --epsilon 1 --delta 1e-6",
+    name="quantile",
+)
+def quantile(
+    asked: _OfQuantiles,
+    q: Annotated[
+        list[float] | None, typer.Option(help="Rank in [0, 1]; may repeat. The median without it.")
+    ] = None,
+    bins: Annotated[
+        int | None, typer.Option(help="16, 256 or 4096 bins: how fine quantiles are.")
+    ] = None,
+) -> None:
+    """Publish quantiles of a column of numbers, overall or by group."""
+    asked.of_value(statistics.quantiles, q or [0.5], bins=bins)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfHoldings(Asked):
+    top: given.Top = 40
+
+
+@command(
+    "dpgrain elements-per-user visits.parquet --user person --element topic --epsilon 0.2 "
+    "--delta 1e-6",
+    name="elements-per-user",
+)
+def elements_per_user(asked: _OfHoldings, noise: given.Noise = "gaussian") -> None:
+    """Publish how many elements, and how many records, the users hold."""
+    table = asked.table()
+    element = asked.element
+    if asked.check:
+        tell_curator(table, items=[element] if element and element in table.schema else [])
+        return
+    unit = asked.protected(list(table.schema))
+    unit = unit if unit.level == "element" else OWN_UNIT[unit.level]
+    asked.publish(statistics.elements_per_user, table, element, unit=unit, noise=noise)
+
+
+def _one_or_all(item: list[str]) -> str | list[str]:
+    return item if len(item) > 1 else item[0]

@@ -1,0 +1,161 @@
+"""How commands read a table, and what they tell its curator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpgrain._later import later
+from dpgrain.cli.options import Check, Decimal, Delimiter, Types, columns_of
+from dpgrain.cli.printing import console
+from dpgrain.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from dpgrain.inputs import labels
+    from dpgrain.tables import elements, table
+    from dpgrain.tables.table import UserTable
+else:
+    labels = later("dpgrain.inputs.labels")
+    elements, table = later("dpgrain.tables.elements"), later("dpgrain.tables.table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The options of every command that reads a table."""
+
+    delimiter: Delimiter = ","
+    types: Types = None
+    decimal: Decimal = "."
+    check: Check = False
+
+    def read(self, source: str, **options: Any) -> UserTable:
+        """The table of a command.
+
+        Args:
+            source: the file or glob.
+            options: of :func:`dpgrain.read`.
+
+        Raises:
+            ParameterError: if a type is not of its form.
+            DpgrainError: as :func:`dpgrain.read`.
+        """
+        stated: dict[str, str] = {}
+        if self.types:
+            columns = list(table.read(source, types={}, delimiter=self.delimiter).schema)
+            for text in self.types:
+                names, equals, kind = text.rpartition("=")
+                if not (names and equals and kind):
+                    raise ParameterError(
+                        f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
+                    )
+                stated |= dict.fromkeys(columns_of([names], columns), kind)
+        return table.read(
+            source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
+        )
+
+
+def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
+    """A table with columns of cells.
+
+    Args:
+        rows: the table.
+        cells: texts NAME=COLUMN:FILE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+        DpgrainError: if a file cannot be used.
+    """
+    for text in cells:
+        name, _, rest = text.partition("=")
+        column, _, path = rest.partition(":")
+        if not (name and column and path):
+            raise ParameterError(f"--cells must be NAME=COLUMN:FILE, not {text!r}.")
+        rows = rows.with_cells(name, column, Path(path))
+    return rows
+
+
+def files_of(rows: UserTable) -> list[str]:
+    """The files that a table is read from."""
+    return list(getattr(rows.source, "paths", ()))
+
+
+def tell_curator(
+    rows: UserTable,
+    *,
+    items: Sequence[str] = (),
+    weight: str | None = None,
+    values: Sequence[str] = (),
+    bounds: tuple[float, float] | None = None,
+    domain: Any = None,
+) -> None:
+    """Print what :meth:`~dpgrain.UserTable.check` tells; arguments as there."""
+    if not items:
+        domain = None
+    told = rows.check(items, weight, value=values, bounds=bounds, domain=domain)
+    console().print(told, markup=False, highlight=False)
+
+
+def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> Any:
+    """The public part of the domain, from files.
+
+    Args:
+        stated: texts of ``--domain``.
+        keys: the columns that groups are told by.
+        rows: the table, whose types tell whether keys are integers.
+
+    Raises:
+        ParameterError: if a text, or what a file holds, does not fit the columns.
+        DataError: if a file cannot be read.
+    """
+    if not stated:
+        return None
+    if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
+        return _listed(
+            Path(stated[0]), rows.is_integer(keys[0]) if keys[0] in rows.schema else False
+        )
+    parts = [text.partition("=") for text in stated]
+    if all(name in keys and path for name, _, path in parts):
+        return {name: _listed(Path(path), rows.is_integer(name)) for name, _, path in parts}
+    if len(stated) > 1:
+        raise ParameterError(
+            f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
+        )
+    return _tuples(Path(stated[0]), keys, rows)
+
+
+def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
+    """The rows of a file that has all the key columns."""
+    found = elements.read_file(path)
+    missing = [key for key in keys if key not in found.column_names]
+    if missing:
+        raise ParameterError(
+            f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
+            f"{', '.join(keys)}, or COLUMN=FILE."
+        )
+    columns = [_typed(found.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
+    return list(zip(*columns, strict=True))
+
+
+def _listed(path: Path, integers: bool) -> list[Any]:
+    """The first column of a Parquet or CSV file, or the lines of a text file."""
+    if path.suffix.lower() in (".parquet", ".csv"):
+        return _typed(elements.read_file(path).column(0).to_pylist(), integers, path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The domain {str(path)!r} cannot be read; is it UTF-8 text?") from error
+    return _typed([line for line in lines if line], integers, path)
+
+
+def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
+    if not integers:
+        return values
+    found = [labels.whole(value) for value in values]
+    if None in found:
+        wrong = values[found.index(None)]
+        raise ParameterError(
+            f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
+        )
+    return found

@@ -1,0 +1,14 @@
+"""The tables that commands print, read again."""
+
+from __future__ import annotations
+
+import re
+
+
+def row(shown: str, name: str) -> list[str]:
+    """The cells of the row of a table that begins with a name."""
+    for line in shown.splitlines():
+        cells = [cell.strip() for cell in line.strip("│").split("│")]
+        if re.sub(r" \[\d]$", "", cells[0]) == name:
+            return cells
+    raise AssertionError(f"no row {name!r} in:\n{shown}")

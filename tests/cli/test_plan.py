@@ -1,0 +1,86 @@
+"""The commands `dpgrain plan`, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+from tests.cli.tables import row
+from tests.conftest import Command
+
+from dpgrain.accounting import calibrate_gaussian
+
+
+def test_an_error_is_one_line_and_exit_code_two(command: Command) -> None:
+    done = command("plan", "gradient", "--epsilon", "1", "--delta", "1e-6", "--n", "10",
+                   "--rounds", "5", "--dimension", "2", "--sampling", "pairs")  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "Error: --sampling-rate must be given where pairs are sampled, such as 0.01."
+    )
+    assert not done.stdout
+
+
+PLANS = {
+    "histogram": ("--epsilon", "1", "--delta", "1e-6", "--max-items", "1"),
+    "mean": ("--epsilon", "1", "--delta", "1e-6", "--n", "10000", "--dimension", "100",
+             "--error", "0.001"),
+    "gradient": ("--epsilon", "1", "--delta", "1e-6", "--n", "10000", "--dimension", "100",
+                 "--rounds", "10"),
+    "sco": ("--epsilon", "1", "--delta", "1e-6", "--n-users", "10000", "--dimension", "100",
+            "--records", "50"),
+    "select": ("--epsilon", "1", "--n-users", "10000", "--hypotheses", "100"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_plans_print_a_table_and_json(kind: str, command: Command) -> None:
+    shown, asked = (
+        command("plan", kind, *PLANS[kind]),
+        command("plan", kind, *PLANS[kind], "--json"),
+    )
+    assert shown.returncode == asked.returncode == 0, shown.stderr + asked.stderr
+    plan = json.loads(asked.stdout)
+    assert plan["epsilon"] == 1.0
+    for entry in plan["rows"]:
+        cells = row(shown.stdout, entry["name"])
+        assert cells[2] == entry["unit"]
+        assert ("order of" in cells[1]) == (entry["kind"] == "order")
+        # What a number rests on is cited, and listed below.
+        cited = re.search(r"\[(\d)]$", cells[0])
+        assert (cited is not None) == bool(entry["source"])
+        if cited is not None:
+            assert f"[{cited[1]}] {entry['source']}\n" in shown.stdout
+
+
+def test_a_plan_of_passes(command: Command) -> None:
+    done = command("plan", "gradient", *PLANS["gradient"], "--sampling", "passes", "--passes", "2")
+    assert done.returncode == 0, done.stderr
+    # Two rounds of one person; a fifth of the gradients in each round.
+    noise = math.sqrt(2) * calibrate_gaussian(1.0, 1e-6).noise_multiplier
+    assert float(row(done.stdout, "noise multiplier σ")[1]) == pytest.approx(noise, rel=1e-3)
+    assert row(done.stdout, "public divisor")[1] == "2,000"
+
+
+def test_a_loss_cannot_curve_more_than_its_slope(command: Command) -> None:
+    done = command("plan", "sco", *PLANS["sco"], "--strength", "3")
+    assert done.returncode == 2
+    assert done.stderr.strip() == (
+        "Error: --strength must be at most 2·lipschitz/distance (2), not 3.0: no loss of that slope "
+        "curves more."
+    )
+
+
+def test_max_elements_goes_with_users(command: Command) -> None:
+    done = command("plan", "mean", *PLANS["mean"], "--unit", "element", "--max-elements", "3")
+    assert done.returncode == 2
+    assert "--max-elements goes with --unit user." in done.stderr
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_help_has_an_example(kind: str, command: Command) -> None:
+    done = command("plan", kind, "--help")
+    assert done.returncode == 0
+    assert f"Example:\n  dpgrain plan {kind} " in done.stdout
