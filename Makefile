@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-all check install clean
+.PHONY: demo test audit test-all check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -15,12 +15,17 @@ export OMP_NUM_THREADS ?= 1
 demo: $(VENV)/.runtime
 	$(BIN)/dpgrain demo --folder demo
 
+# Every test, with a sample of each long search: the same in every run.
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto
 
-# Also the long statistical and scale tests, and the browser test (needs chromium).
+# The rest of each search, and more random examples.
+audit: $(VENV)/.dev
+	$(BIN)/pytest -n auto --search=rest
+
+# All of both, the long statistical and scale tests, and the browser test (needs chromium).
 test-all: $(VENV)/.dev
-	$(BIN)/pytest -n auto -m "slow or not slow"
+	$(BIN)/pytest -n auto --search=all -m "slow or not slow"
 
 # Format, lint, types, doctests.
 check: $(VENV)/.dev

@@ -107,6 +107,7 @@ PACKAGES = (
     "dpgrain.recipes",
     "dpgrain.shuffle",
     "dpgrain.statistics",
+    "dpgrain.testing",
 )
 
 

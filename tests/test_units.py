@@ -9,8 +9,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from dpgrain.arrays.distances import d_element, d_user
 from dpgrain.errors import DpgrainError, ParameterError
@@ -73,7 +74,7 @@ def test_a_coarser_partition_never_separates_more(x: list[str], y: list[str]) ->
 
 
 @given(rosters, st.sampled_from(CELLS))
-@settings(max_examples=60, deadline=None)  # SciPy is imported on the way
+@examples(60)  # SciPy is imported on the way
 def test_d_element_is_the_least_over_all_orders_of_users(
     pair: tuple[list[list[str]], list[list[str]]], cell: Any
 ) -> None:

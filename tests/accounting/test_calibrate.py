@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from dpgrain.accounting import (
     Compose,
@@ -34,7 +35,7 @@ CONTRIBUTIONS = [
     st.sampled_from(RELATIONS),
     st.sampled_from([1, 2, 10, 1000]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(
     epsilon: float, delta: float, contribution: Contribution, relation: Relation, count: int
 ) -> None:
@@ -58,7 +59,7 @@ def test_calibrated_noise_keeps_its_promise_and_wastes_nothing(
     ),
     st.sampled_from(RELATIONS),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_several_releases_together_keep_one_promise(
     epsilon: float, delta: float, parts: list[tuple[Contribution, float]], relation: Relation
 ) -> None:

@@ -227,11 +227,10 @@ NORMS: tuple[Literal["l2", "l1"], ...] = ("l2", "l1")
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_blocks_of_elements_are_never_moved_farther(
-    level: Level, relation: Relation, norm: Literal["l2", "l1"]
+    level: Level, relation: Relation, norm: Literal["l2", "l1"], some_of: Any
 ) -> None:
-    for coordinates, layout, maximum, size in itertools.product(
-        COORDINATES, LAYOUTS, (None, 1, 2), (math.inf, 0.25)
-    ):
+    worlds = itertools.product(COORDINATES, LAYOUTS, (None, 1, 2), (math.inf, 0.25))
+    for coordinates, layout, maximum, size in some_of(worlds):
         c = Contribution("element", layout, coordinates, norm, maximum, record_size=size)
         if level == "user" and maximum is None:
             assert_bounded(World(c, level, relation, condition=2), random=60, climb=40)
@@ -246,11 +245,10 @@ def test_blocks_of_elements_are_never_moved_farther(
 @pytest.mark.parametrize("level", ["record", "element", "user"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_blocks_of_users_are_never_moved_farther(
-    level: Level, relation: Relation, norm: Literal["l2", "l1"]
+    level: Level, relation: Relation, norm: Literal["l2", "l1"], some_of: Any
 ) -> None:
-    for coordinates, layout, maximum, size in itertools.product(
-        COORDINATES, LAYOUTS, (None, 2), (math.inf, 0.25, 0.02)
-    ):
+    worlds = itertools.product(COORDINATES, LAYOUTS, (None, 2), (math.inf, 0.25, 0.02))
+    for coordinates, layout, maximum, size in some_of(worlds):
         if coordinates == "one" and layout == "disjoint":
             continue  # a user's block of one number lies on one coordinate
         c = Contribution("user", layout, coordinates, norm, maximum, record_size=size)
@@ -258,6 +256,7 @@ def test_blocks_of_users_are_never_moved_farther(
             assert_bounded(World(c, level, relation, units), random=60, climb=40)
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("norm", NORMS)

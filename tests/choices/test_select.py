@@ -65,6 +65,7 @@ def flips(scores: Sequence[int], scale: float) -> dict[int, float]:
 SCORES = [[0, 0], [5, 3, 0], [7, 7, 6, 0], [1, 2, 3, 4, 5]]
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("scores", SCORES, ids=str)
 def test_permute_and_flip_has_its_law(scores: list[int]) -> None:
     source, draws, scale = SeededSource(1), 20_000, 2.5
@@ -149,6 +150,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", EVENTS)
 def test_numbers_of_runs_have_their_law(name: str) -> None:
     event, source, draws = EVENTS[name], SeededSource(4), 4_000
@@ -533,6 +535,7 @@ ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 @pytest.mark.parametrize(
     ("relation", "neighbours"), [("zero_out", ZERO_OUT), ("replace", REPLACE)], ids=RELATIONS
@@ -548,6 +551,7 @@ def test_audit_of_the_choice(method: str, relation: Relation, neighbours: Any) -
         assert found > 0.3
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential"])
 def test_one_way_noise_is_too_little_for_replace(method: str) -> None:
     one, two = ((x * STEPS).astype(np.int64) for x in REPLACE)
@@ -571,6 +575,7 @@ def test_clipping_records_instead_of_users_is_caught() -> None:
     assert picks(Record()) > 1.5
 
 
+@pytest.mark.search(keep=0)
 def test_runs_that_are_not_counted_are_caught() -> None:
     """A rare result below a less rare one: of many runs its chance moves by more than that of one."""
     epsilon = 0.8

@@ -26,7 +26,6 @@ from tests.statistics.test_statistics import (
     ITEMS,
     Ask,
     Asked,
-    Memory,
     Noised,
     Outcome,
     marks,
@@ -39,7 +38,6 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
 from dpgrain.accounting.events import naming
 from dpgrain.arrays.blocks import arrange
-from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import request as request_module
 from dpgrain.statistics.plan import make_plan
 from dpgrain.tables.blocks import Blocks
@@ -176,7 +174,10 @@ def table_of(rows: Sequence[Row]) -> dg.UserTable:
     known = empty_table()
     source: Any = known.source
     return dataclasses.replace(
-        known, source=dataclasses.replace(source, table=pa.table(made, schema=SCHEMA)), threads=1
+        known,
+        source=dataclasses.replace(source, table=pa.table(made, schema=SCHEMA)),
+        threads=1,
+        engine="in_memory",
     )
 
 
@@ -380,9 +381,7 @@ class Serial:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows in memory, and plans made once."""
-    for module in (request_module, top_module, holdings_module):
-        monkeypatch.setattr(module, "Engine", Memory)
+    """No threads, and plans made once."""
     monkeypatch.setattr(feed_module, "ThreadPoolExecutor", Serial)
     monkeypatch.setattr(request_module, "make_plan", functools.lru_cache(None)(make_plan))
     for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "select_by_threshold"):
@@ -531,6 +530,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
 def test_the_search_finds_what_is_seeded(
@@ -608,6 +608,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
     return contribution.sensitivity(asked.units, asked.relation, own)
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("shape", ["signed", "nonnegative", "one"])
 @pytest.mark.parametrize("unit", LEARNED, ids=repr)
 def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(

@@ -85,6 +85,7 @@ def test_ten_elements_are_enough() -> None:
     assert at_least(p, q, 0.84, 200, DELTA) > 38.6
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
 def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")

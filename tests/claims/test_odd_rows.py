@@ -52,7 +52,7 @@ from dpgrain.means.generic import release_mean
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.optimize.models import Truncated
-from dpgrain.tables.engines.duckdb import Engine
+from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]
@@ -308,6 +308,7 @@ def targets(cell: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "door", [name for name in DOORS if name not in ("select", "mean_of_users")]
@@ -377,6 +378,7 @@ def outcome(call: Callable[[], Any]) -> str:
         return str(refused)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("door", [name for name in DOORS if name != "select"])
 def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
@@ -646,12 +648,14 @@ def check_table(files: Files, form: str, column: str, cell: str, door: str) -> b
 TABLE_SAMPLE = random.Random(6).sample(TABLE_CASES, 60)
 
 
+@pytest.mark.search(keep=0)
 def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_SAMPLE) > 0.4 * len(
         TABLE_SAMPLE
     )
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("cell", ["surrogate", "bytes", "return"])
 @pytest.mark.parametrize("form", TABLES)
 def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_path: Path) -> None:
@@ -708,6 +712,7 @@ SEVEN: dict[str, pa.Array] = {
 }
 
 
+@pytest.mark.search(keep=20)
 @pytest.mark.parametrize("kinds", list(itertools.combinations(SEVEN, 3)), ids="+".join)
 def test_files_of_several_types_name_a_thing_once_or_not_at_all(
     kinds: tuple[str, ...], tmp_path: Path
@@ -717,19 +722,19 @@ def test_files_of_several_types_name_a_thing_once_or_not_at_all(
         paths.append(tmp_path / f"{kind}.parquet")
         pq.write_table(pa.table({"who": SEVEN[kind]}), paths[-1])
     try:
-        with Engine(dg.read(paths, user="who")) as engine:
-            key = engine.table.key("who", "user")
-            found = engine.ask(f"SELECT DISTINCT {key} AS who FROM source WHERE who IS NOT NULL")
+        with dg.read(paths, user="who").open_engine() as engine:
+            found = engine.distinct(["who"])
     except dg.SchemaError:
         # Whole numbers and texts have one text each.
         assert set(kinds) & {"float", "double", "decimal", "truth"}
         return
-    assert [str(name) for name in found.column("who").to_pylist()] == ["7"]
+    assert [str(name) for name in found.columns[0].to_pylist()] == ["7"]
 
 
 MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1, 1), pd.NaT]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("cell", MIXED, ids=str)
 def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
     """pandas takes it from the values: 1 and 2 are whole numbers until somebody is 1.5."""
@@ -741,7 +746,7 @@ def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None
     for frame in frames:
         table = dg.read(frame, user="who")
         assert table.schema == {"who": "VARCHAR", "word": "VARCHAR", "mine": "BOOLEAN"}
-        with Engine(table) as engine:
+        with DuckDB(table) as engine:
             rows = engine.ask("SELECT who, word FROM source WHERE NOT mine ORDER BY word")
         found.append(rows.to_pylist())
     assert found[0] == found[1]
@@ -807,6 +812,7 @@ MODELS: list[Any] = [
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
     for model in MODELS:
@@ -826,6 +832,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
                 break
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("form", EMPTY)
 def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))

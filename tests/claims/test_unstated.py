@@ -239,6 +239,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 
 
 # What is stated is told whatever the relation: of one of them.
+@pytest.mark.search(keep=48)
 @pytest.mark.parametrize(
     ("case", "unit", "relation", "stated"),
     [
@@ -287,6 +288,7 @@ def everything(found: Any, folder: Path) -> list[str]:
     return told
 
 
+@pytest.mark.search(keep=24)
 @pytest.mark.parametrize(("case", "unit", "relation"), SILENT)
 def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
     case: Case, unit: Unit, relation: Relation, tmp_path: Path
@@ -314,6 +316,7 @@ def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
 # -- the number that is released --
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize(("case", "unit", "relation"), product((FITS, (User(), Element()))))
 def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: Relation) -> None:
     numbers = set()

@@ -9,8 +9,7 @@ import pytest
 from tests.cli.tables import row
 from tests.conftest import Command
 
-from dpgrain.accounting import Gaussian
-from dpgrain.accounting.events.base import ZCDP
+from dpgrain.accounting import ZCDP, Gaussian
 from dpgrain.cli.guarantee import Curve, Mechanism
 from dpgrain.units import User
 

@@ -57,6 +57,7 @@ def data(
     return X, y, codes, theta
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("kind", ["dense", "not kept", "single precision", "sparse"])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("sizes", list(SIZES))
@@ -107,6 +108,7 @@ def test_empty_blocks_and_nothing_drawn() -> None:
     assert (nobody.gradients(Logistic(), np.zeros(3)).clipped_sum(1.0) == 0).all()
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("outputs", [1, 12])
 @pytest.mark.parametrize("size", [3, 5, 60])
@@ -216,6 +218,7 @@ def test_a_block_with_more_rows_than_a_tile() -> None:
         assert np.allclose(blocks.gradients(loss, theta).clipped_sum(0.1), total, atol=1e-4)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(("outputs", "d", "rows"), [(101, 512, 6000), (1, 10, 400_000)])
 def test_memory_beside_the_rows_is_bounded(outputs: int, d: int, rows: int) -> None:
     loss: MarginLoss = Softmax(outputs) if outputs > 1 else Logistic()
@@ -245,6 +248,7 @@ def both(X: Array, y: Array, codes: Array, loss: MarginLoss, blocks: int, *, exa
     return gradients.vectors() if exact else gradients.clipped_sum(1.0)
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize(
     ("kind", "large"),
     [(np.float32, 1.0), (np.float32, 1e8), (np.float32, 1e25)]

@@ -22,9 +22,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.sampling import examples
 from typer.testing import CliRunner
 
 import dpgrain as dg
@@ -41,7 +42,6 @@ from dpgrain.learn.classes import unselected
 from dpgrain.learn.features import Category, Encoding, Number, load_rows
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import public_domain
-from dpgrain.tables.engines.duckdb import Engine
 from dpgrain.units import Element, Record, User
 
 Array: TypeAlias = NDArray[Any]
@@ -106,7 +106,7 @@ TEXTS = WRITTEN | WRITTEN.map(np.str_) | WRITTEN.filter(str.isascii).map(str.enc
 LABELS = NUMBERS | TEXTS
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(LABELS, LABELS)
 @example("007", "7")
 @example(1, "1")
@@ -123,7 +123,7 @@ def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
         assert (key(a) == key(b)) == same(a, b)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(LABELS, max_size=6), st.randoms(use_true_random=False))
 def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: Any) -> None:
     found, keys = codes(values)
@@ -135,7 +135,7 @@ def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: A
     assert [None if code < 0 else keys[code] for code in found] == [key(value) for value in several]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(st.one_of(NUMBERS, WRITTEN), LABELS)
 @example(1, "1")
 @example(1.0, "1.0")
@@ -245,7 +245,7 @@ def test_times_are_equal_by_moment() -> None:
         assert key(nothing) is None
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.datetimes(timezones=st.none() | st.timezones()),
     st.datetimes(timezones=st.none() | st.timezones()),
@@ -448,13 +448,14 @@ def test_users_and_elements_of_arrays(spelled: list[str]) -> None:
     assert len(set(codes(mixed)[0])) == 2 + len(SEVEN) + len(ONE)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("spelled", [SEVEN, ONE, HEX], ids=["seven", "one", "hex"])
 def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path) -> None:
     n = len(spelled)
     for name, source in tables_of(spelled, tmp_path, who=[f"u{i}" for i in range(n)]):
         table = dg.read(source, user="label")
         assert f"{n}  users with a record" in table.check(), name
-        with Engine(table) as engine:
+        with table.open_engine() as engine:
             assert sorted(engine.distinct(["label"]).columns[0].to_pylist()) == sorted(spelled), (
                 name
             )
@@ -521,6 +522,7 @@ def test_columns_of_objects_are_text_cell_by_cell() -> None:
     assert release.to_pandas()["estimate"].round().tolist() == [5, 1, 1, 1, 1]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("model", [LogisticRegression, LinearSVC])
 @pytest.mark.parametrize(
     ("stated", "kept", "other"), [("7", "7", "007"), ("007", "007", "7"), (7, "7", "007")]
@@ -713,7 +715,7 @@ def test_text_places_of_a_roster_are_those_of_numbers() -> None:
     assert arrange(2, ["7", 7], None, User()).users == 2
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(
         st.text(alphabet="0123456789abcdef", min_size=16, max_size=16) | WRITTEN,
@@ -724,7 +726,7 @@ def test_text_places_of_a_roster_are_those_of_numbers() -> None:
 def test_users_of_arrays_and_of_tables_are_the_same(users: list[str]) -> None:
     valid = [user for user in users if user.isprintable() and user.isascii()]
     table = pa.table({"who": pa.array(valid, pa.string())})
-    with Engine(dg.read(table, user="who")) as engine:
+    with dg.read(table, user="who").open_engine() as engine:
         assert len(engine.distinct(["who"])) == len(set(valid))
     assert arrange(len(valid), valid, None, User()).users == len(set(valid))
 
@@ -903,7 +905,7 @@ def test_targets_of_a_column_of_a_table_are_those_of_a_list() -> None:
 # --- what is published of a label ---
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(LABELS, LABELS)
 @example(Decimal("0.1"), 0.1)
 @example(2**53 + 1, float(2**53))
@@ -948,6 +950,7 @@ EQUAL: list[tuple[list[Any], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("case", EQUAL, ids=lambda case: repr(case[0][0]))
 def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any]) -> None:
     several, other = case

@@ -22,6 +22,7 @@ from dpgrain.units import Element, User
 Array = NDArray[Any]
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("longest", [0.5, 1.0, 2.0, 8.0])
 @pytest.mark.parametrize("moved", [0.3, 1.0, 1.7, 2.0])
 def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: float) -> None:
@@ -76,6 +77,7 @@ def released(
     return parts
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__
@@ -191,6 +193,7 @@ def test_intervals_of_least_squares() -> None:
     assert found.min() > 0.88
 
 
+@pytest.mark.search(keep=0)
 def test_intervals_without_noise_of_sampling_are_too_short() -> None:
     # Half of the standard error would be seen: 40 fits of 5 coefficients.
     model = LogisticRegression(unit=Element(), epsilon=1.0, intervals=0.15)

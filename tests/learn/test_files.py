@@ -181,6 +181,7 @@ BY_RECIPE: dict[str, Any] = {
 }
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("name", BY_RECIPE)
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0, n_users=400)

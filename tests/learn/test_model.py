@@ -55,6 +55,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.search(keep=60)
 @pytest.mark.parametrize(("estimator", "check"), CHECKS)
 def test_scikit_learn(estimator: LinearModel, check: Any) -> None:
     with warnings.catch_warnings():
@@ -168,6 +169,7 @@ def test_how_blocks_are_drawn(sampling: Any) -> None:
     assert len(model.history_.norms) == model.n_iter_ == 40
 
 
+@pytest.mark.search(keep=0)
 def test_a_default_fit_is_good() -> None:
     features, z, users, _ = people(4000)
     rng = np.random.default_rng(2)
@@ -560,6 +562,7 @@ def test_exact_sums_name_what_is_left_in_floating_point() -> None:
 ODD = ("secret", None, {"a": 1}, 1 + 2j, np.complex128(1 + 1j), [1.0], object())
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: type(cell).__name__)
 def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
     # It makes objects, text or complex numbers of all features: an error would tell of the row.

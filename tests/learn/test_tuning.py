@@ -113,6 +113,7 @@ def test_fits_are_not_charged_one_by_one() -> None:
         assert not hasattr(model, "guarantee_")
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize(
     ("unit", "elements"),

@@ -66,6 +66,7 @@ def mean(records: Any = None, users: Any = None, **options: Any) -> MeanOfUsers:
 # -- the promise, and how good the means are --
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("radius", [None, RADIUS], ids=["found", "stated"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", METHODS)
@@ -113,6 +114,7 @@ def test_a_removed_user_and_records_are_asked_about() -> None:
 # -- "auto" --
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("radius", [None, 0.01, 1.0])
 @pytest.mark.parametrize(("n", "d"), [(200, 50), (1000, 1), (4000, 20)])
 def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) -> None:
@@ -278,6 +280,7 @@ def test_what_is_not_finite_counts_as_zero(method: Method) -> None:
 ODD: list[Any] = [None, "lots", {}, 1j, np.complex128(1 + 1j), pd.NA, [1.0], "1e400", 10**400]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
     records, users = rows()
@@ -369,6 +372,7 @@ def test_a_roster_that_is_too_short() -> None:
             mean(method="softcore", n_users=N // 2, radius=radius)
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bound", [1e-90, 1e90])
 @pytest.mark.parametrize("radius", [None, 2.0**-20])
@@ -414,6 +418,7 @@ def test_no_neighbour_moves_the_clipped_mean_farther(relation: Relation) -> None
     assert 0.9 * most < largest <= most * (1 + 1e-6)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
     # With the same radii a look moves what follows no farther than it moved itself.
@@ -482,6 +487,7 @@ def told(plan: _Plan, vectors: Vectors, source: Source) -> float:
     return score
 
 
+@pytest.mark.search(keep=0)
 def test_audit_stays_below_the_claim() -> None:
     assert 0.4 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 

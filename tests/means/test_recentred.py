@@ -114,6 +114,7 @@ def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
     return np.bincount(np.searchsorted(radii, distances), minlength=len(radii) + 1)
 
 
+@pytest.mark.search(keep=0)
 def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
     # The centre stays at 0: a look at the median first, and then a last one, against their formulas.
     distances = np.array([0.2, 0.3, 0.5, 0.8, 1.1, 1.2, 1.3, 3.0, 3.2, 50.0])
@@ -297,6 +298,7 @@ def test_audit_stays_below_the_claim() -> None:
     assert 0.6 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(
@@ -305,6 +307,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert audit(AUDITED) > claimed_mu(AUDITED)
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(

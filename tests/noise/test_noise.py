@@ -116,6 +116,7 @@ def test_the_test_itself_follows_an_independent_sampler(kind: Kind, scale: float
     assert goodness_of_fit(kind, np.abs(naive), scale) < 1e-9
 
 
+@pytest.mark.search(keep=1)
 @both
 @pytest.mark.parametrize("scale", [1e4, 2.0**32])
 def test_large_scales_are_the_continuous_law_to_the_eye(kind: Kind, scale: float) -> None:
@@ -210,6 +211,7 @@ def _bits() -> list[int]:
     return [b for b in bits if inversion._RARE_STEPS <= b < 2**63] + middle
 
 
+@pytest.mark.search(keep=4)
 @both
 @pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 50.0, 1e4, 2.0**32, 2.0**40])
 def test_the_inverse_is_far_more_accurate_than_is_relied_on(kind: Kind, scale: float) -> None:
@@ -270,6 +272,7 @@ def brute_magnitude(kind: Kind, scale: float, words: list[int]) -> int:
 TOP = 2**64 - 1
 
 
+@pytest.mark.search
 @both
 @pytest.mark.parametrize("scale", [0.3, 3.7, 1000.0])
 @pytest.mark.parametrize(
@@ -506,6 +509,7 @@ def order_fit(scores: list[int], scale: float, count: int, draws: int, claimed: 
     return float(stats.chi2.sf(statistic, cells - 1))
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize(
     ("scores", "scale", "count"), [([0, 1], 1.0, 1), ([3, 3, 5, 0], 2.0, 2), ([7, 1, 4], 6.0, 3)]
 )

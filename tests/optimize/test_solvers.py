@@ -176,6 +176,7 @@ def noisy(problem: Problem, noise: float, seed: int) -> Callable[[Array], Array]
     return lambda v: problem.gradient(v) + noise / np.sqrt(p) * rng.standard_normal(p)
 
 
+@pytest.mark.search(keep=16)
 @pytest.mark.parametrize(("solver", "problem"), CASES)
 def test_every_solver_finds_the_minimum(solver: str, problem: str) -> None:
     p = PROBLEMS[problem]
@@ -185,6 +186,7 @@ def test_every_solver_finds_the_minimum(solver: str, problem: str) -> None:
     assert -1e-12 <= p.excess(end) <= EXACT.get(solver, kinked)
 
 
+@pytest.mark.search(keep=16)
 @pytest.mark.parametrize(("solver", "problem"), CASES)
 def test_every_solver_averages_noise_away(solver: str, problem: str) -> None:
     p, noise = PROBLEMS[problem], 1.0
@@ -249,6 +251,7 @@ def test_ac_sa_takes_one_over_the_root_of_k_at_worst_under_noise() -> None:
     assert -1.3 < found < -0.4
 
 
+@pytest.mark.search(keep=10)
 @pytest.mark.parametrize("rounds", [1, 2, 5, 30, 300])
 @pytest.mark.parametrize("noise", [0.0, 0.3, 5.0])
 @pytest.mark.parametrize("problem", ["bowl", "valley", "logistic", "in a ball"])
@@ -262,6 +265,7 @@ def test_ac_sa_keeps_its_bound(problem: str, noise: float, rounds: int) -> None:
     assert np.mean(excess) <= solver.excess() * (1 if noise == 0 else 1.1)
 
 
+@pytest.mark.search(keep=10)
 @pytest.mark.parametrize("rounds", [1, 2, 5, 30, 300])
 @pytest.mark.parametrize("noise", [0.0, 0.3, 5.0])
 @pytest.mark.parametrize("problem", ["bowl", "valley", "ridge", "in a ball"])

@@ -83,6 +83,7 @@ ASKED: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", ASKED)
 def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Relation) -> None:
@@ -99,6 +100,7 @@ def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Rela
     assert 0 < b.left < 1
 
 
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("name", ASKED)
 def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: str) -> None:
     with dg.budget(1.0, 1e-6) as b:
@@ -137,6 +139,7 @@ def laplace(rows: dg.UserTable, **options: Any) -> Any:
     return dg.sum(rows, "paid", noise="laplace", **options)
 
 
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
 def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
@@ -147,6 +150,7 @@ def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
         assert 0.99 * 0.3 <= b.spent.share_of(b.caps.price) <= 0.3 * (1 + 1e-8)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     ("parts", "names"),
     [
@@ -303,6 +307,7 @@ ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
 }
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("name", ARRAYS)
 def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
     with dg.budget(2.0, 1e-5) as b:
@@ -513,6 +518,7 @@ def test_what_is_noted_is_not_written() -> None:
             setattr(b, name, None)
 
 
+@pytest.mark.search(keep=0)
 def test_spawned_children_publish_nothing_of_their_own() -> None:
     """They are told by a mark in their environment, also when the budget is closed meanwhile."""
     said = run(
@@ -585,6 +591,7 @@ def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) 
         assert b.guarantee == before
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "unit",
     [

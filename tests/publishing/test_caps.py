@@ -175,6 +175,7 @@ def test_recomposing_what_has_happened_is_no_filter(
     assert best_delta(1.0, turn, 1, left, once=True) == pytest.approx(with_leak, rel=0.02)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("turns", "delta", "times"),
     [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (100, 1e-9, 18.0)],
@@ -192,6 +193,7 @@ def test_the_excess_of_recomposing_grows_with_the_turns_and_the_filter_has_none(
     assert 0.97 * delta <= new <= delta * (1 + 1e-3)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("pure", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_no_strategy_beats_the_filter(epsilon: float, pure: float) -> None:

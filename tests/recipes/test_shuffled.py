@@ -123,6 +123,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
         assert stage.mean.noise_sd > free.mean.noise_sd
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("name", RECIPES)
 def test_any_loss_can_be_minimised(name: str) -> None:
     program = RECIPES[name].plan(TASK)
@@ -136,6 +137,7 @@ def test_any_loss_can_be_minimised(name: str) -> None:
         assert found.guarantee.epsilon() <= 8.0
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
     one, two, other = run(RECIPES[name]), run(RECIPES[name]), run(RECIPES[name], random_state=1)
@@ -208,6 +210,7 @@ def expected(recipe: Recipe) -> list[set[float]]:
     return found
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "name", [name for name in RECIPES if "kinks" not in name and name != "smoothed"]
 )
@@ -282,6 +285,7 @@ def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
     return float(np.polyfit(*logs, 1)[0])
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     ("recipe", "users", "dimension", "epsilon"),
     [
@@ -451,6 +455,7 @@ def excess(theta: Array, rows: Array) -> float:
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -504,6 +509,7 @@ TRUSTS: dict[Trust, str] = {
 }
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
     model = learn.LogisticRegression(
@@ -550,6 +556,7 @@ def test_what_is_stated_makes_the_default() -> None:
     assert auto.plan(TASK).stages[0].solver == CoinBetting()
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_is_an_algorithm_of_estimators(name: str, tmp_path: Path) -> None:
     trust = RECIPES[name].plan(TASK).trust

@@ -155,6 +155,7 @@ def shifted(law: BinomialLaw, shift: int) -> PrivacyLossDistribution:
     return pld(lower, upper, value_discretization_interval=1e-5)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("number", range(4), ids=["one", "alike", "quarter", "large"])
 def test_another_accountant_agrees(number: int) -> None:
     protocol = VectorSum(**HEADLINE)
@@ -239,6 +240,7 @@ def small(kind: type[Any] = VectorSum, coins: int = 6) -> Any:
     return protocol
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None:
     protocol, times = small(kind), 2500
@@ -370,6 +372,7 @@ def claimed(protocol: VectorSum, relation: Relation) -> float:
     return protocol.event.loss(relation=relation).mu
 
 
+@pytest.mark.search(keep=0)
 def test_audit() -> None:
     replaced = mu_below(views(AUDITED, 1.0), views(AUDITED, -1.0))
     assert 0.68 * claimed(AUDITED, "replace") < replaced <= claimed(AUDITED, "replace")
@@ -377,6 +380,7 @@ def test_audit() -> None:
     assert 0.55 * claimed(AUDITED, "zero_out") < removed <= claimed(AUDITED, "zero_out")
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = counts_of
 
@@ -395,6 +399,7 @@ def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed(AUDITED, "zero_out")
 
 
+@pytest.mark.search(keep=0)
 def test_audit_finds_the_wrong_unit() -> None:
     # A promise for a device does not protect a person with three.
     source = SystemSource()
@@ -694,6 +699,7 @@ def consistent(shuffler: Any, packing: Packing) -> bool:
     )
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) -> None:
     protocol = kind(n_users=50_000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-7)
@@ -937,6 +943,7 @@ def test_poisson_noise_has_no_printed_numbers() -> None:
         PoissonSum(**HEADLINE, analysis="printed")
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:

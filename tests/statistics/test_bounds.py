@@ -89,6 +89,7 @@ def test_one_far_bin_cannot_move_the_bound() -> None:
     assert after == before
 
 
+@pytest.mark.search(keep=0)
 def test_many_cells_are_quick() -> None:
     """400,000 cells, all visible: a ratio to sorting as many numbers, not a time."""
     counts = np.full((400_000, EDGES.size - 1), 300.0)

@@ -6,15 +6,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
+from tests.sampling import examples
 from tests.statistics.test_shrink import SDS, VALUES, FloatArray, arrays, squared
 
 from dpgrain.statistics.consistent import consistent, reconcile
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_the_projection_is_optimal(data: st.DataObject) -> None:
     """The conditions of Karush, Kuhn and Tucker, which are sufficient: one multiplier a group."""
@@ -81,7 +82,7 @@ def test_the_projection_survives_scales_far_apart() -> None:
     assert consistent([-5.0, 10.0], [1.0, 1e-200], 8.0) == pytest.approx([0.0, 8.0])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_reconciled_levels_add_up_and_are_least_squares(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 8))

@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -37,12 +38,13 @@ from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines import duckdb as engine_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines import memory as memory_module
-from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
-from dpgrain.tables.engines.feed import Chunk, Feed
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.feed import Feed
 from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
-from dpgrain.tables.split import Split, Weight
+from dpgrain.tables.split import Weight
 from dpgrain.units import RELATIONS, Relation, Unit
 
 Norm: TypeAlias = Literal["l2", "l1"]
@@ -79,6 +81,19 @@ def table_of(rows: list[Row], **options: Any) -> dg.UserTable:
 
 
 @functools.cache
+def no_rows() -> dg.UserTable:
+    return table_of([], engine="in_memory", threads=1)
+
+
+def in_memory(rows: Sequence[Row]) -> dg.UserTable:
+    """The table of these rows, in memory: thousands of neighbours in seconds."""
+    source: Any = no_rows().source
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 4
+    made = pa.table(columns, schema=source.table.schema)
+    return dataclasses.replace(no_rows(), source=dataclasses.replace(source, table=made))
+
+
+@functools.cache
 def rows_of_300_users() -> tuple[Row, ...]:
     rng = np.random.default_rng(11)
     rows: list[Row] = []
@@ -110,6 +125,7 @@ def exact_sums(
     return sums
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 3.0])
 @pytest.mark.parametrize(
@@ -174,6 +190,7 @@ def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
     assert abs(release.estimate.mean()) < 6 * claimed / math.sqrt(4000)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
 def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
@@ -213,6 +230,7 @@ def test_nonnegative_and_largest() -> None:
     assert len(release.to_pandas()) == 200
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("clip", ["auto", 2.0])
 def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Path) -> None:
@@ -229,16 +247,16 @@ def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Pa
 # -- b. the same integers however they are read ---
 
 
-def contributions(engine: Any, blocks: Blocks, unit: float | None) -> Contributions:
+def contributions(engine: Engine, blocks: Blocks, unit: float | None) -> Contributions:
     """What users hold of the public items, with weights in multiples of a unit or without."""
     groups = Groups.of(["item"], [pa.array(ITEMS)])
-    cells = Cells.of(blocks, groups, public=True)
+    cells = blocks.cells(groups, public=True)
     value, split = (None, None) if unit is None else ("w", Weight(unit))
     return Contributions(engine, blocks, groups, cells, value, split)
 
 
 def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         data = contributions(
             engine, Blocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
         )
@@ -254,6 +272,7 @@ def fed(
     return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("unit", UNITS)
 def test_same_integers_for_any_batches_threads_and_order(
     unit: str, monkeypatch: pytest.MonkeyPatch
@@ -275,49 +294,6 @@ def test_same_integers_for_any_batches_threads_and_order(
 
 
 # -- c. the search for neighbours that move the sums farther than billed ---
-
-
-class MemoryEngine:
-    """Rows in memory behind the engine's interface: thousands of neighbours in seconds."""
-
-    def __init__(self, rows: list[Row], dictionary: Dictionary) -> None:
-        self._rows, self._dictionary = rows, dictionary
-
-    def dictionary(self, *_: Any, **__: Any) -> Dictionary:
-        return self._dictionary
-
-    def _chunk(
-        self, key: Callable[[Row, int], int], value: str | None, split: Split | None
-    ) -> Chunk:
-        (items,) = self._dictionary.groups.columns
-        code = {item: i for i, item in enumerate(items.to_pylist())}
-        rows = [row for row in self._rows if value is None or math.isfinite(row[3])]
-        keys = np.array([key(row, code[row[1]]) for row in rows], dtype=np.int64)
-        if split is None:
-            return keys, None
-        return split(keys, np.array([row[3] for row in rows], dtype=np.float64))
-
-    def feed(
-        self,
-        dictionary: Dictionary,
-        *,
-        value: str | None,
-        split: Split | None,
-        cell_column: str | None,
-    ) -> Feed:
-        layout = dictionary.layout
-
-        def key(row: Row, code: int) -> int:
-            cell = 0 if cell_column is None else CELLS.index(row[2]) << layout.item_bits
-            return (row[0] << layout.user_shift) | cell | code
-
-        chunk = self._chunk(key, value, split)
-        return Feed(lambda share: iter([chunk]), layout.user_shift, 10_000, 1)
-
-    def records(
-        self, dictionary: Dictionary, *, value: str | None, split: Split | None
-    ) -> Iterator[Chunk]:
-        return iter([self._chunk(lambda _, code: code, value, split)])
 
 
 CELLS = [None, "p", "q", "r"]
@@ -355,21 +331,17 @@ def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.
 
 
 @functools.cache
-def dictionary_of(name: str) -> tuple[Blocks, Dictionary]:
-    table = table_of([(1, "a", cell, 1.0) for cell in CELLS])
-    blocks = Blocks.of_unit(UNITS[name], table, ["item"])
-    with Engine(table) as engine:
-        return blocks, contributions(engine, blocks, None).dictionary
+def blocks_of(name: str) -> Blocks:
+    return Blocks.of_unit(UNITS[name], no_rows(), ["item"])
 
 
 @functools.lru_cache(maxsize=4096)
 def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntArray]:
     """The integer sums and bin counts of a release, before noise."""
-    blocks, dictionary = dictionary_of(what.name)
-    engine = MemoryEngine(list(rows), dictionary)
-    data = contributions(engine, blocks, 2.0**-30 if what.weighted else None)
-    grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
-    return data.sums(grid), data.norm_counts(np.array([1.0, 2, 4, 8, 16]), what.norm)
+    with in_memory(rows).open_engine() as engine:
+        data = contributions(engine, blocks_of(what.name), 2.0**-30 if what.weighted else None)
+        grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
+        return data.sums(grid), data.norm_counts(np.array([1.0, 2, 4, 8, 16]), what.norm)
 
 
 class Asked(NamedTuple):
@@ -505,6 +477,7 @@ SEARCHED = [
 ]
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
 def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
@@ -513,7 +486,8 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.search(keep=0)
+@examples(80)
 @given(
     place=st.sampled_from(SEARCHED),
     norm=st.sampled_from(["l2", "l1"]),
@@ -531,6 +505,7 @@ def test_random_neighbours(
     assert worst_ratio(what, Asked(place[1], relation, count), seed) <= 1 + 1e-9
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("clip", [math.sqrt(100_000_001), math.sqrt(3), math.sqrt(2), 5.0, 9.7])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-6])
@@ -815,9 +790,9 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
         pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
     event = Selection(1.0, 3.0, 10, Contribution(block="user"))
     blocks = Blocks.of_unit(dg.User(), table, ["item"])
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         held = engine.distinct(["item"])
-        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
         assert len(select(data, event, SystemSource())) <= 10
     rows = pa.table({"who": np.ones(size, dtype=np.int64), "item": np.arange(size),
                      "w": np.full(size, 1e-9)})  # fmt: skip
@@ -829,6 +804,7 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
 # -- e. plans, warnings, seeds, parameters ---
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("clip", [2.0, "auto"])
@@ -890,10 +866,10 @@ def test_a_seed_is_reproducible_and_not_private() -> None:
 
 @pytest.fixture
 def _no_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Engine, *_: Any) -> str:
+    def refuse(self: DuckDB, *_: Any) -> str:
         raise AssertionError("rows were read")
 
-    monkeypatch.setattr(Engine, "_attach", refuse)
+    monkeypatch.setattr(DuckDB, "_attach", refuse)
 
 
 GOOD: dict[str, Any] = {"unit": dg.Element("item"), "epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
@@ -984,6 +960,7 @@ def test_other_parameter_errors() -> None:
             dg.User(max_elements)  # type: ignore[arg-type]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "domain", [[7, 9], (7, 9), {7, 9}, {7: "x", 9: "y"}, np.array([7, 9]), [np.int64(7), np.int32(9)],
                pa.array([7, 9]), pa.chunked_array([[7], [9]]), iter([7, 9])]

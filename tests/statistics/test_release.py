@@ -12,10 +12,9 @@ import pytest
 import dpgrain as dg
 from dpgrain.statistics.shrink import shrink
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.held import Contributions, candidates
 
 
 def shop(rows: int = 6000) -> dg.UserTable:
@@ -58,6 +57,7 @@ RELEASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("kind", RELEASES)
 def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     release = RELEASES[kind]()
@@ -69,6 +69,7 @@ def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert str(again) == str(release)
 
 
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:
@@ -144,14 +145,15 @@ UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
 }
 
 
+@pytest.mark.search(keep=7)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("max_items", [None, 1, 2, 5])
 def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
     table = shop()
     blocks = Blocks.of_unit(UNITS[name], table, ("item",))
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         held = engine.distinct(("item",))
-        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
         limit = None if blocks.block == "record" else max_items
         # A bound of 64 with a step of 1: no block of 40 ones reaches it.
         sums = data.sums(Grid(np.array([64.0]), 6), indicator=True, max_items=limit)
@@ -160,18 +162,19 @@ def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) 
 
 @pytest.mark.parametrize("column", ["item", "name"])
 def test_candidates_hold_all_that_occur(column: str) -> None:
-    with Engine(shop()) as engine:
-        found = engine.candidates((column,)).columns[0].to_pylist()
+    with shop().open_engine() as engine:
+        found = candidates(engine, (column,)).columns[0].to_pylist()
         assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)
         assert len(set(found)) == len(found)
 
 
 def test_far_items_are_looked_up() -> None:
     rows = pa.table({"who": [1] * 40, "item": [0, 2**62] * 20})
-    with Engine(dg.read(rows, user="who")) as engine:
-        assert sorted(engine.candidates(("item",)).columns[0].to_pylist()) == [0, 2**62]
+    with dg.read(rows, user="who").open_engine() as engine:
+        assert sorted(candidates(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]
 
 
+@pytest.mark.search(keep=0)
 def test_what_is_listed_and_not_held_is_never_named() -> None:
     # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
     rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy.integrate import quad
+from tests.sampling import examples
 
 from dpgrain.statistics import shrink as shrinking
 from dpgrain.statistics.shrink import shrink
@@ -174,7 +175,7 @@ def test_default_groups_keep_equal_errors_together() -> None:
     assert np.unique(shrinking._like(np.linspace(1, 2, 100_000))).size <= 64
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_shrinkage_is_finite_monotone_and_between(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
@@ -190,7 +191,7 @@ def test_shrinkage_is_finite_monotone_and_between(data: st.DataObject) -> None:
     assert (better <= np.maximum(noisy, 0) + 2 * sd).all()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.data())
 def test_shrinkage_knows_no_unit(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 12))
@@ -240,6 +241,7 @@ def test_extreme_values_stay_finite() -> None:
                 assert better[1] <= 2 * sd
 
 
+@pytest.mark.search(keep=0)
 def test_shrinkage_of_many_items_is_quick() -> None:
     generator = np.random.default_rng(10)
     truth = generator.zipf(1.6, 400_000).clip(0, 10**8).astype(float)

@@ -11,18 +11,19 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 from scipy.stats import beta
+from tests.sampling import examples
 
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
@@ -42,14 +43,13 @@ from dpgrain.statistics import request as request_module
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.statistics.plan import make_plan
 from dpgrain.statistics.values import AutoRange, Parts, Powers, Tree
-from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.duckdb import Cells, Dictionary
-from dpgrain.tables.engines.feed import Chunk, Feed
-from dpgrain.tables.engines.kernel import Grid, Layout
+from dpgrain.tables.engines.feed import Chunk
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
-from dpgrain.tables.split import Split
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit
 
 # The package's attributes of these names are functions.
@@ -112,123 +112,6 @@ def with_rows(rows: pa.Table, **options: Any) -> dg.UserTable:
     return dataclasses.replace(known, source=dataclasses.replace(source, table=rows), **options)
 
 
-# -- rows in memory behind the engine's interface: thousands of releases in seconds ---
-
-
-class Memory:
-    """What :class:`Engine` does, for few rows."""
-
-    def __init__(self, table: dg.UserTable) -> None:
-        self.table = table
-        source: Any = table.source
-        columns = source.table.to_pydict()
-        for name, made in table.cells.items():
-            columns[name] = cell_labels(made.elements, columns[made.of])
-            columns[name] = [
-                label if value is not None else None
-                for label, value in zip(columns[name], columns[made.of], strict=True)
-            ]
-        self._rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values())]  # noqa: B905
-        self._codes: dict[tuple[Any, ...], int] = {}
-        self._cells: dict[Any, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def _held(
-        self, keys: Sequence[str], value: str | None, cell: str | None = None
-    ) -> Iterator[dict[str, Any]]:
-        needed = [*keys, *([] if self.table.user is None else [self.table.user])]
-        if cell is not None and cell in self.table.cells:
-            needed += [cell] if self.table.cells[cell].elements.missing == "drop" else []
-        for row in self._rows:
-            number = 0.0 if value is None else row[value]
-            if number is None or not math.isfinite(number):
-                continue
-            if all(row[name] is not None for name in needed):
-                yield row
-
-    def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        found = sorted({tuple(row[key] for key in keys) for row in self._held(keys, value)})
-        kinds = [pa.int64() if self.table.is_integer(key) else pa.string() for key in keys]
-        return Groups.of(
-            keys, [pa.array([row[i] for row in found], kind) for i, kind in enumerate(kinds)]
-        )
-
-    def candidates(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        return self.distinct(keys, value)
-
-    def dictionary(
-        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
-    ) -> Dictionary:
-        rows = rows_of(groups)
-        labels = cells.labels.to_pylist()
-        kept = [i for i in range(len(rows)) if cells.codes[i] >= 0]
-        kept.sort(key=lambda i: (*marks([labels[i]]), cells.codes[i], marks(rows[i]), rows[i]))
-        place = np.array(kept, dtype=np.int64)
-        known = groups.take(place)
-        self._codes = {rows[i]: code * corners for code, i in enumerate(kept)}
-        if cell_column is not None:
-            names = {row[cell_column] for row in self._rows} - {None}
-            ordered = sorted(names, key=lambda name: (marks([name]), name))
-            self._cells = {None: 0, **{name: i + 1 for i, name in enumerate(ordered)}}
-            layout = Layout(len(kept) * corners, len(ordered) + 1, None)
-            return Dictionary(known, layout, np.array([layout.items]), place, corners)
-        cell = cells.codes[place]
-        cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
-        sizes = np.bincount(cell_of) * corners
-        layout = Layout(len(kept) * corners, sizes.size, np.repeat(cell_of, corners))
-        return Dictionary(known, layout, sizes, place, corners)
-
-    def _chunk(
-        self,
-        dictionary: Dictionary,
-        value: str | None,
-        split: Split | None,
-        key: Callable[[dict[str, Any], int], int],
-        cell: str | None,
-    ) -> Chunk:
-        names = dictionary.groups.names
-        rows = [
-            (row, self._codes.get(tuple(row[name] for name in names)))
-            for row in self._held(names, value, cell)
-        ]
-        keys = np.array([key(row, code) for row, code in rows if code is not None], dtype=np.int64)
-        if split is None:
-            return keys, None
-        numbers = None
-        if value is not None:
-            numbers = np.array([row[value] for row, code in rows if code is not None], np.float64)
-        return split(keys, numbers)
-
-    def feed(
-        self,
-        dictionary: Dictionary,
-        *,
-        value: str | None = None,
-        split: Split | None = None,
-        cell_column: str | None = None,
-    ) -> Feed:
-        layout, user = dictionary.layout, str(self.table.user)
-        known = sorted({row[user] for row in self._rows} - {None})
-        users = {name: i for i, name in enumerate(known)}
-
-        def key(row: dict[str, Any], code: int) -> int:
-            cell = 0 if cell_column is None else self._cells[row[cell_column]] << layout.item_bits
-            return (users[row[user]] << layout.user_shift) | cell | code
-
-        chunk = self._chunk(dictionary, value, split, key, cell_column)
-        return Feed(lambda share: iter([chunk]), layout.user_shift, 1 << 22, 1)
-
-    def records(
-        self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
-    ) -> Iterator[Chunk]:
-        return iter([self._chunk(dictionary, value, split, lambda _, code: code, None)])
-
-
 def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
     if not groups.names:
         return [()]
@@ -237,12 +120,6 @@ def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
 
 def marks(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(hashlib.md5(str(value).encode()).hexdigest() for value in values)
-
-
-@pytest.fixture
-def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (request_module, top_module, holdings_module):
-        monkeypatch.setattr(module, "Engine", Memory)
 
 
 # -- what noise is added to, and how much ---
@@ -356,7 +233,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = rows_of(self.dictionary.groups), np.ones(1)
         return real_holders(self, **options)
 
-    def narrowed(self: Contributions, other: Dictionary) -> Feed | None:
+    def narrowed(self: Contributions, other: Dictionary) -> Users | None:
         # What is selected here need not be held: then it has to be read.
         known = {*rows_of(self.dictionary.groups)}
         return real_narrowed(self, other) if known >= {*rows_of(other.groups)} else None
@@ -396,9 +273,11 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 Ask: TypeAlias = Callable[[dg.UserTable], Any]
 
 
-def noised(ask: Ask, rows: Sequence[Row], outcome: Outcome) -> tuple[list[Noised], Any]:
+def noised(
+    ask: Ask, rows: Sequence[Row], outcome: Outcome, engine: str = "in_memory"
+) -> tuple[list[Noised], Any]:
     """Every vector of a release, each with its event, and the release."""
-    return noised_table(ask, table_of(rows, threads=1), outcome)
+    return noised_table(ask, table_of(rows, threads=1, engine=engine), outcome)
 
 
 def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[Noised], Any]:
@@ -745,7 +624,8 @@ def searched(statistic: str, seed: int, shapes: int, pairs: int) -> float:
     return worst
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=4)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> None:
     # Near 1, so that the search is one that finds something.
@@ -753,7 +633,7 @@ def test_no_neighbours_move_a_statistic_farther_than_billed(statistic: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
 def test_a_longer_search(statistic: str) -> None:
     assert searched(statistic, seed=1, shapes=6, pairs=10) > 0.99
@@ -769,7 +649,7 @@ def held(name: str, relation: Relation, noise: Any, by: str | None = None) -> As
     return ask
 
 
-@pytest.mark.usefixtures("in_memory")
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_no_neighbours_move_what_people_hold_farther_than_billed(noise: str) -> None:
     rng, worst = np.random.default_rng(7), dict.fromkeys(RELATIONS, 0.0)
@@ -828,7 +708,7 @@ def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArra
     return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("case", ALL_CLIPPED, ids=lambda case: case[0])
 def test_the_search_finds_a_missing_clip(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(own_level(case[1]), "zero_out", 1)
@@ -837,7 +717,8 @@ def test_the_search_finds_a_missing_clip(case: Any, monkeypatch: pytest.MonkeyPa
     assert seen(case, asked) > 1.3
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=2)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("case", ALL_CLIPPED, ids=lambda case: case[0])
 def test_the_search_finds_a_missing_root_two_of_replace(
     case: Any, monkeypatch: pytest.MonkeyPatch
@@ -849,7 +730,8 @@ def test_the_search_finds_a_missing_root_two_of_replace(
     assert seen(case, asked) > 1.39
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=3)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("laplace", [False, True])
 @pytest.mark.parametrize(
     "statistic", ["mean", "variance", "quantiles", "deep quantiles", "sum above 0"]
@@ -875,7 +757,7 @@ def test_the_search_finds_a_split_that_adds_up_to_more_than_1(
     assert seen(case, asked, laplace=laplace) > (0.9 if laplace and "sum" not in statistic else 1.3)
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["mean", "variance"])
 def test_the_search_finds_a_first_corner_that_is_not_the_rest(
     statistic: str, monkeypatch: pytest.MonkeyPatch
@@ -897,7 +779,8 @@ def test_the_search_finds_a_first_corner_that_is_not_the_rest(
     assert seen(case, asked) > 1.1
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=2)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
 @pytest.mark.parametrize("name", ["user", "own", "capped column"])
 def test_the_search_finds_ranges_of_unscaled_blocks(
@@ -927,7 +810,8 @@ def billed_as(**fields: Any) -> Callable[[Event], Event]:
     return bill
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=1)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
 @pytest.mark.parametrize("keys", [(), ("item",)])
 def test_the_search_finds_net_sums_billed_as_nonnegative(
@@ -940,7 +824,7 @@ def test_the_search_finds_net_sums_billed_as_nonnegative(
     assert seen(case, asked, billed_as(coordinates="one"), outcome=outcome) > 1.98
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 def test_the_search_finds_columns_billed_as_disjoint_and_a_cap_without_admissions() -> None:
     asked = Asked("element", "zero_out", 2)
     case: Any = ("mean", "column", ("item",), "public", 2.5)
@@ -952,7 +836,7 @@ def test_the_search_finds_columns_billed_as_disjoint_and_a_cap_without_admission
     assert seen(case, asked, billed_as(max_elements=None)) > 1.4
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["names", "count", "mean"])
 @pytest.mark.parametrize("name", ["function", "made", "capped function"])
 def test_an_element_without_a_cell_is_clipped_over_all_its_groups(
@@ -965,7 +849,7 @@ def test_an_element_without_a_cell_is_clipped_over_all_its_groups(
     assert 0.5 < worst_ratio(ask, iter([(rows, [])]), asked, Outcome()) <= 1 + 1e-9
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["names", "truncated", "count"])
 def test_the_search_finds_items_beyond_max_items(
     statistic: str, monkeypatch: pytest.MonkeyPatch
@@ -982,7 +866,6 @@ def test_the_search_finds_items_beyond_max_items(
     assert seen(case, asked) > 1.3
 
 
-@pytest.mark.usefixtures("in_memory")
 def test_the_search_finds_holdings_billed_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked("element", "zero_out", 1)
     # From two bins to two others.
@@ -1004,7 +887,7 @@ def test_the_search_finds_holdings_billed_with_1(monkeypatch: pytest.MonkeyPatch
     assert worst_ratio(ask, iter([pair]), asked, Outcome(), half) > 1.99
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 def test_the_search_finds_gumbel_scores_of_records() -> None:
     asked = Asked("user", "zero_out", 1)
     case = ("gumbel", "user", ("item",), "public", 2.5)
@@ -1022,11 +905,10 @@ def test_the_search_finds_gumbel_scores_of_records() -> None:
 # -- the same integers from the database, and the loss that is paid ---
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", [*STATISTICS, *TOPS])
-def test_the_database_brings_the_same_integers(
-    statistic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_database_brings_the_same_integers(statistic: str) -> None:
     rng = np.random.default_rng(3)
     rows = [row for user in [*range(-3, 9), None] for row in random_rows(rng, user, 9)]
     names = list(UNITS)
@@ -1034,11 +916,8 @@ def test_the_database_brings_the_same_integers(
         (shape,) = shapes_of(rng, statistic, name, 1)
         ask = question(statistic, name, shape, "zero_out")
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
-        found, _ = noised(ask, shuffled, Outcome())
-        with monkeypatch.context() as patch:
-            for module in (request_module, top_module):
-                patch.setattr(module, "Engine", Memory)
-            expected, _ = noised(ask, rows, Outcome())
+        found, _ = noised(ask, shuffled, Outcome(), "duckdb")
+        expected, _ = noised(ask, rows, Outcome())
         assert found == expected
 
 
@@ -1073,7 +952,7 @@ PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
 ]
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("case", PAID, ids=lambda case: "-".join(map(str, case[:5])))
 def test_the_loss_that_is_paid_is_the_one_printed(case: Any, relation: Relation) -> None:
@@ -1103,7 +982,7 @@ def test_the_loss_that_is_paid_is_the_one_printed(case: Any, relation: Relation)
     assert 0.999 < release.guarantee.epsilon() <= 1.0
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
     two = 2.0 if relation == "replace" else 1.0
@@ -1154,6 +1033,7 @@ NAMING: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("way", NAMING)
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User()], ids=["element", "user"])
@@ -1294,6 +1174,7 @@ def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
     return mu_below(apart[0], apart[1]), loss.mu
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("name", AUDITS)
 def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = {"method": "gaussian", "clip": 1.0} if name == "top" else {}
@@ -1306,6 +1187,7 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
 def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}
@@ -1318,6 +1200,7 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found > claimed
 
 
+@pytest.mark.search(keep=0)
 def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     # An exchanged unit costs √2 for masses, 2 for signed sums.
     monkeypatch.setattr(Contribution, "replace_factor", 1.0)
@@ -1330,7 +1213,7 @@ def many(
     ask: Callable[..., Any], rows: Sequence[Row], runs: int, read: Callable[[Any], float]
 ) -> Values:
     """What is read off a release, again and again, from fresh noise."""
-    table = table_of(rows, threads=1)
+    table = table_of(rows, threads=1, engine="in_memory")
     return np.array([read(ask(table, seed)) for seed in range(runs)])
 
 
@@ -1407,7 +1290,8 @@ def audit_whole(name: str, runs: int, cases: dict[str, Whole] = WHOLE) -> tuple[
     ).mu
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=0)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", ["held"])
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 400)
@@ -1420,7 +1304,7 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", WHOLE)
 def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 3000)
@@ -1433,7 +1317,7 @@ def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", CHOSEN)
 def test_audit_with_what_is_chosen_privately(name: str) -> None:
     found, claimed = audit_whole(name, 3000, CHOSEN)
@@ -1527,6 +1411,7 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     Shifted(monkeypatch, 0.0)
 
 
+@pytest.mark.search(keep=24)
 @pytest.mark.parametrize("grouped", GROUPED)
 @pytest.mark.parametrize("name", EXACT)
 def test_estimates_are_those_of_pandas(
@@ -1562,6 +1447,7 @@ def test_estimates_are_those_of_pandas(
         assert "count" in release.to_arrow().column_names
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("bins", [16, 256, 4096])
 @pytest.mark.parametrize("grouped", ["no key", "one key", "both selected"])
 def test_quantiles_are_right_up_to_one_bin(
@@ -1596,6 +1482,7 @@ def quantile_of(x: Any, q: float, side: str) -> float:
     return float(ordered[min(max(index, 0), ordered.size - 1)])
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "method", ["gaussian", "laplace", "gumbel", "names", "truncated", "selected"]
 )
@@ -1657,6 +1544,7 @@ def test_what_people_hold_is_counted_exactly(
     assert release.share_at_most(10, "records") == pytest.approx((people.size() <= 10).mean())
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", [*EXACT, "quantiles"])
 def test_bad_values_are_left_out_without_a_word(
     name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -1699,7 +1587,7 @@ COVERED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     """How often the 95% interval holds what the estimate would be without noise."""
     ask, _ = COVERED[name]
-    table = table_of(clean(), threads=1)
+    table = table_of(clean(), threads=1, engine="in_memory")
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "noise": noise}
     with pytest.MonkeyPatch.context() as patch:
         noiseless(patch)
@@ -1717,7 +1605,8 @@ def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
     return float(np.mean(inside))
 
 
-@pytest.mark.usefixtures("in_memory", "cached_plans")
+@pytest.mark.search(keep=1)
+@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize(
     ("name", "noise"), [(n, law) for n, (_, laws) in COVERED.items() for law in laws]
 )
@@ -1725,7 +1614,7 @@ def test_coverage_of_intervals(name: str, noise: str) -> None:
     assert 0.91 <= coverage(name, noise, 300, 1.0) <= 1.0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     low=st.floats(-1e9, 1e9),
     width=st.floats(1e-6, 1e9),
@@ -1930,7 +1819,7 @@ def test_a_table_without_users_has_records_only(ask: Any) -> None:
 # -- g. the order of items ---
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 4)), max_size=25),
     gamma=st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.6, 2.0]),

@@ -20,8 +20,9 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.elements import Elements, as_elements, cell_codes
-from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
+from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
@@ -33,7 +34,7 @@ def table(items: list[Any] | None = None) -> dg.UserTable:
 
 
 def dictionary(elements: Any, items: list[Any], *, public: bool = True) -> Dictionary:
-    with Engine(table(items)) as engine:
+    with table(items).open_engine() as engine:
         return coded(engine, items, as_elements(elements), public=public)
 
 
@@ -44,7 +45,7 @@ def coded(
     kind = pa.int64() if isinstance(items[0], int) else pa.string()
     groups = Groups.of(["word"], [pa.array(items, kind)])
     blocks = Blocks.of_unit(dg.Element(elements or "word"), engine.table, ["word"])
-    return engine.dictionary(groups, Cells.of(blocks, groups, public=public))
+    return engine.dictionary(groups, blocks.cells(groups, public=public))
 
 
 def items_of(found: Dictionary) -> list[Any]:
@@ -225,6 +226,7 @@ class Odd:
         raise ValueError
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "function",
     [
@@ -289,7 +291,7 @@ def test_order_depends_on_each_item_alone(by: Any) -> None:
     # What is kept when a bound is enforced may not depend on what else is in the table.
     items = [str(i) for i in range(60)]
     elements = None if by is None else Elements.from_function(by)
-    with Engine(table()) as engine:
+    with table().open_engine() as engine:
         full = coded(engine, items, elements, public=False)
         rng = np.random.default_rng(2)
         assert full.layout.cell_of is not None

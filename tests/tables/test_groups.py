@@ -20,7 +20,6 @@ import pytest
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
@@ -93,7 +92,7 @@ def table_of(rows: Any = None, **options: Any) -> dg.UserTable:
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
     """What a column of cells holds for the values of another column."""
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         return dict(rows_of(engine.distinct([of, name])))
 
 
@@ -144,6 +143,7 @@ def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
     return table_of().with_cells("topic", of=of, by=by()), expected
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("made", MADE)
 def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
     table, expected = with_topics(made)
@@ -178,8 +178,8 @@ def found_sums(
     table: dg.UserTable, blocks: Blocks, groups: Groups, clip: float, *, public: bool = True
 ) -> dict[tuple[Any, ...], float]:
     """The integer sums of a release before noise."""
-    cells = Cells.of(blocks, groups, public=public)
-    with Engine(table) as engine:
+    cells = blocks.cells(groups, public=public)
+    with table.open_engine() as engine:
         data = Contributions(engine, blocks, groups, cells)
         grid = Grid(np.array([clip]), 30)
         sums = data.sums(grid) * grid.step[0]
@@ -188,7 +188,7 @@ def found_sums(
 
 
 def held_groups(table: dg.UserTable, keys: Sequence[str]) -> Groups:
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         return engine.distinct(keys) if keys else Groups.of((), ())
 
 
@@ -201,6 +201,7 @@ UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page
                           "month": dg.Element("month"), "user": dg.User()}  # fmt: skip
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(
@@ -261,6 +262,7 @@ class Odd:
         raise ValueError
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(
     "function",
     [
@@ -281,7 +283,7 @@ def test_a_function_that_fails_on_private_values_is_silent(function: Any, missin
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
     # The cell of an item is the same where the item itself tells it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
-    cells = Cells.of(Blocks.of_unit(dg.Element("topic"), table, ["page"]), groups, public=False)
+    cells = Blocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
     assert yo == hello != bro
     assert (bro == -1) == (missing == "drop")
@@ -367,15 +369,15 @@ def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
     assert labels(table, "page", "topic") == expected
 
 
-def test_names_of_columns_do_not_matter() -> None:
+def test_names_of_columns_do_not_matter(some_of: Any) -> None:
     names = ["rows0", "label", "value", "lookup0", "made", "k0", 'x "{}" y', "key"]
     rows = {name: ["a", "b", "d"] for name in names}
     table = dg.read(pa.table({"rows_": [1, 2, 3], **rows}), user="rows_")
-    for name in names:
-        for cell in ("cell", 'c "{}" d', "code", "user_", "given"):
-            found = table.with_cells(cell, of=name, by=TOPICS)
-            assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
-            dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
+    cells = ("cell", 'c "{}" d', "code", "user_", "given")
+    for name, cell in some_of(itertools.product(names, cells)):
+        found = table.with_cells(cell, of=name, by=TOPICS)
+        assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
+        dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
 
 
 def test_check_counts_what_has_no_cell() -> None:
@@ -594,6 +596,7 @@ CELLS: dict[str, tuple[Unit, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [("page",), ("page", "month"), ("month", "page")])
 @pytest.mark.parametrize(
@@ -664,6 +667,6 @@ def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, pub
     blocks = Blocks.of_unit(dg.Element(by), table_of(), ["page", "month"])
     pages = ["d", "a", "d", "e", "b", "d", "c"]
     groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])
-    codes = Cells.of(blocks, groups, public=public).codes.tolist()
+    codes = blocks.cells(groups, public=public).codes.tolist()
     cells = [TOPICS.get(page, page) for page in pages]
     assert len({*zip(codes, cells, strict=True)}) == len({*codes}) == len({*cells}) == 4

@@ -24,7 +24,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.duckdb import Cells, Engine
+from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
@@ -51,9 +51,9 @@ def sums(
     blocks = Blocks.of_unit(unit or dg.User(), table, [item])
     kind = pa.int64() if table.is_integer(item) else pa.string()
     groups = Groups.of([item], [pa.array(domain, kind)])
-    cells = Cells.of(blocks, groups, public=True)
+    cells = blocks.cells(groups, public=True)
     split = None if weight is None else Weight(2.0**-20)
-    with Engine(table) as engine:
+    with table.open_engine() as engine:
         data = Contributions(engine, blocks, groups, cells, weight, split)
         grid = Grid(np.array([clip]), 30)
         values = data.sums(grid) * grid.step[0]
@@ -114,6 +114,7 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("name", list(opened_sources(Path())))
 def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
     delimiter = "\t" if name == "tsv" else ","
@@ -127,6 +128,7 @@ def test_every_source_gives_the_same_sums(name: str, tmp_path: Path) -> None:
         assert sums(table, unit, weight="n") == weighted
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     ("users", "items", "domain"),
     [
@@ -377,7 +379,7 @@ def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_safe_settings_are_in_force() -> None:
     table = dg.read(ROWS, user="who", memory="400MB", threads=3)
-    with Engine(table) as engine:
+    with DuckDB(table) as engine:
         rows = engine._connection.sql("SELECT name, value FROM duckdb_settings()").fetchall()
         settings = dict(rows)
         folder = Path(settings["temp_directory"])
@@ -400,12 +402,12 @@ def test_the_spill_folder_is_removed_after_an_error() -> None:
     table = dg.read(ROWS, user="who")
     folders = []
 
-    def fail(engine: Engine) -> None:
+    def fail(engine: DuckDB) -> None:
         folders.append(Path(engine._spill.path))
         (folders[0] / "spilled").write_text("rows")
         raise RuntimeError
 
-    with pytest.raises(RuntimeError), Engine(table) as engine:
+    with pytest.raises(RuntimeError), DuckDB(table) as engine:
         fail(engine)
     assert not folders[0].exists()
 
@@ -416,15 +418,16 @@ def many_users(rows: int) -> pa.Table:
     return pa.table({"who": users, "word": pa.array(np.zeros(rows, dtype=np.int64))})
 
 
+@pytest.mark.search(keep=0)
 def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled = []
-    leave = Engine.__exit__
+    leave = DuckDB.__exit__
 
-    def spy(self: Engine, *arguments: Any) -> None:
+    def spy(self: DuckDB, *arguments: Any) -> None:
         spilled.append(len(list(Path(self._spill.path).iterdir())))
         leave(self, *arguments)
 
-    monkeypatch.setattr(Engine, "__exit__", spy)
+    monkeypatch.setattr(DuckDB, "__exit__", spy)
     table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
     assert sums(table, item="word", domain=[0], clip=1.0) == {0: 3_000_000.0}
     assert spilled[0] > 0
@@ -461,10 +464,10 @@ def test_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_duckdb_says_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dg.read(ROWS, user="who")
 
-    def full(self: Engine, *_: Any) -> str:
+    def full(self: DuckDB, *_: Any) -> str:
         raise duckdb.IOException('Could not write file "/x": No space left on device')
 
-    monkeypatch.setattr(Engine, "_attach", full)
+    monkeypatch.setattr(DuckDB, "_attach", full)
     with pytest.raises(dg.DataError, match=r"spill folder.*cannot be written; free disk space"):
         dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6)
 
@@ -505,6 +508,7 @@ def test_bad_values_follow_the_fixed_rules(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "line",
     [

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from dpgrain.tables import sources
+    from dpgrain.tables.engines import sql
 else:
     duckdb, np, pa = later("duckdb"), later("numpy"), later("pyarrow")
-    sources = later("dpgrain.tables.sources")
+    sql = later("dpgrain.tables.engines.sql")
 
 _EPSILON, _DELTA, _CLUSTERS = 1.0, 1e-8, 1000
 _FILES = (
@@ -98,8 +98,8 @@ def _congress(data: Path) -> tuple[dg.UserTable, dg.Elements]:
     """Members of the House and how often each said each word; words clustered by public vectors."""
     counts, vocabulary = data / "congress_word_counts.parquet", data / "congress_vocab.parquet"
     rows = duckdb.connect(":memory:").sql(
-        f"SELECT user_id, word, counts.count FROM {sources.text(str(counts))} counts "
-        f"JOIN {sources.text(str(vocabulary))} USING (word_id)"
+        f"SELECT user_id, word, counts.count FROM {sql.text(str(counts))} counts "
+        f"JOIN {sql.text(str(vocabulary))} USING (word_id)"
     )
     glove = np.load(data / "glove_twitter_25d_12k.npz")
     clusters = dg.Elements.kmeans(

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     import rich.table as rich_table
 
     from dpgrain.accounting import Event
-    from dpgrain.accounting.events import base
     from dpgrain.report import plots
     from dpgrain.statistics import release as releases
 else:
-    base, plots = later("dpgrain.accounting.events.base"), later("dpgrain.report.plots")
+    plots = later("dpgrain.report.plots")
     releases, rich_table = later("dpgrain.statistics.release"), later("rich.table")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
@@ -115,7 +114,7 @@ class Mechanism:
                 self.epsilon or 0.0, 0.0, self.unit, count=self.releases
             )
         if self.name == "zcdp":
-            return base.ZCDP(self.rho or 0.0, self.unit, count=self.releases)
+            return accounting.ZCDP(self.rho or 0.0, self.unit, count=self.releases)
         return self._noisy_sum()
 
     def _check_size(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from dpgrain import accounting, statistics
+from dpgrain import accounting, planning, statistics
 from dpgrain._files import check_writable
 from dpgrain._later import later
 from dpgrain._wording import powers
@@ -23,13 +23,12 @@ from dpgrain.units import OWN_UNIT, Level, Unit, User
 if TYPE_CHECKING:
     import rich.table as rich_table
 
-    from dpgrain.planning import plan as plans
     from dpgrain.planning import shuffled
     from dpgrain.planning.plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
 else:
     rich_table = later("rich.table")
-    plans, shuffled = later("dpgrain.planning.plan"), later("dpgrain.planning.shuffled")
+    shuffled = later("dpgrain.planning.shuffled")
 
 plan = Group(
     "Show the noise that a promise takes and the error to expect, from public numbers alone.",
@@ -103,7 +102,7 @@ def histogram(
         cell_of_item=not shared,
     )
     select = release.select if isinstance(release.select, accounting.Selection) else None
-    _tell(plans.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
+    _tell(planning.plan_counts(release.sums, select, **vars(promise), unit=protected), as_json)
 
 
 @command(
@@ -122,7 +121,7 @@ def mean(
     as_json: given.Json = False,
 ) -> None:
     """Plan a mean of clipped vectors: its error, and how far that is from the least possible."""
-    made = plans.plan_mean(
+    made = planning.plan_mean(
         **vars(promise),
         n=n,
         dimension=dimension,
@@ -176,7 +175,7 @@ def gradient(
         drawn: _Sampling = "full" if asked.passes is None else "passes"
         sampling = drawn if asked.sampling_rate is None else "pairs"
     protected = User(asked.max_elements) if unit == "user" else OWN_UNIT[unit]
-    _tell(plans.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
+    _tell(planning.plan_gradient(**vars(asked), sampling=sampling, unit=protected), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +202,7 @@ class _ConvexLosses(Promise):
 )
 def sco(asked: _ConvexLosses, as_json: given.Json = False) -> None:
     """Plan a fit of convex losses: its excess risk, and how far that is from the least possible."""
-    _tell(plans.plan_sco(**vars(asked)), as_json)
+    _tell(planning.plan_sco(**vars(asked)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +220,7 @@ class _Choice(PromiseOrPure):
 )
 def select(asked: _Choice, as_json: given.Json = False) -> None:
     """Plan a choice among hypotheses: its excess risk, and how far that is from the least possible."""
-    _tell(plans.plan_select(**vars(asked)), as_json)
+    _tell(planning.plan_select(**vars(asked)), as_json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.spill import new_spill_folder
-from dpgrain.tables.sources import quoted, reading
+from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.table import UserTable
 
 
@@ -38,9 +36,7 @@ class Number:
         """What the feature is called."""
         return [self.column]
 
-    def sql(self, table: UserTable) -> str:
-        """The column as the query reads it."""
-        return _number(table, self.column, "feature")
+    form: ClassVar[Form] = "number"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
         """The feature."""
@@ -75,9 +71,7 @@ class Category:
         """What the features are called."""
         return [f"{self.column}={level}" for level in self.levels]
 
-    def sql(self, table: UserTable) -> str:
-        """The column as the query reads it."""
-        return f"CAST({table.key(self.column, 'category')} AS VARCHAR)"
+    form: ClassVar[Form] = "text"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
         """The features."""
@@ -210,28 +204,22 @@ def load_rows(
         DataError: if the source cannot be read.
     """
     table.require_numbers(encoding.numbers, "feature", also=["BOOLEAN"])
-    wanted = [column.sql(table) for column in encoding.columns]
+    for column in encoding.columns:
+        if isinstance(column, Category):
+            table.require_key(column.column, "category")
+    wanted: list[tuple[str, Form]] = [(column.column, column.form) for column in encoding.columns]
     if target is not None:
-        wanted.append(table.key(target, "target") if labels else _number(table, target, "target"))
+        wanted.append((target, _target_form(table, target, labels)))
     if table.user is not None:
-        wanted.append(table.key(table.user, "user"))
+        wanted.append((table.user, "key"))
     if element is not None:
-        wanted.append(table.key(element, "element"))
-    for column in keep:
-        table.require(column, "keep")
-        wanted.append(quoted(column))
-    names = [f"c{place}" for place in range(len(wanted))]
-    listed = ", ".join(f"{sql} AS {name}" for sql, name in zip(wanted, names, strict=True))
-    with (
-        new_spill_folder() as folder,
-        reading(table.source.name),
-        duckdb.connect(
-            ":memory:", config={"threads": table.threads, "temp_directory": folder.path}
-        ) as connection,
-    ):
-        connection.execute("SET enable_progress_bar = false")
-        source = table.source.attach(connection)
-        rows = connection.sql(f"SELECT {listed} FROM {source}").to_arrow_table()
+        table.require_key(element, "element")
+        wanted.append((element, "key"))
+    for name in keep:
+        table.require(name, "keep")
+        wanted.append((name, "as it is"))
+    with table.open_engine() as engine:
+        rows = engine.columns(wanted)
     columns = iter(rows.columns)
     features = [value for column in encoding.columns for value in column.values(next(columns))]
     found = next(columns) if target is not None else None
@@ -262,12 +250,13 @@ def _as_it_is(column: Number | Category) -> bool:
     return isinstance(column, Number) and column.bounds is None
 
 
-def _number(table: UserTable, column: str, role: str) -> str:
-    """The SQL of a column of numbers, or of yes and no."""
-    table.require_numbers([column], role, also=["BOOLEAN"])
-    if table.schema[column] == "BOOLEAN":
-        return f"CAST({quoted(column)} AS DOUBLE)"
-    return table.number(column, role)
+def _target_form(table: UserTable, target: str, labels: bool) -> Form:
+    """How a column of targets is read: as labels, or as numbers, or yes and no."""
+    if labels:
+        table.require_key(target, "target")
+        return "key"
+    table.require_numbers([target], "target", also=["BOOLEAN"])
+    return "number"
 
 
 def _floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:

@@ -87,7 +87,7 @@ def histogram(
     terms = Terms.of(epsilon, delta, share)
     rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
     if weight is not None and isinstance(table, UserTable):
-        table.number(weight, "weight")
+        table.require_numbers([weight], "weight")
     request = Request.of(
         HISTOGRAM,
         table,

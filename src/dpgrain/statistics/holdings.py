@@ -31,9 +31,8 @@ from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import noise_of
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.table import UserTable
 from dpgrain.units import OWN_UNIT, Element, Record, Relation, Unit, User
 
@@ -128,7 +127,7 @@ def elements_per_user(
             "elements_per_user needs to know whose a record is; give user= to dg.read."
         )
     column = _element_column(by, unit)
-    table.key(column, "by")
+    table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # Named as by other statistics, so that their guarantees compose.
     named = "" if whole else Blocks.of_unit(unit, table, (), column).named
@@ -159,10 +158,10 @@ def elements_per_user(
     )
     before_publishing(promise, n_users=table.n_users, budget=terms.budget)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
-    with Engine(table) as engine, Progress(2, progress) as shown:
+    with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")
-        held, blocks = engine.candidates((column,)), Blocks("user")
-        data = Contributions(engine, blocks, held, Cells.of(blocks, held, public=False))
+        held, blocks = candidates(engine, (column,)), Blocks("user")
+        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
         counts = data.holdings(bins).ravel()
     scale = np.full(counts.size, event.noise_multiplier * size)
     counts = counts + noise_of(event, scale, source)

@@ -50,11 +50,12 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import AutoRange, Measure
 from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
+from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import OWN_UNIT, Record, Relation, Unit, User
@@ -141,7 +142,7 @@ class Request:
             noise = better_law(unit, keys, corners, terms, relation, public)
         rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
         if value is not None:
-            table.number(value, "value")
+            table.require_numbers([value], "value")
         blocks = Blocks.of_unit(unit, table, keys)
         norm = "l1" if noise == "laplace" else "l2"
         if clip == "auto" and measure is not None:
@@ -254,7 +255,7 @@ class Request:
         if self.domain.selected:
             return None
         groups = self.domain.groups()
-        return groups, Cells.of(self.blocks, groups, public=True)
+        return groups, self.blocks.cells(groups, public=True)
 
     @cached_property
     def selecting(self) -> tuple[UserTable, Blocks]:
@@ -487,19 +488,19 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
         table = request.blocks.for_keys((), table)[0]
-    with Engine(table) as engine, Progress(5, progress) as shown:
+    with table.open_engine() as engine, Progress(5, progress) as shown:
         wider = None
         if request.public is not None and request.best is None:
             groups, cells_of = request.public
         elif request.public is not None:
             shown.stage("Choosing items")
             groups = best_groups(engine, request, source)
-            cells_of = Cells.of(request.blocks, groups, public=True)
+            cells_of = request.blocks.cells(groups, public=True)
         else:
             shown.stage("Selecting items")
             found, wider = _selected(engine, request, source)
             groups = request.domain.groups(found)
-            cells_of = Cells.of(request.blocks, groups, public=False)
+            cells_of = request.blocks.cells(groups, public=False)
         bounds = request.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
@@ -591,7 +592,7 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
             f"by must be a column, a list of columns or None, not {by!r}.", name="by"
         )
     for key in keys:
-        table.key(key, role if len(keys) == 1 else "by")
+        table.require_key(key, role if len(keys) == 1 else "by")
     if len(set(keys)) < len(keys):
         raise ParameterError(f"by must name different columns, not {list(keys)!r}.", name="by")
     return tuple(keys)
@@ -605,7 +606,7 @@ def _selected(
     assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
     _, blocks = request.selecting
     held = held_groups(engine, blocks, request.domain.selected, request.value)
-    cells = Cells.of(blocks, held, public=False)
+    cells = blocks.cells(held, public=False)
     data = Contributions(engine, blocks, held, cells, request.value, request.presence)
     groups = select(data, event, source).sorted()
     same_rows = request.measure is None and not request.domain.public
@@ -617,7 +618,7 @@ def held_groups(
 ) -> Groups:
     """The groups that anybody may hold; private."""
     if blocks.elements is None or blocks.key is None:
-        return engine.candidates(keys, value)
+        return candidates(engine, keys, value)
     # A partition is asked about items that occur, and no others.
     return engine.distinct(keys, value)
 
@@ -631,7 +632,7 @@ def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     groups = groups.filter(cells.codes >= 0)
     # Counted by user, whatever the unit: one person's data move each count by at most 1.
     blocks = Blocks("record" if request.table.user is None else "user")
-    data = Contributions(engine, blocks, groups, Cells.of(blocks, groups, public=True))
+    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
     counts = data.holders()
     order = gumbel_order(counts, event.scale, event.count, source=source)
     return data.dictionary.groups.take(order)
@@ -662,7 +663,7 @@ def _range(
         engine,
         blocks,
         everything,
-        Cells.of(blocks, everything, public=True),
+        blocks.cells(everything, public=True),
         request.value,
         rule.split(),
     )

@@ -36,7 +36,6 @@ from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Request, held_groups, noisy_sums
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.duckdb import Cells, Engine
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.table import UserTable
@@ -333,12 +332,10 @@ def _names(
 def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterator[Contributions]:
     """What units hold of all items that anybody holds, after the budget was charged."""
     before_publishing(promise, n_users=request.table.n_users, budget=request.terms.budget)
-    with Engine(request.table) as engine, Progress(2, progress) as shown:
+    with request.table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = held_groups(engine, request.blocks, request.keys)
-        data = Contributions(
-            engine, request.blocks, held, Cells.of(request.blocks, held, public=False)
-        )
+        data = Contributions(engine, request.blocks, held, request.blocks.cells(held, public=False))
         shown.stage("Counting holders")
         yield data
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.elements import NAMED, Elements, as_elements
-from dpgrain.tables.table import CellColumn, UserTable
+from dpgrain.tables.dictionary import Cells
+from dpgrain.tables.elements import NAMED, Elements, as_elements, cell_codes
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.rows import CellColumn, Rows
 from dpgrain.units import Element, Level, Record, Unit, User
+
+Table = TypeVar("Table", bound=Rows)
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,7 @@ class Blocks:
     of_records: bool = False
 
     @staticmethod
-    def of_unit(
-        unit: Unit, table: UserTable, keys: Sequence[str], item: str | None = None
-    ) -> Blocks:
+    def of_unit(unit: Unit, table: Rows, keys: Sequence[str], item: str | None = None) -> Blocks:
         """Make the blocks that protect a unit of a table whose groups have these keys.
 
         Args:
@@ -102,7 +107,27 @@ class Blocks:
         column = by if isinstance(by, str) else None
         return Blocks("element", of, elements, key, bound, named, alone, column)
 
-    def for_keys(self, keys: Sequence[str], table: UserTable) -> tuple[UserTable, Blocks]:
+    def cells(self, groups: Groups, *, public: bool) -> Cells:
+        """Return the cells of groups under the partition; one cell where the group tells none.
+
+        Args:
+            groups: (V,) the groups.
+            public: whether they are a public domain.
+        """
+        size = len(groups)
+        if self.key is None:
+            return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
+        values = groups.columns[self.key]
+        if self.elements is not None:
+            names, codes = cell_codes(self.elements, values.to_pylist(), public=public)
+            return Cells(pa.array(names, pa.string()), codes)
+        # Values that are their own cells; made without a Python object each, for there may be many.
+        codes = np.arange(size, dtype=np.int64)
+        if not self.alone:
+            codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
+        return Cells(values.cast(pa.string()), codes)
+
+    def for_keys(self, keys: Sequence[str], table: Table) -> tuple[Table, Blocks]:
         """Return the same blocks for groups with other keys, and a table that can tell their cells.
 
         Args:
@@ -158,7 +183,7 @@ class Blocks:
         )
 
 
-def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
+def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     """Return the column that a named partition divides, the partition of its values, and its name.
 
     The name contains the column, since the same mapping of two columns makes two partitions.
@@ -168,14 +193,14 @@ def _column(name: str, table: UserTable) -> tuple[str, Elements | None, str]:
             f"element {name!r} is not a column of the table ({', '.join(table.schema)}); "
             "give a mapping in a file as pathlib.Path(…)."
         )
-    table.key(name, "element")
+    table.require_key(name, "element")
     if name in table.cells:
         cells = table.cells[name]
         return cells.of, cells.elements.labelled(), _described(name, table)
     return name, None, f"the column {name!r}"
 
 
-def _described(column: str, table: UserTable) -> str:
+def _described(column: str, table: Rows) -> str:
     """Describe a column in words, a column of cells by the partition and column that it comes from."""
     if column not in table.cells:
         return repr(column)

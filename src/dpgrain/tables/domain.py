@@ -13,7 +13,7 @@ import pyarrow as pa
 from dpgrain.errors import ParameterError
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.table import UserTable
+from dpgrain.tables.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Domain:
         return Groups.of(self.keys, [columns[key] for key in self.keys])
 
 
-def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[str]) -> Domain:
+def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str]) -> Domain:
     """Read the public part of the domain that the caller gave, in the types of the key columns.
 
     Args:
@@ -86,7 +86,17 @@ def public_domain(domain: Any, blocks: Blocks, table: UserTable, keys: Sequence[
     return stated
 
 
-def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+def listed_values(
+    domain: Any, table: Rows, keys: Sequence[str]
+) -> dict[tuple[str, ...], tuple[pa.Array, ...]]:
+    """Return the public values that a domain lists, by the keys whose values they are."""
+    stated = public_domain(domain, Blocks("record"), table, keys)
+    if stated.listed is not None:
+        return {tuple(keys): stated.listed.columns}
+    return {(key,): (column,) for key, column in stated.public.items()}
+
+
+def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
     """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
@@ -105,7 +115,7 @@ def _given(domain: Any, blocks: Blocks, table: UserTable, keys: tuple[str, ...])
     return Domain(keys, {}, _listed(_values(domain), table, keys))
 
 
-def _implied(blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
+def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
     """Return the values that a public mapping names, key by key."""
     public: dict[str, pa.Array] = {}
     for i, key in enumerate(keys):
@@ -122,7 +132,7 @@ def _implied(blocks: Blocks, table: UserTable, keys: tuple[str, ...]) -> Domain:
     return Domain(keys, public)
 
 
-def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
+def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
     for row in rows:
         if not isinstance(row, tuple | list) or len(row) != len(keys):
             raise ParameterError(
@@ -135,7 +145,7 @@ def _listed(rows: list[Any], table: UserTable, keys: tuple[str, ...]) -> Groups:
     return Groups.of(keys, columns)
 
 
-def _column(values: list[Any], table: UserTable, key: str) -> pa.Array:
+def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
     items = _typed(values, table, key)
     _no_repeat(items.to_pylist())
     return items
@@ -149,7 +159,7 @@ def _no_repeat(values: list[Any]) -> None:
         raise ParameterError(f"domain names item {repeated!r} twice; name each item once.")
 
 
-def _typed(values: list[Any], table: UserTable, key: str) -> pa.Array:
+def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
     if any(type(value) is not (int if integers else str) for value in values):

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.duckdb import Cells, Dictionary, Engine
-from dpgrain.tables.engines.feed import Chunk, Feed
 from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
+
+# Items that are whole numbers are listed from the least to the largest up to so many.
+_MOST_LISTED_ITEMS = 1 << 21
+
+
+def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
+    """Groups that rows may belong to, among them all that they do; private.
+
+    Whole numbers that lie close together are all of them: to list them is quicker than to look
+    which occur. For what tells afterwards which groups nobody holds.
+
+    Args:
+        engine: brings the rows.
+        keys: the columns that tell a record's group.
+        value: a column of numbers; rows without a finite one are left out.
+    """
+    if len(keys) == 1 and engine.table.is_integer(keys[0]):
+        low, high, rows = engine.extent(keys[0]) or (0, 0, 0)
+        if high - low < min(rows // 16, _MOST_LISTED_ITEMS):
+            return Groups.of(keys, [pa.array(np.arange(low, high + 1, dtype=np.int64))])
+    return engine.distinct(keys, value)
 
 
 class Contributions:
@@ -54,7 +76,7 @@ class Contributions:
             cell_column=self._cell_column,
             corners=1 if split is None else split.corners,
         )
-        self._feed: Feed | None = None if wider is None else wider._narrowed(self.dictionary)
+        self._held: Users | None = None if wider is None else wider._narrowed(self.dictionary)
 
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
@@ -68,10 +90,11 @@ class Contributions:
         """
         layout, unit = self.dictionary.layout, self._unit
         if self._blocks.block == "record":
-            out = np.zeros(layout.items, dtype=np.int64)
-            for codes, totals in self._records():
+
+            def add_records(codes: IntArray, totals: FloatArray | None, out: IntArray) -> None:
                 kernel.record_sum(codes, None if indicator else totals, grid, out, unit=unit)
-            return out
+
+            return self._records().accumulate(add_records, (layout.items,))
 
         def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
             kernel.clipped_sum(
@@ -96,10 +119,11 @@ class Contributions:
         """
         layout = self.dictionary.layout
         if self._blocks.block == "record":
-            out = np.zeros(layout.items, dtype=np.int64)
-            for codes, _ in self._records():
+
+            def count(codes: IntArray, _: FloatArray | None, out: IntArray) -> None:
                 out += np.bincount(codes, minlength=out.size)
-            return out
+
+            return self._records().accumulate(count, (layout.items,))
 
         def add(keys: IntArray, _: FloatArray | None, out: IntArray) -> None:
             kernel.holders(
@@ -125,12 +149,13 @@ class Contributions:
         layout, unit = self.dictionary.layout, self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
-            out = np.zeros(shape, dtype=np.int64)
-            for _, totals in self._records():
+
+            def count(_: IntArray, totals: FloatArray | None, out: IntArray) -> None:
                 if totals is not None:
                     bins = np.searchsorted(edges, totals[totals > 0] * unit)
                     out[0] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)
-            return out
+
+            return self._records().accumulate(count, shape)
 
         def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
             kernel.norm_histogram(
@@ -159,30 +184,25 @@ class Contributions:
 
         return self._users().accumulate(add, (2, edges.size))
 
-    def _users(self) -> Feed:
-        if self._feed is None:
-            self._feed = self._engine.feed(
+    def _users(self) -> Users:
+        if self._held is None:
+            self._held = self._engine.users(
                 self.dictionary,
                 value=self._value,
                 split=self._split,
                 cell_column=self._cell_column,
             )
-        return self._feed
+        return self._held
 
-    def _narrowed(self, other: Dictionary) -> Feed | None:
-        """A feed of some of these groups, where the keys in memory tell enough; else None."""
+    def _narrowed(self, other: Dictionary) -> Users | None:
+        """The users' records of some of these groups, where those in memory tell enough; else None."""
         mine, theirs = self.dictionary.groups.columns, other.groups.columns
-        if (
-            self._feed is None
-            or not self._feed.kept
-            or self._cell_column is not None
-            or len(mine) != 1
-        ):
+        if self._held is None or self._cell_column is not None or len(mine) != 1:
             return None
         codes = np.full(self.dictionary.layout.items, -1, dtype=np.int64)
         places = pyarrow.compute.index_in(theirs[0], value_set=mine[0]).to_numpy()
         codes[places] = np.arange(other.layout.items)
-        return self._feed.narrowed(codes, other.layout.user_shift)
+        return self._held.narrowed(codes, other.layout.user_shift)
 
-    def _records(self) -> Iterator[Chunk]:
+    def _records(self) -> Summed:
         return self._engine.records(self.dictionary, value=self._value, split=self._split)

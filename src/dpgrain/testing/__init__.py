@@ -1,1 +1,21 @@
 """Contracts that implementations from elsewhere inherit in their tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.testing.engine import EngineContract
+    from dpgrain.testing.statistic import StatisticContract
+
+__all__ = ["EngineContract", "StatisticContract"]
+
+face(
+    __name__,
+    {
+        "dpgrain.testing.engine": ("EngineContract",),
+        "dpgrain.testing.statistic": ("StatisticContract",),
+    },
+)

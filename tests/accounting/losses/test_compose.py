@@ -150,6 +150,7 @@ def pair_of(rate: float, blocks: int, relation: Relation) -> tuple[Any, Any]:
     return p, oracle.binomial(rate, blocks, -1.0) if relation == "replace" else [(1.0, [0.0])]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("units", [1, 2, 5])
 def test_one_round_is_the_integral_of_its_mixtures(units: int, relation: Relation) -> None:
@@ -166,6 +167,7 @@ def test_one_round_is_the_integral_of_its_mixtures(units: int, relation: Relatio
                 assert upper <= epsilon * (1 + 2e-3)
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("units", "rounds"), [(1, 2), (1, 4), (3, 3)])
 def test_a_few_rounds_are_convolved(units: int, rounds: int, relation: Relation) -> None:
@@ -187,6 +189,7 @@ GOOGLE = [
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "delta"), GOOGLE)
 def test_the_poisson_sampled_gaussian_is_googles(
     rate: float, sd: float, rounds: int, delta: float
@@ -288,6 +291,7 @@ USERS = [
 ]
 
 
+@pytest.mark.search(keep=2)
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
@@ -413,6 +417,7 @@ EXTREMES = [
 ]
 
 
+@pytest.mark.search(keep=8)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "units", "delta"), EXTREMES)
 def test_extremes_neither_crash_nor_lie(
@@ -452,6 +457,7 @@ def test_delta_at_any_epsilon(epsilon: float, relation: Relation) -> None:
         assert found <= oracle.gaussian(epsilon, mu) * (1 + 1e-2) + 1e-290
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("rate", "sd", "rounds", "held", "delta"),
     [

@@ -84,12 +84,14 @@ class TestWinsorized(AggregatorContract):
         assert isinstance(mean, Winsorized)
         return mean.noise_sd
 
-    def test_mean_is_unbiased(self) -> None:
+    def test_mean_is_unbiased(self, some_of: Any) -> None:
         # The contract's roster has half as many users as blocks.
         mean = mean_of(rounds=1, radius=1.0)
         vectors = np.random.default_rng(0).normal(size=(BLOCKS, DIMENSION)) * 0.1
-        found = np.array([self.estimate(mean, vectors, seed) for seed in range(2000)])
-        errors = (found.mean(axis=0) - vectors.mean(axis=0)) / (found.std(axis=0) / math.sqrt(2000))
+        seeds = some_of(range(2000))
+        found = np.array([self.estimate(mean, vectors, seed) for seed in seeds])
+        error = found.std(axis=0) / math.sqrt(len(seeds))
+        errors = (found.mean(axis=0) - vectors.mean(axis=0)) / error
         assert np.abs(errors).max() < 5.3
         assert found.std(axis=0).max() < 0.5
 
@@ -173,6 +175,7 @@ def is_law(found: NDArray[Any], law: Array) -> bool:
 SIZES = [[3, 0, 5, 40], [0, 0, 2, 1], [1, 1, 1, 1], [0, 10**6, 10**9, 10**12]]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("rate", [0.05, 1.0, 6.0])
 def test_scores_are_drawn_in_the_stated_law(sizes: list[int], rate: float) -> None:
@@ -300,6 +303,7 @@ def exponential(values: Any, bins: int, rate: float) -> Array:
 DATA = [[], [4], [0, 0], [2, 9], [3, 3, 5, 9, 11], [6, 6, 6, 6], [0, 1, 1, 1, 8, 11], [0, 11, 11]]
 
 
+@pytest.mark.search(keep=6)
 @pytest.mark.parametrize("values", DATA, ids=str)
 @pytest.mark.parametrize("rate", [0.1, 0.7, 4.0])
 def test_bins_are_chosen_in_the_law_of_the_exponential_mechanism(
@@ -632,6 +636,7 @@ def neighbours(place: str, relation: Relation, far: float = FAR) -> tuple[list[f
     return [*others, far], [*others, *([] if relation == "zero_out" else [-far])]
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.usefixtures("straight")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("place", ["together", "ends"])
@@ -691,6 +696,7 @@ def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
     return float(low - high) / range_event(rate, 1).delta(0.0, relation=relation)
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_of_choices_and_of_weights_that_are_twice_as_steep(relation: Relation) -> None:
     assert 0.6 < chosen_apart(0.6, 0.6, relation) <= 1
@@ -718,6 +724,7 @@ def test_numbers_that_lie_together_are_not_clipped() -> None:
     assert mean.estimate(with_more, SeededSource(1)) == mean.estimate(values, SeededSource(1))
 
 
+@pytest.mark.search(keep=0)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -> None:
     mean = WinsorizedScalar(1.0, 6.0, USERS, 2.0, relation)

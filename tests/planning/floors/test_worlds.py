@@ -88,6 +88,7 @@ def neighbours(n: int, relation: Relation) -> tuple[list[tuple[int, int]], list[
     return states, pairs
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("promise", PROMISES, ids=str)
@@ -108,6 +109,7 @@ def test_the_best_mechanism_for_two_worlds_attains_the_floor(
         assert best <= floor + 1 / 40**2 / 4 + 1e-9
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 3.0])
 @pytest.mark.parametrize("n", [1, 2, 9, 40])
 def test_noise_on_the_number_of_users_attains_the_floor(n: int, epsilon: float) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Splitter, long_rows, without
-from dpgrain.tables.engines.duckdb import Engine
-from dpgrain.tables.sources import FileSource
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.sources import FileSource
 
 #: All that matters to where a row ends; and what might, but does not.
 MATTERS, STRANGE = b'",\n\r x', b'",\n\0\xff'
@@ -105,7 +105,7 @@ OTHERS = [b'u%d,a,"%d\n"' % (number % 1000, number) for number in range(40_000)]
 
 
 def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
-    with Engine(dg.read(paths, user="who", threads=threads)) as engine:
+    with DuckDB(dg.read(paths, user="who", threads=threads)) as engine:
         found = engine.ask("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
     return {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
 
@@ -160,7 +160,7 @@ def test_a_copy_is_private_and_goes_with_the_release(
     (tmp_path / "spill").mkdir()
     path = tmp_path / "rows.csv"
     path.write_bytes(b"who,item\n1,a\n2," + b"b" * (LONGEST_BYTES + 1) + b"\n3,c\n")
-    with Engine(dg.read(path, user="who")) as engine:
+    with DuckDB(dg.read(path, user="who")) as engine:
         assert engine.ask("SELECT who FROM source").to_pydict() == {"who": ["1", "3"]}
         (copy,) = tmp_path.glob("spill/*/rows*")
         assert copy.read_bytes() == b"who,item\n1,a\n3,c\n"

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines import feed as feed_module
@@ -57,7 +58,7 @@ def rows_of(seed: int, users: int, rows: int, weighted: bool) -> tuple[IntArray,
     return keys, rng.integers(0, 2**50, rows).astype(np.float64) if weighted else None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32),
     users=st.sampled_from([1, 3, 40, 10**6]),
@@ -191,6 +192,7 @@ def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None
         yield (users << 6 | items)[held], None if totals is None else totals[held]
 
     feed = Feed(scan, 6, 1 << 20, 2)
+    assert feed.narrowed(np.zeros(64, dtype=np.int64), 5) is None
     before = feed.kept
     list(feed)
     assert (before, feed.kept) == (False, True)
@@ -203,7 +205,9 @@ def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None
         places = (keys >> 5) * 22 + (keys & 31)
         np.add.at(out, places, 1 if sums is None else sums.astype(np.int64))
 
-    found = feed.narrowed(codes, 5).accumulate(add, (300 * 22,)).reshape(300, 22)
+    narrowed = feed.narrowed(codes, 5)
+    assert narrowed is not None
+    found = narrowed.accumulate(add, (300 * 22,)).reshape(300, 22)
     expected = np.zeros((300, 64), dtype=np.int64)
     np.add.at(expected, (users, items), 1 if totals is None else totals.astype(np.int64))
     assert (found == expected[:, ::3]).all()

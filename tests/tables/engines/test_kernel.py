@@ -10,8 +10,9 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.engines.kernel import (
@@ -143,7 +144,7 @@ def check_block(z: IntArray, block: dict[int, int], bound: float, grid: Grid, ro
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_every_block_is_bounded_and_near_the_exact_multiple(
     norm: Norm, data: st.DataObject
@@ -163,7 +164,7 @@ def test_every_block_is_bounded_and_near_the_exact_multiple(
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases(), kept=st.integers(1, 3), items=st.integers(1, 3), data=st.data())
 def test_first_elements_and_first_items_are_kept(
     norm: Norm, case: Case, kept: int, items: int, data: st.DataObject
@@ -178,7 +179,7 @@ def test_first_elements_and_first_items_are_kept(
     np.testing.assert_array_equal(out, expected)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases(), items=st.none() | st.integers(1, 3))
 def test_indicators_ignore_totals(case: Case, items: int | None) -> None:
     grid = Grid(np.ones(1), 24)
@@ -197,7 +198,7 @@ def test_indicators_ignore_totals(case: Case, items: int | None) -> None:
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     case=cases(),
     unit=st.sampled_from([2.0**-20, 2.0**-3, 1.0, 8.0]),
@@ -243,6 +244,7 @@ def adversarial_blocks() -> list[tuple[list[int], float]]:
     return blocks
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("bits", [8, 29, 30])
 def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None:
@@ -279,7 +281,7 @@ def test_grid_is_exact(bound: float, bits: int, norm: Norm) -> None:
     assert limit >= math.floor(true) - (1 if norm == "l2" and radius.denominator > 1 else 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100)), max_size=40),
     bound=st.floats(0.01, 120.0),

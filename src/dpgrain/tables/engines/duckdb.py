@@ -4,99 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from types import TracebackType
+from typing import Self
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpgrain._types import IntArray
-from dpgrain.errors import DataError, ParameterError
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.elements import cell_codes, cell_labels
-from dpgrain.tables.engines.feed import MIXING, Chunk, Feed, Scan, Share
-from dpgrain.tables.engines.kernel import Layout
+from dpgrain.errors import ParameterError
+from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.engines.feed import (
+    KEY_BITS,
+    MIXING,
+    Chunk,
+    Feed,
+    Scan,
+    Scanned,
+    Share,
+    require_bits,
+)
 from dpgrain.tables.engines.memory import Memory
+from dpgrain.tables.engines.protocol import Form
+from dpgrain.tables.engines.sources import reading
 from dpgrain.tables.engines.spill import new_spill_folder
+from dpgrain.tables.engines.sql import key as key_of
+from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.sources import quoted, reading
+from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
-from dpgrain.tables.table import UserTable
-
-# Items that are whole numbers are listed from the least to the largest up to so many.
-_LISTED = 1 << 21
-# Packed keys are non-negative int64.
-_KEY_BITS = 62
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Which cell each of some groups lies in.
-
-    Args:
-        labels: (V,) the name that orders cells; null where the group has no cell and is left out.
-        codes: (V,) a number for each cell; −1 where the group is left out.
-    """
-
-    labels: pa.Array
-    codes: IntArray
-
-    @staticmethod
-    def of(blocks: Blocks, groups: Groups, *, public: bool) -> Cells:
-        """The cells of groups under a unit's partition; one cell where the group tells none.
-
-        Args:
-            blocks: the blocks of the unit.
-            groups: the groups.
-            public: whether they are a public domain.
-        """
-        size = len(groups)
-        if blocks.key is None:
-            return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
-        values = groups.columns[blocks.key]
-        if blocks.elements is not None:
-            names, codes = cell_codes(blocks.elements, values.to_pylist(), public=public)
-            return Cells(pa.array(names, pa.string()), codes)
-        # Values that are their own cells; made without a Python object each, for there may be many.
-        codes = np.arange(size, dtype=np.int64)
-        if not blocks.alone:
-            codes = values.dictionary_encode().indices.to_numpy().astype(np.int64)
-        return Cells(values.cast(pa.string()), codes)
-
-    @cached_property
-    def sizes(self) -> IntArray:
-        """(K,) how many groups each cell holds."""
-        return np.unique(self.codes[self.codes >= 0], return_counts=True)[1].astype(np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Dictionary:
-    """The groups of a release, in the public order of cells and then of keys.
-
-    Args:
-        groups: (V,) the groups.
-        layout: how the keys of their coordinates are packed and which cell each lies in.
-        cell_sizes: (K,) number of coordinates in each cell; (1,) where the cell is another column.
-        given: (V,) where each group stood among those that were given.
-        corners: how many coordinates each group has.
-    """
-
-    groups: Groups
-    layout: Layout
-    cell_sizes: IntArray
-    given: IntArray
-    corners: int = 1
-
-    def cell_rows(self, rows: int) -> IntArray:
-        """(V,) where each group's cell stands in an array of one row per cell, or one for all."""
-        if rows == 1 or self.layout.cell_of is None:
-            return np.zeros(len(self.groups), dtype=np.int64)
-        return self.layout.cell_of[:: self.corners]
-
-
-class Engine:
+class DuckDB:
     """A private DuckDB connection for one release, with safe settings.
 
     What it spills lies in a folder that only this process's user can enter and that is removed at
@@ -104,12 +43,12 @@ class Engine:
     not call secure. No extension is installed or loaded.
     """
 
-    def __init__(self, table: UserTable) -> None:
+    def __init__(self, table: Rows) -> None:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         self._spill = new_spill_folder()
         try:
             with reading("The spill folder"):
@@ -152,26 +91,19 @@ class Engine:
             keys: the columns that tell a record's group.
             value: a column of numbers; rows without a finite one are left out.
         """
-        columns = [f"{self.table.key(key, 'by')} AS k{i}" for i, key in enumerate(keys)]
+        columns = [f"{self._key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         found = self.ask(query, [*keys])
         return Groups.of(keys, [_one_array(column) for column in found.columns])
 
-    def candidates(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Groups that rows may belong to, among them all that they do; arguments as above.
-
-        Whole numbers that lie close together are all of them: to list them is quicker than to look
-        which occur. For what tells afterwards which groups nobody holds.
-        """
-        if len(keys) == 1 and self.table.is_integer(keys[0]):
-            key = self.table.key(keys[0], "by")
-            found = self.ask(
-                f"SELECT min({key}) AS low, max({key}) AS high, count(*) AS rows FROM source", keys
-            )
-            ((low, high, rows),) = (tuple(row.values()) for row in found.to_pylist())
-            if low is not None and high - low < min(rows // 16, _LISTED):
-                return Groups.of(keys, [pa.array(np.arange(low, high + 1, dtype=np.int64))])
-        return self.distinct(keys, value)
+    def extent(self, key: str) -> tuple[int, int, int] | None:
+        """The least and the largest value of a column of whole numbers, and how many rows there are."""
+        name = self._key(key)
+        found = self.ask(
+            f"SELECT min({name}) AS low, max({name}) AS high, count(*) AS rows FROM source", [key]
+        )
+        ((low, high, rows),) = (tuple(row.values()) for row in found.to_pylist())
+        return None if low is None else (low, high, rows)
 
     def dictionary(
         self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
@@ -205,23 +137,18 @@ class Engine:
                 "FROM given_items"
             )
         self._connection.unregister("given_items")
-        ordered = self._connection.sql(
-            "SELECT cell, given FROM items ORDER BY code"
-        ).to_arrow_table()
-        place = ordered.column("given").to_numpy()
-        known = groups.take(place)
-        if cell_column is not None:
-            layout = Layout(len(known) * corners, self._encode_cells(cell_column), None)
-            return Dictionary(known, layout, np.array([layout.items]), place, corners)
-        cell = ordered.column("cell").to_numpy()
-        cell_of = np.cumsum(np.diff(cell, prepend=cell[:1]) != 0, dtype=np.int64)
-        sizes = np.bincount(cell_of) * corners
-        layout = Layout(len(known) * corners, sizes.size, np.repeat(cell_of, corners))
-        return Dictionary(known, layout, sizes, place, corners)
+        ordered = self._connection.sql("SELECT given FROM items ORDER BY code").to_arrow_table()
+        return Dictionary.of(
+            groups,
+            cells,
+            column_cells=None if cell_column is None else self._encode_cells(cell_column),
+            corners=corners,
+            order=ordered.column("given").to_numpy(),
+        )
 
     def _encode_cells(self, column: str) -> int:
         """Number the cells of a column in a public order; null is a cell too. Returns how many."""
-        key = self.table.key(column, "element")
+        key = self._key(column)
         with reading(self.table.source.name):
             self._connection.execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
@@ -231,7 +158,7 @@ class Engine:
             rows = self._connection.sql("SELECT count(*) FROM cells").fetchall()
         return int(rows[0][0]) + 1
 
-    def feed(
+    def users(
         self,
         dictionary: Dictionary,
         *,
@@ -239,21 +166,14 @@ class Engine:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Whole users' sorted keys, for the groups last given to :meth:`dictionary`.
-
-        Args:
-            dictionary: what :meth:`dictionary` returned.
-            value: the column of numbers that is split; each row counts 1 without one.
-            split: from numbers to what each record adds to its group's coordinates.
-            cell_column: as given to :meth:`dictionary`.
-        """
+        """Whole users' records in the groups last given to :meth:`dictionary`."""
         layout = dictionary.layout
         user, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
         if cell_column is not None:
             code += f" | (coalesce(cells.code, 0) << {layout.item_bits})"
-            cell, column = self.table.key(cell_column, "element"), cell_column
+            cell, column = self._key(cell_column), cell_column
             join += " LEFT JOIN cells ON rows_.cell = cells.cell"
         scan = self._scan(
             f"CAST({code} AS BIGINT)",
@@ -277,23 +197,49 @@ class Engine:
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
-    ) -> Iterator[Chunk]:
-        """Coordinates of single records and what each adds there; arguments as above."""
+    ) -> Scanned:
+        """Single records as codes of coordinates."""
         code = f"CAST({_code(dictionary)} AS BIGINT)"
         scan = self._scan(code, dictionary.groups.names, value, split, "NULL", None, "", "0")
-        return scan(Share())
+        return Scanned(scan)
+
+    def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
+        """Columns of all rows, in their order."""
+        listed = ", ".join(
+            f"{self._as(column, form)} AS c{place}" for place, (column, form) in enumerate(wanted)
+        )
+        with reading(self.table.source.name):
+            self._connection.execute("SET preserve_insertion_order = true")
+            rows = self.table.source.attach(self._connection)
+            found = self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table()
+            self._connection.execute("SET preserve_insertion_order = false")
+        return found
+
+    def _as(self, column: str, form: Form) -> str:
+        """The SQL of a column that is read in a form."""
+        if form == "as it is":
+            return quoted(column)
+        if form == "number":
+            # Numbers, or yes and no.
+            truth = self.table.schema[column] == "BOOLEAN"
+            return f"CAST({quoted(column)} AS DOUBLE)" if truth else number(column)
+        return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
+
+    def _key(self, column: str, *, of: str = "") -> str:
+        """The SQL of a column used as a key."""
+        return key_of(column, self.table.schema[column], of=of)
 
     def _user_codes(self, shift: int) -> tuple[str, str]:
         """The SQL of a user's code, and the join it needs."""
         if self.table.user is None:
             raise ParameterError("user must be given to dg.read for this privacy unit.")
-        key = self.table.key(self.table.user, "user")
+        key = self._key(self.table.user)
         if self.table.is_integer(self.table.user):
             with reading(self.table.source.name):
                 query = f"SELECT min({key}), max({key}) FROM {self._attach()}"
                 ((low, high),) = self._connection.sql(query).fetchall()
             low, high = (0, 0) if low is None else (low, high)
-            if (high - low).bit_length() + shift <= _KEY_BITS:
+            if (high - low).bit_length() + shift <= KEY_BITS:
                 return f"(rows_.user_ - ({low}))", ""
         with reading(self.table.source.name):
             self._connection.execute(
@@ -301,10 +247,7 @@ class Engine:
                 f"FROM (SELECT DISTINCT {key} AS user_ FROM {self._attach()}) WHERE user_ IS NOT NULL"
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
-        if users.bit_length() + shift > _KEY_BITS:
-            raise DataError(
-                "users × cells × items exceed 2^62, what one key can tell apart; split the domain."
-            )
+        require_bits(users, shift)
         return "users.code", " JOIN users ON rows_.user_ = users.user_"
 
     def _scan(
@@ -318,24 +261,24 @@ class Engine:
         join: str,
         user: str,
     ) -> Scan:
-        columns = [f"{self.table.key(name, 'by')} AS k{i}" for i, name in enumerate(keys)]
+        columns = [f"{self._key(name)} AS k{i}" for i, name in enumerate(keys)]
         columns.append(f"{cell} AS cell")
         held = self._held(keys, value)
-        if cell_column is not None and self._drops(cell_column):
+        if cell_column is not None and self.table.drops(cell_column):
             held += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
-            columns.append(f"{self.table.key(self.table.user, 'user')} AS user_")
-        number = ""
+            columns.append(f"{self._key(self.table.user)} AS user_")
+        numbers = ""
         if value is not None:
-            columns.append(f"{self.table.number(value, 'value')} AS value")
-            number = ", value"
+            columns.append(f"{number(value)} AS value")
+            numbers = ", value"
         items = " AND ".join(f"rows_.k{i} = items.k{i}" for i in range(len(keys)))
         items = f" JOIN items ON {items}" if keys else ""
         used = [*keys, *([] if cell_column is None else [cell_column])]
 
         def scan(share: Share) -> Iterator[Chunk]:
             query = (
-                f"SELECT {key} AS key{number} FROM (SELECT {', '.join(columns)} "
+                f"SELECT {key} AS key{numbers} FROM (SELECT {', '.join(columns)} "
                 f"FROM {self._attach(used)} WHERE {held}) rows_{items}{join}"
                 f"{_in_share(user, share)}"
             )
@@ -349,17 +292,13 @@ class Engine:
 
     def _held(self, keys: Sequence[str], value: str | None) -> str:
         """The SQL condition that a row has a user, a group and a finite number."""
-        held = [f"{self.table.key(key, 'by')} IS NOT NULL" for key in keys]
+        held = [f"{self._key(key)} IS NOT NULL" for key in keys]
         if self.table.user is not None:
             held.append(f"{quoted(self.table.user)} IS NOT NULL")
         if value is not None:
             # The fixed rule: rows with null, NaN or ±∞ count nothing.
-            held.append(f"isfinite({self.table.number(value, 'value')})")
+            held.append(f"isfinite({number(value)})")
         return " AND ".join(held) or "true"
-
-    def _drops(self, column: str) -> bool:
-        """Whether records without a cell in this column of cells are left out."""
-        return column in self.table.cells and self.table.cells[column].elements.missing == "drop"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
         """Something to select from, with those columns of cells that are used."""
@@ -372,7 +311,7 @@ class Engine:
         lookups = {name: self._lookup(name) for name in cells if name in needed}
         source = self.table.source.attach(self._connection)
         for name, lookup in lookups.items():
-            value = self.table.key(cells[name].of, "of", source="rows0")
+            value = self._key(cells[name].of, of="rows0")
             source = (
                 f"(SELECT rows0.*, {lookup}.label AS {quoted(name)} FROM {source} rows0 "
                 f"LEFT JOIN {lookup} ON {lookup}.value = {value})"

@@ -22,9 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain.errors import DataError
 from dpgrain.tables.engines.kernel import SATURATION, pair_totals
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
+#: Packed keys are non-negative int64.
+KEY_BITS = 62
 # Keys that one kernel call handles: its work space stays near the cache.
 _CALL = 1 << 18
 # Keys that are looked at together where the whole buffer is gone through.
@@ -121,14 +124,16 @@ class Feed:
         """Whether all keys are in memory, so that running through them again costs no scan."""
         return self._kept is not None
 
-    def narrowed(self, codes: IntArray, shift: int) -> Feed:
-        """The same users' keys for some of the coordinates only.
+    def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
+        """The same users' keys for some of the coordinates only; None where keys are not kept.
 
         Args:
             codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
-                Keys must hold nothing but user and coordinate, and be kept.
+                Keys must hold nothing but user and coordinate.
             shift: bits of a new key below the user code.
         """
+        if not self.kept:
+            return None
         feed = Feed(
             self._scan,
             self._shift,
@@ -188,6 +193,32 @@ class Feed:
         for _ in range(workers - 1):
             total += accumulators.get()
         return total
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Single records as they come from a scan: no user's have to lie together."""
+
+    scan: Scan
+
+    def accumulate(
+        self,
+        add: Callable[[IntArray, FloatArray | None, IntArray], None],
+        shape: Sequence[int],
+    ) -> IntArray:
+        """Run a kernel over all records and return the integer sums; arguments as for :class:`Feed`."""
+        out = np.zeros(shape, dtype=np.int64)
+        for codes, totals in self.scan(Share()):
+            add(codes, totals, out)
+        return out
+
+
+def require_bits(users: int, shift: int) -> None:
+    """Raise unless so many users can be told apart above so many bits of a key."""
+    if users.bit_length() + shift > KEY_BITS:
+        raise DataError(
+            "users × cells × items exceed 2^62, what one key can tell apart; split the domain."
+        )
 
 
 class _Buffer:

@@ -21,7 +21,7 @@ from tests.conftest import Command
 import dpgrain as dg
 from dpgrain.learn.features import Encoding, Number, load_rows
 from dpgrain.statistics import request
-from dpgrain.tables.engines.duckdb import Engine
+from dpgrain.tables.engines.duckdb import DuckDB
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 SENTENCE = (
@@ -84,9 +84,10 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError
 
     monkeypatch.setattr(request, "before_publishing", ended)
-    monkeypatch.setattr(Engine, "__enter__", ended)
+    monkeypatch.setattr(DuckDB, "__enter__", ended)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 @pytest.mark.usefixtures("_nothing_is_read")
@@ -107,6 +108,7 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
     assert len(said) == 1
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
@@ -156,6 +158,7 @@ def inside(
     return run
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("name", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_commands_ask_for_a_type_and_take_it(
@@ -180,6 +183,7 @@ def test_commands_ask_for_a_type_and_take_it(
     assert "0  cells of 'x' that are not numbers" in told
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -227,6 +231,7 @@ def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
 WRITTEN = ["1,5", "1.5", "2", "-3,25", "1.000,5", "", "one", "1e3", "nan", "1,5,5"]
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     ("decimal", "read"),
     [
@@ -268,6 +273,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize("seed", range(12))
 def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
     """Whatever lines stand between them, all good rows are read, by any number of threads."""
@@ -326,6 +332,7 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
 # -- what a release tells ---
 
 
+@pytest.mark.search(keep=3)
 @pytest.mark.parametrize(
     "publish",
     [
@@ -394,6 +401,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
     return rows
 
 
+@pytest.mark.search(keep=4)
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
@@ -411,7 +419,7 @@ def test_no_row_is_read_otherwise_for_another(
     for threads, files in ((1, 1), (2, 2)):
         paths = [tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"][:files]
         table = dg.read(paths, user="who", threads=threads)
-        with Engine(table) as engine:
+        with DuckDB(table) as engine:
             found = engine.ask("SELECT who, item, count(*) AS n FROM source GROUP BY ALL")
         counts = {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
         own_rows = counts.pop(("eve", "b"), 0)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.domain import public_domain
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
-from dpgrain.tables.engines.duckdb import Engine
-from dpgrain.tables.sources import FileSource, TypedSource, is_number, quoted, reading, tried
-from dpgrain.tables.table import UserTable
+from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
+from dpgrain.tables.engines.sql import is_number, key, quoted, tried
+from dpgrain.tables.rows import Rows
 
 #: What DuckDB calls the faults of a line of CSV, in words, with what the curator may do.
 _FAULTS = {
@@ -23,22 +22,31 @@ _FAULTS = {
     "UNQUOTED VALUE": "a quote that is not closed",
 }
 _COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
+Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
 _HEADING = "For the curator only: these exact counts are NOT private and must not be published."
 
 
 def check(
-    table: UserTable,
+    table: Rows,
     items: Sequence[str],
     weight: str | None,
     values: Sequence[str],
     bounds: tuple[float, float] | None,
-    domain: Any,
+    domain: Listed,
 ) -> str:
-    """What :meth:`~dpgrain.UserTable.check` reports."""
+    """What :meth:`~dpgrain.UserTable.check` reports, which DuckDB counts whatever engine is chosen.
+
+    Args:
+        table: the table.
+        items: the columns that tell what is counted.
+        weight: a column of weights.
+        values: columns of numbers.
+        bounds: (low, high): numbers beyond are counted.
+        domain: public values, by the keys that they are values of.
+    """
     counts = _counts_of_rows(table, items)
-    with Engine(table) as engine:
-        if items and domain is not None:
-            counts |= _counts_of_domain(engine, items, domain)
+    with DuckDB(table) as engine:
+        counts |= _counts_of_domain(engine, domain)
         found = _answers(engine, counts, items)
         if table.user is not None:
             most = engine.ask(
@@ -53,47 +61,41 @@ def check(
     for column in dict.fromkeys([*([] if weight is None else [weight]), *values]):
         numbers |= _counts_of_numbers(table, column, column == weight, bounds)
     if numbers:
-        with Engine(_as_written(table)) as engine:
+        with DuckDB(_as_written(table)) as engine:
             found |= _answers(engine, numbers)
     found |= _lines(table, found["rows"])
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in found.items())])
 
 
-def _answers(engine: Engine, counts: dict[str, str], used: Sequence[str] = ()) -> dict[str, int]:
+def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str] = ()) -> dict[str, int]:
     asked = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
     (row,) = engine.ask(f"SELECT {asked} FROM source", used).to_pylist()
     return dict(zip(counts, row.values(), strict=True))
 
 
-def _counts_of_rows(table: UserTable, items: Sequence[str]) -> dict[str, str]:
+def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
     """What is counted of users and items: words → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
-        user = table.key(table.user, "user")
+        user = key(table.user, table.schema[table.user])
         counts["rows without a user (left out)"] = f"count(*) - count({user})"
         counts["users with a record"] = f"count(DISTINCT {user})"
     for item in items:
         of = "" if len(items) == 1 else f" {item!r}"
         missing = f"rows without an item{of} (left out)"
-        counts[missing] = f"count(*) - count({table.key(item, 'item')})"
+        counts[missing] = f"count(*) - count({key(item, table.schema[item])})"
     return counts
 
 
-def _counts_of_domain(engine: Engine, items: Sequence[str], domain: Any) -> dict[str, str]:
+def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
     """How many rows hold what the public domain lacks."""
     table = engine.table
-    known = public_domain(domain, Blocks("record"), table, items)
-    lists: dict[tuple[str, ...], list[Any]] = {
-        (key,): [column] for key, column in known.public.items()
-    }
-    if known.listed is not None:
-        lists[tuple(items)] = list(known.listed.columns)
     counts = {}
-    for place, (keys, columns) in enumerate(lists.items()):
+    for place, (keys, columns) in enumerate(domain.items()):
         names = [f"v{i}" for i in range(len(columns))]
         engine.register(f"domain{place}", pa.table(dict(zip(names, columns, strict=True))))
-        sql = [table.key(key, "item") for key in keys]
-        held = " AND ".join(f"{key} IS NOT NULL" for key in sql)
+        sql = [key(name, table.schema[name]) for name in keys]
+        held = " AND ".join(f"{name} IS NOT NULL" for name in sql)
         counts[f"rows with {', '.join(keys)} outside the domain (left out)"] = (
             f"count(*) FILTER ({held} AND ({', '.join(sql)}) NOT IN "
             f"(SELECT ({', '.join(names)}) FROM domain{place}))"
@@ -102,7 +104,7 @@ def _counts_of_domain(engine: Engine, items: Sequence[str], domain: Any) -> dict
 
 
 def _counts_of_numbers(
-    table: UserTable, column: str, weight: bool, bounds: tuple[float, float] | None
+    table: Rows, column: str, weight: bool, bounds: tuple[float, float] | None
 ) -> dict[str, str]:
     """What is counted of a column where numbers are asked, as it is written in the source."""
     table.require(column, "weight" if weight else "value")
@@ -114,32 +116,32 @@ def _counts_of_numbers(
     decimal = source.decimal if isinstance(source, TypedSource) else "."
     stated = kind if is_number(kind) else "DOUBLE"
     plain = tried(column, stated, decimal) if text else quoted(column)
-    number = f"TRY_CAST({plain} AS DOUBLE)"
+    found = f"TRY_CAST({plain} AS DOUBLE)"
     name, unused = repr(column), "count 0" if weight else "left out"
     counts = {
-        f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({number} IS NULL)"
+        f"cells of {name} that are not numbers ({unused})": f"count(*) FILTER ({found} IS NULL)"
     }
     if text and decimal == ".":
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
         counts["of these look like numbers with a decimal comma: state decimal=','"] = (
-            f"count(*) FILTER ({number} IS NULL AND {comma})"
+            f"count(*) FILTER ({found} IS NULL AND {comma})"
         )
     counts[f"cells of {name} that are NaN or infinite ({unused})"] = (
-        f"count(*) FILTER (NOT isfinite({number}))"
+        f"count(*) FILTER (NOT isfinite({found}))"
     )
     if weight:
         counts[f"cells of {name} below 0 (count 0)"] = (
-            f"count(*) FILTER (isfinite({number}) AND {number} < 0)"
+            f"count(*) FILTER (isfinite({found}) AND {found} < 0)"
         )
     if bounds is not None:
         low, high = map(float, bounds)
         counts[f"cells of {name} beyond the bounds (cut off)"] = (
-            f"count(*) FILTER (isfinite({number}) AND NOT {number} BETWEEN {low} AND {high})"
+            f"count(*) FILTER (isfinite({found}) AND NOT {found} BETWEEN {low} AND {high})"
         )
     return counts
 
 
-def _as_written(table: UserTable) -> UserTable:
+def _as_written(table: Rows) -> Rows:
     """The table before its columns of text are read as other types."""
     if not isinstance(table.source, TypedSource):
         return replace(table, cells={})
@@ -147,12 +149,12 @@ def _as_written(table: UserTable) -> UserTable:
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
-def _lines(table: UserTable, rows: int) -> dict[str, int]:
+def _lines(table: Rows, rows: int) -> dict[str, int]:
     """What became of the lines of CSV files."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, FileSource) or not source.is_csv:
         return {}
-    with Engine(_as_written(table)) as engine:
+    with DuckDB(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
     with reading(source.name):
         found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}

@@ -29,14 +29,13 @@ from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.inputs.labels import cell_text
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, long_rows, parts, without
 from dpgrain.tables.engines.spill import COPIES
+from dpgrain.tables.engines.sql import quoted, text, tried
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # Bytes of a CSV file that DuckDB holds at a time. It never comes near the end of them: a row that is
 # longer it drops, and does not know where the next one begins.
 _BUFFER = 2 * LONGEST_BYTES
-INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
-NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
 _counter = itertools.count()
 
 
@@ -432,24 +431,6 @@ def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -
     return TypedSource(source, changed, decimal) if changed else source
 
 
-def is_number(kind: str) -> bool:
-    """Whether a DuckDB type is one of numbers."""
-    return kind in NUMBERS or kind.startswith("DECIMAL")
-
-
-def tried(column: str, kind: str, decimal: str = ".") -> str:
-    """The SQL of a column of text as another type; what does not fit is a null.
-
-    DuckDB may move a plain cast of a column into the reader of a file, which then drops whole rows that
-    do not fit; an expression stays where it is.
-    """
-    written = f"concat({quoted(column)}, '')"
-    if decimal == "," and is_number(kind):
-        # Points change places with commas, so that 1.5 is no number where commas are asked.
-        written = f"translate({written}, '.,', ',.')"
-    return f"TRY_CAST({written} AS {kind})"
-
-
 @dataclass(frozen=True, eq=False)
 class ArrowSource:
     """An Arrow table in memory."""
@@ -518,16 +499,6 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
     )
-
-
-def quoted(identifier: str) -> str:
-    """An SQL identifier."""
-    return '"' + identifier.replace('"', '""') + '"'
-
-
-def text(value: str) -> str:
-    """An SQL string."""
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:

@@ -1,0 +1,126 @@
+"""What an engine does: it reads rows and hands over integers.
+
+What stands above asks an engine these questions and no others, and writes no query of its own. The rows
+stay inside: what comes out are groups, sums of whole numbers and, for fits, columns. An engine is one
+file with a class that takes :class:`~dpgrain.tables.rows.Rows` and keeps to :class:`Engine`, as
+``dpgrain.testing.EngineContract`` checks. It reads those sources that it can (``rows.source``), and
+keeps to the fixed rules for odd rows:
+
+- A row without a user, without a key of the groups, or without a finite number where one is split, is
+  left out; so is one without a cell, in a column of cells that drops what lacks one.
+- Elsewhere a row without a value in the column that tells the cell lies in a cell of such rows.
+- A key of a column of whole numbers is an int64. Any other is a text, as DuckDB writes the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol, Self, TypeAlias
+
+import pyarrow as pa
+
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.rows import Rows
+from dpgrain.tables.split import Split
+
+#: A kernel: called with (keys, totals, out), it adds to ``out`` in place; totals are None for 1 each.
+Add: TypeAlias = Callable[[IntArray, FloatArray | None, IntArray], None]
+#: How a column is read: as keys, as keys in text, as numbers (null where there is none), as it is.
+Form: TypeAlias = Literal["key", "text", "number", "as it is"]
+
+
+class Summed(Protocol):
+    """Records that are added up where they are: no list of them leaves the engine."""
+
+    def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
+        """Run a kernel over all records and return the integer sums, modulo 2^64.
+
+        Args:
+            add: called any number of times, in any order and on any machine, each time with sorted keys
+                of some whole users, or with codes of some records.
+            shape: the shape of ``out``. Several may be added to, and are then added up.
+        """
+
+
+class Users(Summed, Protocol):
+    """Whole users' records as sorted keys ``user | cell | item``, added up as often as asked."""
+
+    def narrowed(self, codes: IntArray, shift: int) -> Users | None:
+        """The same users' records of some of the coordinates only; None where rows must be read again.
+
+        Args:
+            codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
+                Keys must hold nothing but user and coordinate.
+            shift: bits of a new key below the user code.
+        """
+
+
+class Engine(AbstractContextManager["Engine"], Protocol):
+    """What reads the rows of one release or fit; what its methods return is private."""
+
+    table: Rows
+
+    def __enter__(self) -> Self:
+        """Open what is needed; ``__exit__`` leaves nothing behind."""
+
+    def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
+        """The different groups that rows of users belong to, in any order.
+
+        Args:
+            keys: the columns that tell a record's group, at least one.
+            value: a column of numbers; rows without a finite one are left out.
+        """
+
+    def extent(self, key: str) -> tuple[int, int, int] | None:
+        """The least and the largest value of a column of whole numbers, and how many rows there are.
+
+        Rows without a user count as well. None where no row has a value.
+        """
+
+    def dictionary(
+        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+    ) -> Dictionary:
+        """Give groups and cells their codes, in the public order: see :meth:`Dictionary.of`.
+
+        Args:
+            groups: (V,) different groups, of the types of the key columns.
+            cells: the cell of each.
+            cell_column: the cell is this other column instead.
+            corners: how many coordinates each group has.
+        """
+
+    def users(
+        self,
+        dictionary: Dictionary,
+        *,
+        value: str | None = None,
+        split: Split | None = None,
+        cell_column: str | None = None,
+    ) -> Users:
+        """Whole users' records in the groups last given to :meth:`dictionary`.
+
+        Args:
+            dictionary: what :meth:`dictionary` returned.
+            value: the column of numbers that is split; each row counts 1 without one.
+            split: from numbers to what each record adds to its group's coordinates.
+            cell_column: as given to :meth:`dictionary`.
+        """
+
+    def records(
+        self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
+    ) -> Summed:
+        """Single records, whosever they are, as codes of coordinates; arguments as above."""
+
+    def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
+        """Columns of all rows, in their order; called c0, c1 and so on.
+
+        Args:
+            wanted: the columns, and how each is read. Columns of cells are not among them.
+        """
+
+
+#: Opens the rows of one release: the class of an engine.
+Opener: TypeAlias = Callable[[Rows], Engine]

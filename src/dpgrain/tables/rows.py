@@ -1,0 +1,218 @@
+"""What is public of people's rows: their columns and types, and how they may be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from typing import Any, Self
+
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.inputs.labels import exact, whole, written
+from dpgrain.tables.elements import NAMED, Elements, as_elements
+from dpgrain.tables.engines.sources import Source
+from dpgrain.tables.engines.sql import INTEGERS, is_number
+
+_NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
+
+
+@dataclass(frozen=True)
+class CellColumn:
+    """A column that holds the cell of another column's value.
+
+    Args:
+        of: the other column.
+        elements: the public partition of its values, as given.
+    """
+
+    of: str
+    elements: Elements
+
+
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """Where rows come from and what is public of them: all that an engine is given.
+
+    Args:
+        source: where the rows come from.
+        user: the column that tells whose a record is; None if there is none, which leaves the
+            privacy unit ``Record`` only.
+        n_users: the public size of the roster, if known; never counted from the table.
+        schema: column name → DuckDB type.
+        memory: bytes of working memory that a release may use, besides the interpreter's own.
+        threads: threads that a release may use.
+        cells: the columns that were added by :meth:`with_cells`.
+    """
+
+    source: Source
+    user: str | None
+    n_users: int | None
+    schema: Mapping[str, str]
+    memory: int
+    threads: int
+    cells: Mapping[str, CellColumn] = field(default_factory=dict)
+
+    def with_cells(self, name: str, of: str, by: Any) -> Self:
+        """The same table with a column of cells: a public function of another column.
+
+        Args:
+            name: what the new column is called; then good for ``by=`` and ``Element(name)``.
+            of: the column that the function is applied to.
+            by: a mapping (a dict, a two-column table, a :class:`pathlib.Path` of one), a function, or
+                an :class:`~dpgrain.Elements`. It must be public. A value without a cell is its own
+                (``"own: value"``), unless ``missing="drop"`` leaves it out. A function gets whole
+                numbers or text (a date as ``"2024-05-01"``); a value on which it fails has no cell, and
+                nothing tells of it: try the function on public values first.
+
+        Raises:
+            ParameterError: if the name is taken, or the partition refuses what it lacks.
+            SchemaError: if there is no such column.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> table = read(pa.table({"who": [1], "page": ["/jobs/it"]}), user="who")
+        >>> table.with_cells("topic", of="page", by=lambda page: page.split("/")[1]).schema["topic"]
+        'VARCHAR'
+        """
+        if not isinstance(name, str) or not name or self.has(name):
+            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+        self.require_key(of, "of")
+        elements = as_elements(by).of_keys(lambda item: self.stated(item, of, NAMED))
+        if elements.missing == "error":
+            raise ParameterError(
+                "missing='error' needs a public domain, which a column has not; use missing='own' "
+                "or 'drop'."
+            )
+        cells = {**self.cells, name: CellColumn(of, elements)}
+        return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
+
+    def has(self, name: str) -> bool:
+        """Whether a column is called so; queries do not tell capital letters from small ones."""
+        return name.casefold() in map(str.casefold, self.schema)
+
+    def require(self, column: str, role: str) -> None:
+        """Raise unless the table has the column; ``role`` says what for."""
+        if not isinstance(column, str):
+            raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
+        if column not in self.schema:
+            raise SchemaError(
+                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}.",
+                name=role,
+            )
+
+    def is_integer(self, column: str) -> bool:
+        """Whether keys of this column are integers; otherwise they are text."""
+        return self.schema[column] in INTEGERS
+
+    def drops(self, column: str) -> bool:
+        """Whether records without a cell in this column of cells are left out."""
+        return column in self.cells and self.cells[column].elements.missing == "drop"
+
+    def stated(self, label: Any, column: str, role: str) -> int | str:
+        """The key of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
+
+        Args:
+            label: an item that a domain or partition names.
+            column: the column, whose type tells what its keys are.
+            role: what names the label, in messages: "domain holds".
+
+        Raises:
+            ParameterError: if no key of the column can be the label.
+        """
+        found: int | str | None
+        if self.is_integer(column):
+            found = whole(label)
+        elif column in self.cells and not isinstance(label, str):
+            # A cell that is a number is written otherwise there.
+            found = None
+        else:
+            found = _text_key(label, self.schema[column])
+        if found is None:
+            holds = "integers" if self.is_integer(column) else "text"
+            raise ParameterError(
+                f"{role} {label!r}, but the item column {column!r} holds {holds}; cast one of them."
+            )
+        return found
+
+    def require_key(self, column: str, role: str) -> None:
+        """Raise unless the column can name things: integers and what has one text for each value do.
+
+        Args:
+            column: the column.
+            role: what it is for, in messages.
+
+        Raises:
+            SchemaError: if there is no such column, or it holds numbers with a fraction or lists.
+        """
+        self.require(column, role)
+        kind = self.schema[column]
+        if kind.startswith(("TIME", "INTERVAL")):
+            # Values beyond the range of text would fail, and tell of one row.
+            raise SchemaError(
+                f"{role} {column!r} has type {kind}, which cannot name things; cast it to a date "
+                f"first, as in dg.read(duckdb.sql('SELECT * REPLACE ({column}::DATE AS {column}) "
+                "FROM …')).",
+                name=role,
+            )
+        if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
+            raise SchemaError(
+                f"{role} {column!r} has type {kind}, which cannot name things; "
+                "cast it to integer or text.",
+                name=role,
+            )
+
+    def require_numbers(
+        self, columns: Sequence[str], role: str, *, also: Sequence[str] = ()
+    ) -> None:
+        """Raise unless all columns hold numbers by their types, which are public; no row is looked at.
+
+        Args:
+            columns: the columns.
+            role: what they are for, in messages.
+            also: other types that are welcome.
+
+        Raises:
+            SchemaError: if one is missing, is text without a stated type, or has another type.
+        """
+        texts = []
+        for column in columns:
+            self.require(column, role)
+            kind = self.schema[column]
+            if kind in ("VARCHAR", "ENUM") and column not in self.cells:
+                texts.append(column)
+            elif not is_number(kind) and kind not in also:
+                raise SchemaError(
+                    f"{role} {column!r} has type {kind}; it must hold numbers: name another column.",
+                    name=role,
+                )
+        if texts:
+            # All at once: a person with twenty features is told once.
+            types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
+            raise SchemaError(
+                f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
+                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double.",
+                name=role,
+            )
+
+
+def _text_key(label: Any, kind: str) -> str | None:
+    """The text that a column of another type than integers has for a label; None for none."""
+    if isinstance(label, date) and not isinstance(label, datetime):
+        return label.isoformat()
+    number = None if isinstance(label, str | bytes) else exact(label)
+    if number is None:
+        return written(label)
+    if kind == "BOOLEAN":
+        return None if number not in (0, 1) else "true" if number else "false"
+    decimal = re.fullmatch(r"DECIMAL\(\d+, ?(\d+)\)", kind)
+    if decimal is None:
+        return written(label)
+    # As SQL writes it: with as many digits as the type says.
+    places = int(decimal[1])
+    scaled = number * 10**places
+    if scaled.denominator != 1 or abs(scaled) >= 10**38:
+        return None
+    digits = f"{abs(scaled.numerator):0{places + 1}d}"
+    point = f".{digits[-places:]}" if places else ""
+    return f"{'-' * (number < 0)}{digits[: len(digits) - places]}{point}"

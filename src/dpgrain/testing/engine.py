@@ -1,0 +1,392 @@
+"""What every engine must keep to. A new engine inherits :class:`EngineContract` in its test."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain._types import IntArray
+from dpgrain.errors import ParameterError
+from dpgrain.statistics import (
+    count,
+    elements_per_user,
+    histogram,
+    mean,
+    quantiles,
+    top,
+    variance,
+)
+from dpgrain.statistics import sum as total
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.elements import Elements
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Engine, Opener
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions, candidates
+from dpgrain.tables.split import Weight
+from dpgrain.tables.table import UserTable, read
+from dpgrain.units import Element, Record, Unit, User
+
+SCHEMA = pa.schema(
+    {
+        "who": pa.int64(),
+        "item": pa.string(),
+        "code": pa.int32(),
+        "day": pa.date32(),
+        "w": pa.float64(),
+    }
+)
+UNITS: dict[str, Unit] = {
+    "record": Record(),
+    "user": User(),
+    "item": Element("item"),
+    "day": Element("day"),
+    "topic": Element("topic"),
+    "few": Element("few"),
+    "two items": User(2, by="item"),
+    "one topic": User(1, by="topic"),
+}
+KEYS: list[tuple[str, ...]] = [(), ("item",), ("code",), ("day", "item"), ("topic", "code")]
+PROMISE: dict[str, Any] = {"epsilon": 5.0, "delta": 1e-5, "random_state": 7}
+RELEASES: dict[str, Callable[[UserTable], Any]] = {
+    "public": lambda t: histogram(t, "item", unit=User(), domain=["", "a", "x"], **PROMISE),
+    "selected": lambda t: histogram(t, "item", unit=Element("topic"), **PROMISE),
+    "numbers": lambda t: histogram(t, "code", unit=User(), **PROMISE),
+    "weights": lambda t: histogram(t, "item", unit=User(2, by="day"), weight="w", **PROMISE),
+    "records": lambda t: histogram(t, "item", unit=Record(), weight="w", **PROMISE),
+    "top": lambda t: top(t, "item", k=2, unit=User(), **PROMISE),
+    "mixed": lambda t: count(
+        t, by=["item", "code"], unit=User(), domain={"code": [1, 2]}, **PROMISE
+    ),
+    "sum": lambda t: total(t, "w", by="item", unit=Element("day"), **PROMISE),
+    "mean": lambda t: mean(t, "w", unit=User(), **PROMISE),
+    "variance": lambda t: variance(t, "w", unit=User(), bounds=(0, 9), **PROMISE),
+    "quantiles": lambda t: quantiles(t, "w", unit=User(), bounds=(0, 9), **PROMISE),
+    "held": lambda t: elements_per_user(t, unit=Element("item"), **PROMISE),
+}
+
+
+class Row(NamedTuple):
+    """One record, with any value missing."""
+
+    who: int | None
+    item: str | None
+    code: int | None
+    day: datetime.date | None
+    w: float | None
+
+
+def topic_of(item: str) -> str:
+    """A public function of items, which fails on one of them."""
+    if item == "é":
+        raise ValueError(item)
+    return "early" if item < "b" else "late"
+
+
+def some_rows(users: int, seed: int = 1) -> list[Row]:
+    """Rows of some users: repeated ones, null ones, odd numbers, and one user with most of them."""
+    rng = np.random.default_rng(seed)
+    items = ["a", "b", "x", "é", "日本", "", None]
+    numbers = [1.0, 0.25, 3.0, 1e300, -5.0, math.nan, math.inf, None]
+    rows = []
+    for user in [None, *range(-2, users)]:
+        for _ in range(200 if user == 0 else int(rng.integers(0, 9))):
+            day = None if rng.random() < 0.1 else datetime.date(2024, 5, int(rng.integers(1, 4)))
+            code = None if rng.random() < 0.1 else int(rng.integers(-1, 4))
+            item, w = items[rng.integers(len(items))], numbers[rng.integers(len(numbers))]
+            rows += [Row(user, item, code, day, w)] * int(rng.choice([1, 1, 1, 3]))
+    return rows
+
+
+def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
+    """Groups as tuples of their keys."""
+    return (
+        list(zip(*(column.to_pylist() for column in groups.columns), strict=True))
+        if groups.names
+        else [()]
+    )
+
+
+def cell_of(row: Row, column: str) -> str | int | None:
+    """The key of a row in any column, by the definition."""
+    if column == "day":
+        return None if row.day is None else row.day.isoformat()
+    if column == "few":
+        return "x" if row.item in ("a", "b") else None
+    if column == "topic":
+        if row.item is None:
+            return None
+        return "own: é" if row.item == "é" else topic_of(row.item)
+    known: str | int | None = getattr(row, column)
+    return known
+
+
+class EngineContract:
+    """Tests of one engine: its integers are those of the definition, and those of another engine.
+
+    Set ``engine`` to what ``dg.read(engine=…)`` takes. Every method whose name begins with ``test`` is
+    a test, which pytest finds in a class that is called ``Test…``.
+    """
+
+    #: The engine that is tested.
+    engine: str | Opener = "duckdb"
+    #: Another one, whose integers have to be the same.
+    reference: str | Opener = "duckdb"
+    users = 30
+
+    def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
+        """The table of these rows, with two columns of cells, through the engine that is tested."""
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
+        made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
+        source = pa.table(made, schema=SCHEMA)
+        table = read(source, **{"user": "who", "engine": self.engine, **options})
+        table = table.with_cells("topic", of="item", by=topic_of)
+        few = Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
+        return table.with_cells("few", of="item", by=few)
+
+    @contextmanager
+    def both(self, rows: Sequence[Row], **options: Any) -> Iterator[tuple[Engine, Engine]]:
+        """The engine and the other one, opened on the same rows in different orders."""
+        order = np.random.default_rng(2).permutation(len(rows))
+        mine = self.table([rows[i] for i in order], **options)
+        other = self.table(rows, **{**options, "engine": self.reference})
+        with mine.open_engine() as one, other.open_engine() as two:
+            yield one, two
+
+    def test_groups_are_those_that_users_hold(self) -> None:
+        """Neither rows without a user count, nor rows without a key or without a finite number."""
+        rows = some_rows(self.users)
+        with self.table(rows).open_engine() as engine:
+            for keys, value in itertools.product([*KEYS[1:], ("few",)], [None, "w"]):
+                found = rows_of(engine.distinct(keys, value))
+                expected = {group for _, group in _held(rows, keys, value)}
+                assert len(found) == len(set(found)), keys
+                assert set(found) == expected, (keys, value)
+
+    def test_the_extent_of_whole_numbers(self) -> None:
+        """All rows count, also those without a user or without a value."""
+        rows = some_rows(self.users)
+        codes = [row.code for row in rows if row.code is not None]
+        with self.table(rows).open_engine() as engine:
+            assert engine.extent("code") == (min(codes), max(codes), len(rows))
+        with self.table([]).open_engine() as engine:
+            assert engine.extent("code") is None
+
+    def test_codes_have_the_public_order(self) -> None:
+        """The order of groups is a function of each alone, and the same in every engine."""
+        names = [str(i) for i in range(40)]
+        rng = np.random.default_rng(3)
+        with self.both(some_rows(2)) as (one, two):
+            for unit in ("item", "topic", "two items"):
+                blocks = Blocks.of_unit(UNITS[unit], self.table([]), ["item"])
+                whole = _coded(two, blocks, names)
+                assert _coded(one, blocks, names) == whole, unit
+                part = rng.permutation(names)[:9].tolist()
+                assert _coded(one, blocks, part) == [name for name in whole if name in part], unit
+
+    def test_records_are_counted_by_the_definition(self) -> None:
+        """Unclipped sums, whoever holds the records, and how many blocks hold each group."""
+        rows = some_rows(self.users)
+        table = self.table(rows)
+        with table.open_engine() as engine:
+            for unit, keys in itertools.product(("record", "user", "day", "topic"), KEYS):
+                data, groups = _contributions(engine, UNITS[unit], keys)
+                held = _held(rows, keys)
+                sums = data.sums(Grid(np.array([2.0**20]), 20))
+                expected = Counter(group for _, group in held)
+                assert dict(zip(groups, sums.tolist(), strict=True)) == expected, (unit, keys)
+                blocks = defaultdict(set)
+                for place, (row, group) in enumerate(held):
+                    cell = None if unit in ("record", "user") else cell_of(row, unit)
+                    blocks[group].add(place if unit == "record" else (row.who, cell))
+                holders = dict(zip(groups, data.holders().tolist(), strict=True))
+                assert holders == {group: len(held) for group, held in blocks.items()}, (unit, keys)
+
+    def test_integers_are_those_of_the_other_engine(self) -> None:
+        """Clipped sums and all that is counted, bit for bit, over units, keys and weights."""
+        rows = some_rows(self.users)
+        with self.both(rows) as (one, two):
+            for unit, keys, value in itertools.product(UNITS, KEYS, (None, "w")):
+                found, expected = (_integers(one_, UNITS[unit], keys, value) for one_ in (one, two))
+                for what, integers in expected.items():
+                    assert np.array_equal(found[what], integers), (what, unit, keys, value)
+
+    def test_public_groups_that_nobody_holds_add_up_to_nothing(self) -> None:
+        """Of a public list, what is not held stays, and what is held beside it is left out."""
+        rows = some_rows(self.users)
+        groups = Groups.of(("item",), [pa.array(["x", "absent", "a"])])
+        with self.table(rows).open_engine() as engine:
+            data = Contributions(
+                engine, Blocks("user"), groups, Blocks("user").cells(groups, public=True)
+            )
+            names = data.dictionary.groups.columns[0].to_pylist()
+            found = dict(zip(names, data.holders().tolist(), strict=True))
+        held = {(row.who, row.item) for row in rows if row.who is not None}
+        assert found == {
+            name: sum(item == name for _, item in held) for name in ("x", "absent", "a")
+        }
+
+    def test_the_names_of_users_do_not_matter(self) -> None:
+        """Users are told apart, be they far apart, or named by text in place of numbers."""
+        rows = some_rows(self.users)
+        far = [
+            row if row.who is None else row._replace(who=2**61 * (row.who % 3 - 1) + row.who)
+            for row in rows
+        ]
+        with self.table(rows).open_engine() as engine:
+            expected = _integers(engine, User(), ("item",), "w")
+        names = [None if row.who is None else f"u{row.who}" for row in rows]
+        columns = [names, *list(zip(*rows, strict=True))[1:]]
+        schema = SCHEMA.set(0, pa.field("who", pa.string()))
+        made = pa.table(
+            [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)],
+            schema=schema,
+        )
+        texts = read(made, user="who", engine=self.engine)
+        for table in (self.table(far), texts):
+            with table.open_engine() as engine:
+                found = _integers(engine, User(), ("item",), "w")
+            for what, integers in expected.items():
+                assert np.array_equal(found[what], integers), what
+
+    def test_some_of_the_groups_have_the_same_sums(self) -> None:
+        """What was read of many groups serves for some of them, or is read again."""
+        with self.table(some_rows(self.users)).open_engine() as engine:
+            blocks = Blocks("user")
+            held = engine.distinct(["item"])
+            wide = Contributions(engine, blocks, held, blocks.cells(held, public=False))
+            wide.holders()
+            some = held.take(np.array([3, 0]))
+            cells, grid = blocks.cells(some, public=False), Grid(np.array([1.5]), 20)
+            narrow = Contributions(engine, blocks, some, cells, wider=wide).sums(grid)
+            again = Contributions(engine, blocks, some, cells).sums(grid)
+            assert np.array_equal(narrow, again)
+
+    def test_a_table_without_users_has_records_only(self) -> None:
+        """Records are added up, and users are refused in one sentence."""
+        rows = some_rows(self.users)
+        with self.table(rows, user=None).open_engine() as engine:
+            data, groups = _contributions(engine, Record(), ("item",))
+            expected = Counter((row.item,) for row in rows if row.item is not None)
+            found = data.sums(Grid(np.array([2.0**20]), 20)).tolist()
+            assert dict(zip(groups, found, strict=True)) == expected
+            said = ""
+            try:
+                engine.users(data.dictionary)
+            except ParameterError as error:
+                said = str(error)
+            assert "user must be given to dg.read" in said
+
+    def test_no_rows_at_all(self) -> None:
+        """An empty table has no groups, and sums of 0."""
+        with self.table([]).open_engine() as engine:
+            assert len(engine.distinct(["item", "code"])) == 0
+            groups = Groups.of(("item",), [pa.array(["a"])])
+            for unit in UNITS.values():
+                blocks = Blocks.of_unit(unit, self.table([]), ["item"])
+                cells = blocks.cells(groups, public=True)
+                data = Contributions(engine, blocks, groups, cells)
+                assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
+
+    def test_columns_are_read_in_the_order_of_rows(self) -> None:
+        """As keys, as keys in text, as numbers, as they are; null where there is nothing."""
+        rows = some_rows(self.users)
+        with self.table(rows).open_engine() as engine:
+            found = engine.columns(
+                [
+                    ("who", "key"),
+                    ("day", "key"),
+                    ("code", "text"),
+                    ("w", "number"),
+                    ("day", "as it is"),
+                ]
+            )
+        assert found.column_names == ["c0", "c1", "c2", "c3", "c4"]
+        assert found.column(0).to_pylist() == [row.who for row in rows]
+        assert found.column(1).to_pylist() == [cell_of(row, "day") for row in rows]
+        codes = [None if row.code is None else str(row.code) for row in rows]
+        assert found.column(2).to_pylist() == codes
+        assert str(found.column(3).to_pylist()) == str([row.w for row in rows])
+        assert found.column(4).to_pylist() == [row.day for row in rows]
+
+    def test_long_columns_keep_their_order(self) -> None:
+        """So many rows that an engine may read them in several places at once."""
+        users = np.random.default_rng(4).permutation(1_000_000)
+        rows = pa.table({"who": users, "w": users / 7})
+        table = read(rows, user="who", engine=self.engine, threads=2)
+        with table.open_engine() as engine:
+            found = engine.columns([("who", "text"), ("w", "number")])
+        assert np.array_equal(found.column(1).to_numpy(), users / 7)
+        assert np.array_equal(found.column(0).cast(pa.int64()).to_numpy(), users)
+
+    def test_releases_of_one_seed_are_the_same(self) -> None:
+        """Every statistic publishes the same numbers through either engine."""
+        rows = some_rows(120)
+        mine, other = self.table(rows[::-1]), self.table(rows, engine=self.reference)
+        for name, release in RELEASES.items():
+            found, expected = release(mine), release(other)
+            assert len(expected), name
+            assert found.to_arrow().equals(expected.to_arrow()), name
+            assert dataclasses.asdict(found.guarantee) == dataclasses.asdict(expected.guarantee), (
+                name
+            )
+
+
+def _held(
+    rows: Sequence[Row], keys: Sequence[str], value: str | None = None
+) -> list[tuple[Row, tuple[Any, ...]]]:
+    """Rows that count, each with its group, by the definition."""
+    held = []
+    for row in rows:
+        group = tuple(cell_of(row, key) for key in keys)
+        number = 0.0 if value is None else row.w
+        if row.who is not None and None not in group and number is not None:
+            held += [(row, group)] if math.isfinite(number) else []
+    return held
+
+
+def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:
+    """The names in the order of their codes."""
+    groups = Groups.of(("item",), [pa.array(names, pa.string())])
+    known = engine.dictionary(groups, blocks.cells(groups, public=False))
+    return list(known.groups.columns[0].to_pylist())
+
+
+def _contributions(
+    engine: Engine, unit: Unit, keys: Sequence[str], value: str | None = None
+) -> tuple[Contributions, list[tuple[Any, ...]]]:
+    """What users hold of all groups that are held, and the groups in the order of their codes."""
+    blocks = Blocks.of_unit(unit, engine.table, keys)
+    groups = candidates(engine, keys, value) if keys else Groups.of((), ())
+    split = None if value is None else Weight(2.0**-20)
+    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=False), value, split)
+    return data, rows_of(data.dictionary.groups)
+
+
+def _integers(
+    engine: Engine, unit: Unit, keys: Sequence[str], value: str | None
+) -> dict[str, IntArray]:
+    """Every kind of integers that an engine adds up for a unit."""
+    data, groups = _contributions(engine, unit, keys, value)
+    norms = np.array([1.0, 4.0, 16.0])
+    found = {
+        "groups": np.array([hash(group) for group in groups]),
+        "l2": data.sums(Grid(np.array([1.7]), 28)),
+        "l1": data.sums(Grid(np.array([3.0]), 24, "l1")),
+        "indicators": data.sums(Grid(np.ones(1), 20), indicator=True),
+        "bins": data.norm_counts(norms, "l2"),
+        "holders": data.holders(),
+    }
+    if not isinstance(unit, Record):
+        found["first"] = data.sums(Grid(np.ones(1), 20), max_items=2)
+        found["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))
+    return found

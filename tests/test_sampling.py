@@ -1,0 +1,130 @@
+"""Of each long search `make test` runs a sample, and `make audit` all that the sample leaves out."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.sampling import shortened, spread
+
+CASES = {
+    f"{word}-{number}-{last}": frozenset({("word", word), ("number", number), ("last", last)})
+    for word, number, last in itertools.product("abcd", range(3), (True, False))
+}
+
+SEARCHES = """
+import pytest
+from hypothesis import given, strategies as st
+from tests.sampling import examples
+
+@pytest.mark.search
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("word", ["a", "b"])
+def test_product(word, number): pass
+
+@pytest.mark.search(keep=0)
+def test_expensive(): pass
+
+@pytest.mark.parametrize("number", range(3))
+def test_plain(number): pass
+
+@pytest.mark.search(keep=1)
+class TestOne:
+    @pytest.mark.parametrize("number", range(5))
+    def test_in_class(self, number): pass
+
+    @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
+    def test_other_in_class(self, number): pass
+
+class TestTwo(TestOne): pass
+
+def test_loop(some_of): pass
+
+@given(st.integers())
+@examples(50)
+def test_random(number): pass
+"""
+
+
+def values(names: set[str]) -> set[object]:
+    return set().union(*(CASES[name] for name in names))
+
+
+def test_each_value_is_shown_by_the_fewest_cases() -> None:
+    found = spread(CASES, None)
+    assert values(found) == values(set(CASES))
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 4, 8, 23, 24, 30])
+def test_as_many_as_asked_for_are_spread_evenly(keep: int) -> None:
+    found = spread(CASES, keep)
+    assert len(found) == min(keep, 24)
+    if keep == 8:
+        # Each word is shown twice, each number two times or three.
+        counts = [sum(value in CASES[name] for name in found) for value in values(found)]
+        assert min(counts) == 2
+    assert spread(CASES, keep) == found
+
+
+def test_the_sample_does_not_depend_on_the_order_of_cases() -> None:
+    assert spread(dict(reversed(CASES.items())), 5) == spread(CASES, 5)
+
+
+def test_a_loop_is_shortened_in_the_sample_alone() -> None:
+    some = shortened("a test", "sample")
+    first, second = some(range(100)), some(range(100))
+    assert len(first) == len(second) == 20
+    assert first == sorted(first) != second
+    assert shortened("a test", "sample")(range(100)) == first
+    assert shortened("another test", "sample")(range(100)) != first
+    assert len(some(range(7))) == 4
+    assert some("abc") == ["a", "b", "c"]
+    for part in ("rest", "all"):
+        assert shortened("a test", part)(range(100)) == list(range(100))
+
+
+def _collected(folder: Path, *options: str) -> set[str]:
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    words += ["--rootdir", str(folder), "-c", str(folder / "pytest.ini"), *options]
+    found = subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
+    return {line for line in found.stdout.splitlines() if "::" in line}
+
+
+@pytest.fixture
+def searches(tmp_path: Path) -> Path:
+    here = Path(__file__).parent
+    (tmp_path / "tests").mkdir()
+    for name in ("conftest.py", "sampling.py"):
+        (tmp_path / "tests" / name).write_text((here / name).read_text(encoding="utf-8"))
+    (tmp_path / "tests" / "test_it.py").write_text(SEARCHES)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\npythonpath = .\nmarkers =\n  search(keep): x\n  slow: x\n"
+        "addopts = --import-mode=importlib -m 'not slow'\n"
+    )
+    return tmp_path
+
+
+def test_sample_and_rest_are_everything(searches: Path) -> None:
+    sample = _collected(searches)
+    rest = _collected(searches, "--search=rest")
+    everything = _collected(searches, "--search=all")
+    at = "tests/test_it.py::"
+    # Of random searches and loops both parts try examples, of slow tests neither.
+    assert sample & rest == {f"{at}test_random", f"{at}test_loop"}
+    assert sample | rest == everything
+    assert len(everything) == 8 + 1 + 3 + 2 * (5 + 1) + 2
+    assert len({name for name in sample if name.startswith(f"{at}test_product")}) == 4
+    assert f"{at}test_expensive" in rest
+    # Each class has a sample of its own, and the case that is not slow is the one to keep.
+    for name in ("TestOne", "TestTwo"):
+        assert len({case for case in sample if case.startswith(f"{at}{name}::test_in_class")}) == 1
+        assert f"{at}{name}::test_other_in_class[0]" in sample
+
+
+def test_what_is_asked_for_by_name_runs_whole(searches: Path) -> None:
+    names = [f"tests/test_it.py::{name}" for name in ("test_product", "test_expensive")]
+    assert len(_collected(searches, *names)) == 8 + 1
