@@ -21,6 +21,7 @@ from dpgrain import report as pages
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.shuffle import VectorSum
+from dpgrain.statistics.asked import Asked
 from dpgrain.tables.groups import Groups
 
 SOURCE = Path(dg.__file__).parents[1]
@@ -277,7 +278,7 @@ def _release() -> dg.Histogram:
         np.array([1.0, 1.0]),
         np.array([1.0, 1.0]),
         dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(4.0, Contribution(block="user"))),
-        {"item": "word"},
+        Asked(by=("word",)),
     )
 
 

@@ -34,6 +34,8 @@ from dpgrain.report.plots import (
     plot_training,
 )
 from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
+from dpgrain.statistics.asked import Asked, Clip
+from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Relation
 
@@ -47,7 +49,7 @@ PROMISE = dg.Guarantee(
     Gaussian(3.7306, Contribution(coordinates="one")),
     ("the list of items",),
 )
-ASKED = {"table": "words.parquet", "item": "word", "weight": "1 for each record", "clip": "2"}
+ASKED = Asked(title="words.parquet", by=("word",), clip=Clip(2.0))
 
 
 def _histogram(names: list[str], **changed: Any) -> dg.Histogram:
@@ -63,7 +65,7 @@ def _histogram(names: list[str], **changed: Any) -> dg.Histogram:
     return replace(made, **changed)
 
 
-def _estimates(keys: dict[str, list[Any]], **asked: str) -> dg.Estimates:
+def _estimates(keys: dict[str, list[Any]], **asked: Any) -> dg.Estimates:
     size = len(next(iter(keys.values()))) if keys else 1
     value = np.linspace(40.0, 60.0, size)
     return dg.Estimates(
@@ -74,7 +76,7 @@ def _estimates(keys: dict[str, list[Any]], **asked: str) -> dg.Estimates:
         value + 1,
         np.full(size, 900.0),
         PROMISE,
-        {**ASKED, **asked},
+        replace(ASKED, **asked),
     )
 
 
@@ -96,8 +98,9 @@ def _beside() -> tuple[dg.Release, dg.Holdings]:
     return _histogram(NAMES, guarantee=mine), holdings
 
 
-MEANS = {"statistic": "mean", "weight": "score between 0 and 100"}
-QUANTILES = {"statistic": "quantiles", "weight": "score between 0 and 100"}
+SCORES: dict[str, Any] = {"value": "score", "bounds": (0.0, 100.0)}
+MEANS = {"statistic": MEAN, **SCORES}
+RANKS = {"statistic": QUANTILES, **SCORES}
 TWO_RANKS: dict[str, list[Any]] = {"shop": ["x", "x", "y", "y"], "quantile": [0.5, 0.9, 0.5, 0.9]}
 
 RELEASES: dict[str, Callable[[], dg.Release]] = {
@@ -113,8 +116,8 @@ RELEASES: dict[str, Callable[[], dg.Release]] = {
     ),
     "means": lambda: _estimates({"shop": ["x", "y"], "year": [1, 2]}, **MEANS),
     "one mean": lambda: _estimates({}, **MEANS),
-    "quantiles": lambda: _estimates(TWO_RANKS, **QUANTILES),
-    "quantile curve": lambda: _estimates({"quantile": [0.1, 0.5, 0.9]}, **QUANTILES),
+    "quantiles": lambda: _estimates(TWO_RANKS, **RANKS),
+    "quantile curve": lambda: _estimates({"quantile": [0.1, 0.5, 0.9]}, **RANKS),
     "holdings": _holdings,
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
@@ -27,12 +28,16 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
+from dpgrain.learn.summary import coefficients
 from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds
 from dpgrain.report import write_fit_report, write_report
 from dpgrain.report.plots import number, plot_bounds, plot_curve, plot_estimates
+from dpgrain.report.plots.coefficients import largest
 from dpgrain.report.promises import Odds
 from dpgrain.report.release import estimates_of
 from dpgrain.report.words import label, printed, shorten
+from dpgrain.statistics.asked import Asked, Clip
+from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Level
 
@@ -62,7 +67,7 @@ def _histogram(
         np.full(size, 7.25),
         np.full(size, 2.0),
         dg.Guarantee("element", "'word'", "zero_out", 1e-5, event, ("the list of items",)),
-        {"table": "words.parquet", "item": "word", "weight": "1 for each record", "clip": "2"},
+        Asked(title="words.parquet", by=("word",), clip=Clip(2.0)),
     )
 
 
@@ -272,6 +277,19 @@ def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
     assert "\u202e" not in page
 
 
+@pytest.mark.parametrize("intervals", [0.0, 0.2])
+def test_a_feature_may_be_called_an_intercept(intervals: float) -> None:
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    frame = pd.DataFrame(X, columns=["price: intercept", "intercept"])
+    labels = np.array(["a", "b", "c"])[np.arange(90) % 3]
+    model = learn.LogisticRegression(
+        rounds=2, n_users=90, classes=["a", "b", "c"], intervals=intervals, random_state=0
+    )
+    rows = coefficients(model.fit(frame, labels)).rows
+    assert [row.intercept for row in rows] == [False, False, True] * 3
+    assert len(largest(coefficients(model))) == 6
+
+
 def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
     size = 1_000_000
     names = pa.array([f"{number // 2:06d}" * 20 for number in range(size)])
@@ -284,7 +302,7 @@ def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
         value + 0.2,
         np.full(size, 9.0),
         _histogram(["yo"]).guarantee,
-        {"statistic": "quantiles", "weight": "score between 0 and 1"},
+        Asked(QUANTILES, value="score", bounds=(0.0, 1.0)),
     )
     path = write_report(release, tmp_path / "report.html")
     assert path.stat().st_size < 1_000_000
@@ -563,7 +581,7 @@ class TestNumbers:
         half = replace(whole, estimate=np.array([1946.0, 2.5]))
         assert [line.estimate for line in estimates_of(half, 9)] == ["1,946.0", "2.5"]
         value, error = np.array([9.0, 8, 7, 6]), np.array([0.5, 0.5, 2.0, 1e-5])
-        guarantee, asked = whole.guarantee, {"statistic": "mean", "weight": "score"}
+        guarantee, asked = whole.guarantee, Asked(MEAN, value="score")
         groups = Groups.of(["shop"], [pa.array(["a", "b", "c", "d"])])
         means = dg.Estimates(groups, value, error, value - 1, value + 1, value, guarantee, asked)
         shown = [line.estimate for line in estimates_of(means, 9)]

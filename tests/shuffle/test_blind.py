@@ -35,6 +35,20 @@ def test_the_promise_counts_what_messages_may_tell(relation: Relation) -> None:
     assert blind.noise_sd <= 1.002 * plain.noise_sd
 
 
+def test_facts_say_who_is_trusted_and_how_many_are_honest() -> None:
+    blind = BlindSum(n_users=1000, dim=2, epsilon=4.0, delta=1e-6)
+    for share, honest in ((0.9, "900"), (1.0, "1,000")):
+        public = blind.guarantee_with(share).public
+        assert (
+            public[1]
+            == "a shuffler that mixes all messages of a batch and tells nobody who sent what"
+        )
+        assert public[2].startswith(f"at least {honest} devices")
+        assert len(public) == len(blind.facts) == 4
+    assert blind.facts == blind.facts_with(1000) != blind.facts_with(999)
+    assert blind.guarantee.public == blind.guarantee_with(1.0).public
+
+
 def test_fewer_honest_devices_hide_less(protocol: BlindSum) -> None:
     assert protocol.guarantee_with(0.9).epsilon() <= 4.0
     assert protocol.guarantee_with(0.5).epsilon() > 4.0

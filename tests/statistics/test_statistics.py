@@ -36,6 +36,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
+from dpgrain.statistics import asked as asked_module
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import request as request_module
@@ -1628,7 +1629,8 @@ def test_means_lie_within_their_bounds(
     many = len(masses)
     made = request_module.Measured(
         Groups.of(["g"], [pa.array(range(many))]), np.array(masses), np.full(many, 3.0), np.ones(many),
-        Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)), {},
+        Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
+        asked_module.Asked(),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(moments_module, "noisy_sums", lambda *_: made)
@@ -1835,7 +1837,8 @@ def test_misordered_pairs_are_those_of_the_definition(
     assert misordered_pairs(truth, estimate, gamma) == expected
     release = dg.Histogram(
         Groups.of(["item"], [pa.array(range(len(pairs)), pa.int64())]), estimate, np.ones(len(pairs)),
-        np.ones(len(pairs)), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)), {},
+        np.ones(len(pairs)), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
+        asked_module.Asked(),
     )  # fmt: skip
     assert release.order_loss(truth, gamma) == expected
     if len(pairs) > 1:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import name_of, token_of
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit
 
@@ -56,7 +58,7 @@ def promised(
     relation: Relation,
     delta: float,
     event: Event,
-    public: tuple[str, ...],
+    public: Sequence[Fact | str],
     *,
     private: bool,
     users: Any,
@@ -69,12 +71,13 @@ def promised(
         relation: the neighbouring relation.
         delta: the promised δ.
         event: what the fit publishes.
-        public: what was taken as public, in words.
+        public: what was taken as public.
         private: True if nobody can predict the noise.
         users: the users' labels that the caller passed; None for one user per row.
         elements: the elements' labels that the caller passed; None where there are none.
     """
     partition = whose = ""
+    known = [str(fact) for fact in public]
     if elements is not None:
         name = name_of(elements)
         partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
@@ -82,5 +85,5 @@ def promised(
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
     elif unit.level != "record":
         # A caller who forgets to pass users must read what the guarantee then means.
-        public = (*public, "each row is all that one user has, as no users were passed")
-    return Guarantee(unit.level, partition, relation, delta, event, public, private, whose)
+        known.append("each row is all that one user has, as no users were passed")
+    return Guarantee(unit.level, partition, relation, delta, event, tuple(known), private, whose)

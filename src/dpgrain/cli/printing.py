@@ -88,7 +88,7 @@ def tell_release(release: Release, top: int) -> None:
         release: what was published.
         top: how many estimates.
     """
-    ordered = release.statistic in ("quantiles", "elements per user")
+    ordered = release.statistic.in_order
     table = rich_table.Table(
         title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
         f"{len(release):,} estimates"
@@ -112,6 +112,6 @@ def tell_release(release: Release, top: int) -> None:
         say("All of them: --output FILE, or a larger --top.")
     elif not len(release):
         say("None passed the threshold: give --domain or more ε.")
-    if "take care" in release.asked:
-        say(f"Take care: {release.asked['take care']}.", style="yellow")
+    if release.asked.care:
+        say(f"Take care: {release.asked.take_care}.", style="yellow")
     say(str(release.guarantee))

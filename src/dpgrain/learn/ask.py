@@ -11,6 +11,7 @@ from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.optimize import CoinBetting, Solver
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import RELATIONS, Relation, Trust, Unit, User, unit_level
 
 # The clipping bound where no curator may choose one and none is stated.
@@ -176,24 +177,26 @@ class Ask:
         return self.clipping == "auto" and self.unit == User() and self.algorithm == "auto"
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """Other numbers that were stated, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """Other numbers that were stated."""
         facts = []
         if self.feature_bound is not None:
-            facts.append(f"rows of norm at most {self.feature_bound:g}, shortened to it")
+            facts.append(Fact("rows of norm at most {:g}, shortened to it", (self.feature_bound,)))
         if self.elements_per_user not in ("auto", 1.0):
-            facts.append(f"a division by {self.elements_per_user:g} elements per user")
+            facts.append(Fact("a division by {:g} elements per user", (self.elements_per_user,)))
         if self.l2:
-            facts.append(f"a ridge of {self.l2:g}")
+            facts.append(Fact("a ridge of {:g}", (self.l2,)))
         if self.warms_up:
             facts.append(
-                "the first fifth of the rounds takes the directions of gradients alone; then the "
-                "clipping bound is chosen inside the budget"
+                Fact(
+                    "the first fifth of the rounds takes the directions of gradients alone; then the "
+                    "clipping bound is chosen inside the budget"
+                )
             )
         if self.intervals:
-            facts.append(f"{self.intervals:.0%} of the budget kept for intervals")
+            facts.append(Fact("{:.0%} of the budget kept for intervals", (self.intervals,)))
             if self.exact:
                 facts.append(
-                    "second moments are added in floating point, whose rounding is left out"
+                    Fact("second moments are added in floating point, whose rounding is left out")
                 )
         return tuple(facts)

@@ -17,6 +17,7 @@ from dpgrain.learn.fitted import Data, Fitted
 from dpgrain.learn.reading import bounded, by_record, ridge_of
 from dpgrain.learn.rounds import follow, roster_index
 from dpgrain.noise import Source
+from dpgrain.publishing.facts import Fact
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Plan:
         return self.program.event
 
     @property
-    def facts(self) -> tuple[str, ...]:
+    def facts(self) -> tuple[Fact | str, ...]:
         """What is taken as public, in words."""
         roster = Roster(self.n_users).facts
         return (*roster, *self.public, *self.program.facts, *self.ask.facts)

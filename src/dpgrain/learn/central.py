@@ -22,6 +22,7 @@ from dpgrain.learn.reading import bounded, by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train
 from dpgrain.means import ClippedMean
 from dpgrain.noise import Source
+from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, User
 
 # Rounds with all blocks; with samples there are as many passes.
@@ -67,13 +68,13 @@ class Plan:
         )
 
     @property
-    def facts_of_rounds(self) -> tuple[str, ...]:
+    def facts_of_rounds(self) -> tuple[Fact, ...]:
         """What the rounds take as public, in words."""
         clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
         return (*facts_of(self.mean, clip), *self.ask.facts)
 
     @property
-    def facts(self) -> tuple[str, ...]:
+    def facts(self) -> tuple[Fact | str, ...]:
         """What is taken as public, in words."""
         names = () if self.names is None else (fact(self.names),)
         return (*self.roster.facts, *self.public, *names, *self.facts_of_rounds)

@@ -18,6 +18,7 @@ from dpgrain.learn.confidence import Evidence
 from dpgrain.learn.rounds import History
 from dpgrain.noise import Source
 from dpgrain.optimize import MarginLoss
+from dpgrain.publishing.facts import Fact
 
 #: The labels of a classifier; None for numbers, or for labels that are not known yet.
 Classes: TypeAlias = NDArray[Any] | None
@@ -89,7 +90,7 @@ class Planned(Protocol):
         """All of it, for the accountant."""
 
     @property
-    def facts(self) -> tuple[str, ...]:
+    def facts(self) -> tuple[Fact | str, ...]:
         """What is taken as public, in words."""
 
 

@@ -23,6 +23,7 @@ from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.recipes import Recipe, Task
 from dpgrain.units import Relation, Unit, User
@@ -129,6 +130,7 @@ def minimise(
     rows = arrange(len(features), users, elements, unit, places=places)
     roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=unit, relation=relation)
     source = source_of(random_state)
+    facts: tuple[Fact | str, ...]
     if isinstance(solver, Recipe):
         n = check_stated(n_users, "a recipe")
         program = solver.plan(

@@ -21,6 +21,7 @@ from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import Source
 from dpgrain.optimize import Around, Loss, Moreau, Proximable, RandomizedBall, Solver, run
+from dpgrain.publishing.facts import Fact
 
 At: TypeAlias = Callable[[FloatArray], Contributions]
 
@@ -216,27 +217,29 @@ def follow(
     return solution, History(points, gradients, ends[-1].noise_sd, ends[-1].clip)
 
 
-def facts_of(mean: ClippedMean, clip: float | None) -> tuple[str, ...]:
-    """What a run of noisy gradients takes as public, in words.
+def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
+    """List what a run of noisy gradients takes as public.
 
     Args:
-        mean: its public numbers.
-        clip: the clipping bound as stated; None where it was chosen inside the budget.
+        mean: the public numbers of the run.
+        clip: the clipping bound that the caller states; None where it was chosen inside the budget.
     """
     drawn = {
-        "pairs": f"each block drawn with probability {mean.sampling_rate:g}",
-        "users": f"each user drawn with probability {mean.sampling_rate:g}",
+        "pairs": "each block drawn with probability {:g}",
+        "users": "each user drawn with probability {:g}",
     }[mean.sampling]
     facts = [
-        f"{mean.rounds:,} rounds, " + (drawn if mean.sampling_rate < 1 else "with all blocks"),
-        "the features, their number and the scale they are given on",
+        Fact("{:,} rounds, " + drawn, (mean.rounds, mean.sampling_rate))
+        if mean.sampling_rate < 1
+        else Fact("{:,} rounds, with all blocks", (mean.rounds,)),
+        Fact("the features, their number and the scale they are given on"),
     ]
     if clip is not None:
-        facts.append(f"a clipping bound of {clip:g}")
+        facts.append(Fact("a clipping bound of {:g}", (clip,)))
     if mean.max_elements is not None:
-        facts.append(f"at most {mean.max_elements} elements of a user, which are kept")
+        facts.append(Fact("at most {} elements of a user, which are kept", (mean.max_elements,)))
     if not mean.exact:
-        facts.append(FLOATING_SUMS)
+        facts.append(Fact(FLOATING_SUMS))
     return tuple(facts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ class Coefficient:
         corrected: what its interval is centred at; None without intervals, as the ends.
         low: the lower end of its 95% interval.
         high: the upper end.
+        intercept: whether it belongs to no feature.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Coefficient:
     corrected: float | None = None
     low: float | None = None
     high: float | None = None
+    intercept: bool = field(default=False, kw_only=True)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -73,14 +75,20 @@ def coefficients(model: LinearModel) -> Coefficients:
     names = model.parameter_names(len(coef))
     table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
     values: list[Any] = [float(value) for value in table.ravel()]
+    # Of each label the features, then the intercept.
+    last = np.arange(table.shape[1]) == coef.shape[1]
+    intercepts = np.tile(last, len(table)).tolist()
     if getattr(model, "evidence_", None) is None:
-        rows = tuple(Coefficient(name, value) for name, value in zip(names, values, strict=True))
+        rows = tuple(
+            Coefficient(name, value, intercept=intercept)
+            for name, value, intercept in zip(names, values, intercepts, strict=True)
+        )
         return Coefficients(rows, False)
     found = model.confidence_intervals()
     ends = (found.estimate, found.low, found.high)
     rows = tuple(
-        Coefficient(name, value, *map(float, line))
-        for name, value, *line in zip(names, values, *ends, strict=True)
+        Coefficient(name, value, *map(float, line), intercept=intercept)
+        for name, value, intercept, *line in zip(names, values, intercepts, *ends, strict=True)
     )
     caution = f"intervals are a guess: {found.doubt}." if found.doubt else ""
     return Coefficients(rows, True, caution)

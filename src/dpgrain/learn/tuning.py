@@ -33,6 +33,7 @@ from dpgrain.learn.fitted import Data
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
 from dpgrain.publishing import before_publishing
+from dpgrain.publishing.facts import Fact
 from dpgrain.recipes import Recipe
 from dpgrain.units import Level, User
 
@@ -321,12 +322,12 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
     return (total(data.blocks.of(losses)) + noise) / STEPS
 
 
-def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[str, ...]:
+def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
     """What all fits take as public, and what depends on the setting."""
     facts = [planned(fit).facts_of_rounds for fit in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
-    return (*shared, *(f"in some settings {fact}" for fact in own))
+    return (*shared, *(replace(fact, kind=f"in some settings {fact.kind}") for fact in own))
 
 
 def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:

@@ -182,12 +182,12 @@ class Shuffled:
     def facts(self) -> tuple[str, ...]:
         """What it takes as public, in words."""
         if self.interaction == "full":
-            return (f"{self.rounds:,} rounds with all users", *self.protocol.facts)
+            return (f"{self.rounds:,} rounds with all users", *map(str, self.protocol.facts))
         left = self.n_users - self.batch * self.rounds
         facts = (
             f"{self.rounds:,} rounds with {self.batch:,} users each, told apart by their numbers and "
             "asked once",
-            *self.protocol.facts,
+            *map(str, self.protocol.facts),
         )
         return (*facts, f"the last {left:,} of the roster are never asked") if left else facts
 

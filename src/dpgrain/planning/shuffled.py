@@ -319,5 +319,5 @@ def deployment(protocol: ShuffledSum) -> ErrorPlan:
         protocol.delta,
         protocol.event,
         numbers(protocol),
-        (f"it takes {'; '.join(protocol.facts)}.",),
+        (f"it takes {'; '.join(map(str, protocol.facts))}.",),
     )

@@ -21,7 +21,7 @@ from dpgrain.planning.shuffled import shares_of_honest
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page
 from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
-from dpgrain.report.plots.coefficients import is_intercept, largest
+from dpgrain.report.plots.coefficients import largest
 from dpgrain.report.promises import Odds, contributions, grains_of
 from dpgrain.report.words import text
 
@@ -118,7 +118,7 @@ def _estimated(found: Coefficients) -> dict[str, object]:
             for row in found.rows[:_LISTED]
         ],
         "plotted": len(plotted),
-        "weights": len([row for row in found.rows if not is_intercept(row)]),
+        "weights": len([row for row in found.rows if not row.intercept]),
         "coefficient_plots": figures(
             "coefficients",
             partial(plot_coefficients, plotted, intervals=found.intervals),
@@ -157,7 +157,7 @@ def _limits(model: LinearModel) -> _Limits | None:
     """The limits where whole users were clipped; all from public numbers."""
     guarantee, history = model.guarantee_, model.history_
     run = next((part for part in guarantee.event.parts if isinstance(part, SampledGaussian)), None)
-    n = None if run is None or run.level != "user" else _users(model, run)
+    n = None if run is None or run.level != "user" else _users(model)
     if n is None:
         return None
     dimension = history.gradients.shape[1]
@@ -187,18 +187,12 @@ def _limits(model: LinearModel) -> _Limits | None:
     return _Limits(f"{n:,}", Row("", noise).text, rows)
 
 
-def _users(model: LinearModel, run: SampledGaussian) -> int | None:
-    """The number of users that sums were divided by; None where it was not kept."""
-    if (known := getattr(model, "n_users_", model.n_users)) is not None:
-        return int(known)
-    if model.evidence_ is not None:
-        return model.evidence_.n_users
-    if model.elements_per_user == "auto":
-        return None
-    # What sums were divided by follows from the noise of a mean.
-    history = model.history_
-    divisor = run.noise_multiplier * history.clip / history.noise_sd
-    return max(round(divisor / (run.sampling_rate * model.elements_per_user)), 1)
+def _users(model: LinearModel) -> int | None:
+    """The number of users that sums were divided by; None where an older file did not keep it."""
+    known = getattr(model, "n_users_", model.n_users)
+    if known is None and model.evidence_ is not None:
+        known = model.evidence_.n_users
+    return None if known is None else int(known)
 
 
 def _ratio(history: History) -> str:

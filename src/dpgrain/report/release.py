@@ -32,6 +32,7 @@ from dpgrain.report.words import (
 )
 from dpgrain.statistics.holdings import Holdings
 from dpgrain.statistics.release import Estimates, Histogram, Release
+from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
 _PLOTTED, _LISTED, _NAME_LETTERS = 30, 100, 120
@@ -55,8 +56,12 @@ _ASKED = {
     "range of the numbers": "Range of the numbers",
     "post-processing": "Afterwards",
 }
-_ASKED_OF_GROUPS = {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"}
-_ASKED_OF_HOLDINGS = {"item": "Column of elements", "weight": "What is counted"}
+# What some lines are called where groups are no items.
+_ASKED_OF: dict[Noun, dict[str, str]] = {
+    "item": {},
+    "group": {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"},
+    "bin": {"item": "Column of elements", "weight": "What is counted"},
+}
 _BLOCKS: dict[Level, str] = {
     "record": "one record adds",
     "element": "one user adds in one cell",
@@ -96,7 +101,7 @@ class _Facts:
 
     @property
     def law(self) -> str:
-        return self.release.asked.get("noise", getattr(self.release, "noise", "gaussian"))
+        return self.release.asked.noise or getattr(self.release, "noise", "gaussian")
 
     @property
     def selected(self) -> bool:
@@ -111,9 +116,9 @@ class _Facts:
     def distorted(self) -> str:
         """What keeps the estimates from being right, in words."""
         statistic = self.release.statistic
-        if statistic == "elements per user":
+        if statistic.of_bins:
             return "noise"
-        if statistic == "top":
+        if statistic.holders:
             return "noise and the selection of items" if self.selected else "noise and clipping"
         why = "noise and clipping" if self.sums else "noise, clipping and the bounds of the numbers"
         return f"{why}, and the selection of {self.words.noun}s" if self.selected else why
@@ -169,9 +174,10 @@ def _heading(facts: _Facts) -> dict[str, object]:
         "name": text(words.of, 60),
         "by": words.by and text(words.by, 60),
         "asked": [(_asked_name(release, key), text(v)) for key, v in release.asked.items()],
-        "weight": text(release.asked.get("weight", "1 for each record")),
-        "processed": release.asked.get("post-processing", "")
-        and text(release.asked["post-processing"]),
+        "weight": text(release.asked.counts),
+        "shares": release.asked.of_shares,
+        "range_was_found": release.asked.range_was_found,
+        "processed": text(release.asked.afterwards) if release.asked.processed else "",
         "nonnegative": getattr(release, "nonnegative", False),
         "threshold": _threshold(facts.events),
         "event_names": facts.event_names,
@@ -226,7 +232,7 @@ def _clipped(facts: _Facts) -> dict[str, object]:
     return {
         "bounds": [f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
         "block": _BLOCKS[block],
-        "chosen": release.asked.get("clip", "").startswith("auto"),
+        "chosen": release.asked.chosen,
         "bound_plots": figures("bounds", partial(plot_bounds, release), 200)
         if isinstance(release, Histogram)
         else "",
@@ -234,21 +240,15 @@ def _clipped(facts: _Facts) -> dict[str, object]:
 
 
 def _asked_name(release: Release, key: str) -> str:
-    own: dict[str, str] = {}
-    if release.statistic == "elements per user":
-        own = _ASKED_OF_HOLDINGS
-    elif release.statistic not in ("histogram", "top"):
-        own = _ASKED_OF_GROUPS
-    return own.get(key, _ASKED.get(key, key))
+    return _ASKED_OF[release.statistic.noun].get(key, _ASKED.get(key, key))
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
     """The clipping bounds, where a release has any."""
-    weighted = release.asked.get("weight", "").startswith("1/√")
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
-        or weighted
+        or release.asked.of_shares
         or "TruncatedGeometric" in events
     ):
         return np.zeros(0)

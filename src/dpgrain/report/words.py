@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,22 +15,8 @@ from dpgrain._types import IntArray
 from dpgrain.statistics.release import Release
 
 _TEXT_LETTERS = 500
-_RECORDS = "1 for each record"
-# Statistics whose rows have an order of their own.
-_IN_ORDER = ("quantiles", "elements per user")
-_BETWEEN = re.compile(r" between -?[\d,.e+-]+ and -?[\d,.e+-]+$")
 # Joiners that change how the letters beside them are written; not printable, but harmless.
 _JOINERS = "\u200c\u200d"
-_LEADS = {
-    "histogram": "How much of each item the users of a table hold",
-    "count": "How many records there are",
-    "sum": "What the numbers of all records add up to",
-    "mean": "The mean of the numbers of all records",
-    "variance": "How far the numbers of the records lie from their mean, squared",
-    "quantiles": "The numbers below which given shares of the records lie",
-    "top": "The items that most users have, and how many have each",
-    "elements per user": "How many users hold how many elements, and how many records",
-}
 
 
 @dataclass(frozen=True)
@@ -45,6 +30,7 @@ class Words:
         lead: the sentence under the heading.
         noun: what its groups are called, in the singular.
         heads: the headings of the columns of keys.
+        plural: whether no article stands before the name.
     """
 
     name: str
@@ -53,65 +39,35 @@ class Words:
     lead: str
     noun: str
     heads: tuple[str, ...]
-
-    @property
-    def plural(self) -> bool:
-        """Whether no article stands before the name."""
-        return self.name.startswith(("quantiles", "top"))
+    plural: bool = False
 
 
 def words_of(release: Release) -> Words:
     """How to speak of a release."""
-    statistic = release.statistic
-    names = release.groups.names
-    item = release.asked.get("item", "items")
-    by = ", ".join(names[:-1] if statistic == "quantiles" else names)
-    lead = _LEADS.get(statistic, "Estimates from the records of a table")
-    if of_items(release):
-        name = "histogram of" if statistic == "histogram" else "top items:"
-        return Words(name, item, "", lead, "item", names)
-    if statistic == "elements per user":
-        name = "count of elements and records per user:"
-        return Words(name, item, "", lead, "bin", ("held", "how many"))
-    if by:
-        lead += ", group by group"
-    if statistic == "count":
-        return Words("count of", measured(release), by, lead, "group", names)
-    name, known = f"{statistic} of", ranks(release)
+    statistic, names = release.statistic, release.groups.names
+    name, lead, plural = statistic.heading, statistic.lead, statistic.plural
+    if statistic.of_items or statistic.of_bins:
+        heads = ("held", "how many") if statistic.of_bins else names
+        of = release.asked.items_in_words or "items"
+        return Words(name, of, "", lead, statistic.noun, heads, plural)
+    known = ranks(release)
     if len(known) == 1:
         name = "median of" if known[0] == 0.5 else f"{known[0]:g} quantile of"
-        lead = (
-            f"The number below which {100 * known[0]:g}% of the records lie"
-            + lead[len(_LEADS[statistic]) :]
-        )
-    return Words(name, value_of(release), by, lead, "group", names)
+        lead, plural = f"The number below which {100 * known[0]:g}% of the records lie", False
+    by = ", ".join(statistic.keys(names))
+    if by:
+        lead += ", group by group"
+    return Words(name, value_of(release), by, lead, statistic.noun, names, plural)
 
 
 def value_of(release: Release) -> str:
     """The column of numbers that were measured, or what counts in place of one."""
-    return _BETWEEN.sub("", release.asked.get("weight", _RECORDS))
+    return release.statistic.value_of(release.asked.value)
 
 
 def measured(release: Release) -> str:
     """What an estimate is, in a word or two."""
-    statistic, value = release.statistic, value_of(release)
-    if statistic == "elements per user":
-        return "users"
-    if statistic == "top":
-        return "weighted holders" if value.startswith("1/√") else "holders"
-    if value == _RECORDS:
-        return "records"
-    if statistic == "count":
-        return f"records with a number in {value}"
-    if statistic == "quantiles":
-        return value
-    name = "sum" if statistic == "histogram" else statistic
-    return f"{name} of {value}"
-
-
-def of_items(release: Release) -> bool:
-    """Whether the groups of a release are items that users hold."""
-    return release.statistic in ("histogram", "top")
+    return release.asked.measured
 
 
 def is_one(release: Release) -> bool:
@@ -122,14 +78,14 @@ def is_one(release: Release) -> bool:
 def shown(release: Release, count: int) -> IntArray:
     """The places of the rows to show: the largest first, or the first ones where order matters."""
     count = _validate.integer(minimum=1, top=count)
-    if release.statistic in _IN_ORDER or not release.groups.names:
+    if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
     return np.argsort(-release.estimate, kind="stable")[:count]
 
 
 def ranks(release: Release) -> list[float]:
     """The different ranks of quantiles, in the order given; none for other releases."""
-    if release.statistic != "quantiles":
+    if not release.statistic.ranked:
         return []
     return [float(rank) for rank in release.groups.columns[-1].unique().to_pylist()]
 
@@ -142,7 +98,7 @@ def groups_of(release: Release) -> int:
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
     """The keys of the groups at these places as text, each cut to so many letters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
-    if release.statistic == "elements per user":
+    if release.statistic.of_bins:
         columns = [columns[0], bins_in_words(release, columns[1])]
     return [
         tuple(shorten(key_text(key), letters) for key in keys)

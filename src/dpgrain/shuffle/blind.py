@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from dpgrain.accounting import Event, StatisticallyClose
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
+from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle.design import Design
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Intake, Randomizer
 from dpgrain.shuffle.protocol import exact_design
@@ -213,14 +214,9 @@ class BlindSum(SumOfVectors):
         return StatisticallyClose(sums, self._variation(honest, rounds or self.rounds))
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """The public facts and the assumptions, in words."""
-        first, _, *rest = super().facts
-        return (
-            first,
-            "a shuffler that mixes all messages of a batch and tells nobody who sent what",
-            *rest,
-        )
+    def _shuffler_is(self) -> Fact:
+        """What the shuffler is trusted with: less than a shuffler that sees the counts."""
+        return Fact("a shuffler that mixes all messages of a batch and tells nobody who sent what")
 
     def randomizer(self, round: int = 0) -> BlindRandomizer:  # noqa: A002
         """Make the program that each device runs in one round."""

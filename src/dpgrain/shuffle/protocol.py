@@ -24,6 +24,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
 from dpgrain.publishing import before_publishing
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
 from dpgrain.shuffle.device_noise import Arrivals, Coins
@@ -242,18 +243,32 @@ class ShuffledSum(ShownSum, ABC):
         return self._randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """What is public and what is assumed, in words."""
+    def facts(self) -> tuple[Fact, ...]:
+        """What is public and what is assumed."""
+        return self.facts_with(self.honest)
+
+    def facts_with(self, honest: int) -> tuple[Fact, ...]:
+        """The same if so many devices are honest.
+
+        Args:
+            honest: at least 1.
+        """
         dim, bound = self._shape
         what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
-        often = counted(self.rounds, "round")
+        batch, often = counted(self.n_users, "device"), counted(self.rounds, "round")
         return (
-            f"batches of {counted(self.n_users, 'device')}, each of which takes part in {often} at "
-            "most",
+            Fact("batches of {}, each of which takes part in {} at most", (batch, often)),
+            self._shuffler_is,
+            Fact("at least {:,} devices of a batch that report and follow the protocol", (honest,)),
+            Fact("{} at most {:g}, shortened to it on the device", (what, bound)),
+        )
+
+    @property
+    def _shuffler_is(self) -> Fact:
+        """What the shuffler is trusted with."""
+        return Fact(
             "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
-            "how many reports there were and how many were dropped, and nothing else",
-            f"at least {self.honest:,} devices of a batch that report and follow the protocol",
-            f"{what} at most {bound:g}, shortened to it on the device",
+            "how many reports there were and how many were dropped, and nothing else"
         )
 
     @property
@@ -279,10 +294,9 @@ class ShuffledSum(ShownSum, ABC):
         return self._promise(self.event_with(honest), private=True, honest=honest)
 
     def _promise(self, event: Event, *, private: bool, honest: int | None = None) -> Guarantee:
-        facts = list(self.facts)
-        if honest is not None:
-            facts[2] = f"at least {honest:,} devices of a batch that report and follow the protocol"
-        return Guarantee("user", "", self.relation, self.delta, event, tuple(facts), private)
+        facts = self.facts if honest is None else self.facts_with(honest)
+        public = tuple(map(str, facts))
+        return Guarantee("user", "", self.relation, self.delta, event, public, private)
 
     # -- the three parties --
 

@@ -14,6 +14,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import checked
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
+from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
@@ -88,7 +89,7 @@ def histogram(
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     request = Request.of(
-        "histogram",
+        HISTOGRAM,
         table,
         item,
         unit=unit,
@@ -154,7 +155,7 @@ def count(
     (1, 1.0)
     """
     request = Request.of(
-        "count",
+        COUNT,
         table,
         by,
         unit=unit,
@@ -228,7 +229,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     limits = checked_bounds(bounds)
     low, high = limits if isinstance(limits, tuple) else (None, None)
     request = Request.of(
-        "sum",
+        SUM,
         table,
         by,
         unit=unit,

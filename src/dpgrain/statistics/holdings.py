@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._progress import Progress
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._wording import counted
 from dpgrain.accounting import (
     Contribution,
     Gaussian,
@@ -25,9 +25,11 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Terms, before_publishing
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import checked, noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import noise_of
+from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
@@ -172,7 +174,20 @@ def elements_per_user(
         np.full(counts.size, noise_sd(event) * size),
         np.full(counts.size, size),
         promise,
-        _in_words(table, column, unit, named, relation, terms.epsilon, delta, noise),
+        Asked(
+            HOLDINGS,
+            title=table.source.title,
+            by=(column,),
+            each="user",
+            unit=level,
+            elements=named,
+            relation=relation,
+            epsilon=terms.epsilon,
+            delta=delta,
+            noise=noise,
+            user=table.user,
+            n_users=table.n_users,
+        ),
         noise,
     )
 
@@ -196,30 +211,3 @@ def _checked_edges(edges: Any) -> list[int]:
     if not limits or any(b <= a for a, b in itertools.pairwise(limits)):
         raise ParameterError(f"edges must be increasing whole numbers, not {edges!r}.")
     return limits
-
-
-def _in_words(
-    table: UserTable,
-    column: str,
-    unit: Unit,
-    named: str,
-    relation: Relation,
-    epsilon: float,
-    delta: float,
-    noise: str,
-) -> dict[str, str]:
-    return {
-        "statistic": "elements per user",
-        "table": table.source.title,
-        "item": column,
-        "weight": "1 for each user",
-        "bad values": "rows without a user or element are left out",
-        "user": table.user or "none",
-        "n_users": "not given" if table.n_users is None else f"{table.n_users:,}",
-        "unit": unit.level,
-        "elements": named or "none",
-        "relation": relation,
-        "epsilon": rounded_up(epsilon, 6),
-        "delta": powers(delta),
-        "noise": noise,
-    }

@@ -14,6 +14,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
+from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
@@ -80,7 +81,7 @@ def mean(
     True
     """
     request = Request.of(
-        "mean",
+        MEAN,
         table,
         by,
         unit=unit,
@@ -169,7 +170,7 @@ def variance(
     True
     """
     request = Request.of(
-        "variance",
+        VARIANCE,
         table,
         by,
         unit=unit,

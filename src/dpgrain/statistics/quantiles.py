@@ -18,6 +18,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Request, noisy_sums
+from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.values import Tree
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
@@ -97,7 +98,7 @@ def quantiles(
         raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.", name="bins")
     height = {16: 1, 256: 2, 4096: 3}[bins or (4096 if by is None else 256)]
     request = Request.of(
-        "quantiles",
+        QUANTILES,
         table,
         by,
         unit=unit,

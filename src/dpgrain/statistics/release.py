@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -22,9 +22,11 @@ from dpgrain._types import FloatArray
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.consistent import consistent, reconcile
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.statistics.shrink import shrink
+from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.unclip import unclip
 from dpgrain.tables.groups import Groups
 
@@ -51,7 +53,7 @@ class Release(ShownRelease, ABC):
     estimate: FloatArray
     std_error: FloatArray
     guarantee: Guarantee
-    asked: Mapping[str, str]
+    asked: Asked
 
     def __init_subclass__(cls) -> None:
         Release._kinds[cls.__name__] = cls
@@ -67,9 +69,9 @@ class Release(ShownRelease, ABC):
         """(V,) upper end of a 95% interval."""
 
     @property
-    def statistic(self) -> str:
-        """The name of what was released."""
-        return self.asked.get("statistic", "histogram")
+    def statistic(self) -> Statistic:
+        """What was released."""
+        return self.asked.statistic
 
     @property
     def items(self) -> pa.Array:
@@ -162,6 +164,7 @@ class Release(ShownRelease, ABC):
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
             "asked": dict(self.asked),
+            "facts": self.asked.to_dict(),
             "keys": list(self.groups.names),
             "fields": list(self._columns()),
             "about": self._about(),
@@ -194,7 +197,7 @@ class Release(ShownRelease, ABC):
             return made(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
                 guarantee=Guarantee.from_dict(about["guarantee"]),
-                asked=about["asked"],
+                asked=_asked_of(about),
                 **{name: table.column(name).to_numpy() for name in about["fields"]},
                 **about["about"],
             )
@@ -202,11 +205,6 @@ class Release(ShownRelease, ABC):
             raise DataError(
                 f"{str(path)!r} is not a saved release; give a file written by save()."
             ) from error
-
-    @property
-    def _of_items(self) -> bool:
-        """Whether its groups are called items."""
-        return self.statistic in ("histogram", "top")
 
     @property
     def value(self) -> float:
@@ -222,14 +220,16 @@ class Release(ShownRelease, ABC):
         return float(self.estimate[0])
 
     def __repr__(self) -> str:
-        name = f"{self.statistic[:1].upper()}{self.statistic[1:]}"
+        name = f"{self.statistic.name[:1].upper()}{self.statistic.name[1:]}"
         if not self.groups.names:
             said = f"{name}: {self.value:,.6g}, 95% from {self.low[0]:,.6g} to {self.high[0]:,.6g}."
         else:
-            said = f"{name} of {counted(len(self), 'item' if self._of_items else 'group')}."
+            said = (
+                f"{name} of {counted(len(self), 'item' if self.statistic.of_items else 'group')}."
+            )
         if not len(self):
             said += " None passed the threshold: give domain= or more ε."
-        care = self.asked.get("take care")
+        care = self.asked.take_care
         return f"{said}{f' Take care: {care}.' if care else ''} {self.guarantee}"
 
 
@@ -243,7 +243,7 @@ class Histogram(Release):
         std_error: (V,) standard error of the noise.
         clip: (V,) the clipping bound of the group's cell.
         guarantee: what is promised.
-        asked: the request in words: what was asked for.
+        asked: what was asked for.
         noise: the law of the noise: ``"gaussian"`` or ``"laplace"``.
         nonnegative: whether estimates below 0 were set to 0.
     """
@@ -253,7 +253,7 @@ class Histogram(Release):
     std_error: FloatArray
     clip: FloatArray
     guarantee: Guarantee
-    asked: Mapping[str, str]
+    asked: Asked
     noise: str = "gaussian"
     nonnegative: bool = False
 
@@ -309,7 +309,7 @@ class Histogram(Release):
         what cannot be negative.
         """
         estimate, error = shrink(self.estimate, self.std_error, prior, noise=self.noise)
-        return self._processed("shrunk", estimate, error, nonnegative=True)
+        return self._processed(["shrunk"], estimate, error, nonnegative=True)
 
     def unclipped(self) -> Self:
         """The shrunk release, scaled up by what clipping took, as far as that can be told: free.
@@ -321,15 +321,15 @@ class Histogram(Release):
         items of a cell are assumed to lose the same share: an approximation, much better than nothing
         where noise is large. :func:`dpgrain.statistics.unclip.unclip`.
         """
-        if self.noise != "gaussian" or not self.asked.get("clip", "").startswith("auto"):
+        if self.noise != "gaussian" or not self.asked.chosen:
             raise ParameterError("unclipped() needs clip='auto' and Gaussian noise.")
-        if "post-processing" in self.asked:
+        if self.asked.processed:
             raise ParameterError(
                 "unclipped() needs the release as it was made, not post-processed."
             )
         estimate, error = shrink(self.estimate, self.std_error, noise=self.noise)
         estimate, gain = unclip(self.estimate, self.std_error, estimate)
-        return self._processed("shrunk, unclipped", estimate, error * gain, nonnegative=True)
+        return self._processed(["shrunk", "unclipped"], estimate, error * gain, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
         """The same release with the nearest estimates that are not negative and add up: free of charge.
@@ -341,7 +341,7 @@ class Histogram(Release):
             ParameterError: if the total is negative.
         """
         estimate = consistent(self.estimate, self.std_error, total)
-        return self._processed("consistent", estimate, self.std_error, nonnegative=True)
+        return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
         """Both releases, combined so that the parts add up to the totals; each then rests on both.
@@ -365,20 +365,23 @@ class Histogram(Release):
             self.estimate, self.std_error, totals.estimate, totals.std_error, group
         )
         return (
-            replace(self._processed("reconciled", parts, parts_sd), guarantee=both),
-            replace(totals._processed("reconciled", whole, whole_sd), guarantee=both),
+            replace(self._processed(["reconciled"], parts, parts_sd), guarantee=both),
+            replace(totals._processed(["reconciled"], whole, whole_sd), guarantee=both),
         )
 
     def _processed(
-        self, how: str, estimate: FloatArray, std_error: FloatArray, nonnegative: bool = False
+        self,
+        how: Sequence[str],
+        estimate: FloatArray,
+        std_error: FloatArray,
+        nonnegative: bool = False,
     ) -> Self:
-        done = self.asked.get("post-processing")
         return replace(
             self,
             estimate=estimate,
             std_error=std_error,
             nonnegative=nonnegative,
-            asked={**self.asked, "post-processing": f"{done}, {how}" if done else how},
+            asked=replace(self.asked, processed=(*self.asked.processed, *how)),
         )
 
     def order_loss(self, truth: ArrayLike, gamma: float) -> int:
@@ -414,7 +417,7 @@ class Estimates(Release):
         upper: (V,) its upper end.
         count: (V,) the noisy number of records behind each.
         guarantee: what is promised.
-        asked: the request in words: what was asked for.
+        asked: what was asked for.
     """
 
     groups: Groups
@@ -424,7 +427,7 @@ class Estimates(Release):
     upper: FloatArray
     count: FloatArray
     guarantee: Guarantee
-    asked: Mapping[str, str]
+    asked: Asked
 
     @property
     def low(self) -> FloatArray:
@@ -439,9 +442,9 @@ class Estimates(Release):
     def to_arrow(self) -> pa.Table:
         """As :meth:`Release.to_arrow`, then count; and where care is needed, why, as ``take care``."""
         table = super().to_arrow()
-        if "take care" not in self.asked or "take care" in table.column_names:
+        if not self.asked.care or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.asked["take care"], len(table)))
+        return table.append_column("take care", pa.repeat(self.asked.take_care, len(table)))
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -456,6 +459,11 @@ class Estimates(Release):
             "upper": self.upper,
             "count": self.count,
         }
+
+
+def _asked_of(about: dict[str, Any]) -> Asked:
+    """What a saved release was asked for; older files have it in words alone."""
+    return Asked.from_dict(about["facts"]) if "facts" in about else Asked.from_words(about["asked"])
 
 
 def check_format(path: str | Path) -> Path:

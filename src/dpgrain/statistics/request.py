@@ -13,7 +13,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._wording import counted
 from dpgrain.accounting import (
     BoundedRange,
     Contribution,
@@ -36,6 +36,7 @@ from dpgrain.noise import (
 )
 from dpgrain.publishing import Terms, before_publishing, in_budget
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.asked import Asked, Clip, Each
 from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
 from dpgrain.statistics.plan import (
     SELECTION_SHARE,
@@ -46,6 +47,7 @@ from dpgrain.statistics.plan import (
     make_plan,
     noise_sd,
 )
+from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import AutoRange, Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
@@ -69,7 +71,7 @@ class Request:
     """The public parameters of one release; made by :meth:`of`.
 
     Args:
-        statistic: its name.
+        statistic: what is published.
         table: the table.
         keys: the columns that tell a record's group; none for one number over all.
         value: the column of numbers; None where records are counted.
@@ -87,7 +89,7 @@ class Request:
         best: how many of the public groups are chosen by one-shot Gumbel noise; None for all.
     """
 
-    statistic: str
+    statistic: Statistic
     table: UserTable
     keys: tuple[str, ...]
     value: str | None
@@ -106,7 +108,7 @@ class Request:
 
     @staticmethod
     def of(
-        statistic: str,
+        statistic: Statistic,
         table: UserTable,
         by: Any,
         *,
@@ -131,7 +133,7 @@ class Request:
         if not isinstance(table, UserTable):
             raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
         max_items = _validate.integer(minimum=1, max_items=max_items)
-        keys = key_columns(table, by, "item" if statistic in ("histogram", "top") else "by")
+        keys = key_columns(table, by, "item" if statistic.of_items else "by")
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
             public = not public_domain(
@@ -400,53 +402,30 @@ class Request:
             facts.append(f"the clipping bound {self.rule:,.6g}")
         return facts
 
-    def in_words(self) -> dict[str, str]:
-        """What was asked for, for the report."""
-        clip = f"{self.rule:,.6g}" if not isinstance(self.rule, AutoClip) else ""
-        bounds = "one bound for all items" if self.plan.one_bound else "one bound per cell"
-        words = {
-            "statistic": self.statistic,
-            "table": self.table.source.title,
-            "item": ", ".join(self.keys) or "none: one number over all records",
-            "domain": self._domain_in_words(),
-            "weight": self._counts_in_words(),
-            "bad values": "rows without a user or item are left out" + self._bad_values_in_words(),
-            "user": self.table.user or "none",
-            "n_users": "not given" if self.table.n_users is None else f"{self.table.n_users:,}",
-            "unit": self.unit.level,
-            "elements": self.blocks.named or "none",
-            "relation": self.relation,
-            "epsilon": rounded_up(self.epsilon, 6),
-            "delta": powers(self.delta),
-            "clip": clip or f"auto ({bounds}, chosen privately)",
-            "noise": self.noise,
-        }
-        if not self.keys:
-            del words["domain"]
-        return words
-
-    def _domain_in_words(self) -> str:
-        if self.public is not None:
-            return counted(len(self.public[0]), "public item")
-        if not self.domain.public:
-            return "selected privately"
-        return f"{', '.join(self.domain.selected)} selected privately, the rest public"
-
-    def _counts_in_words(self) -> str:
-        if self.indicator:
-            return "1 for each unit that holds the item"
-        if self.value is None:
-            return "1 for each record"
-        if isinstance(self.bounds, tuple):
-            return f"{self.value} between {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}"
-        return self.value
-
-    def _bad_values_in_words(self) -> str:
-        if self.value is None:
-            return ""
-        if self.statistic == "histogram":
-            return "; weights that are not above 0 count 0"
-        return ", and rows without a finite number"
+    def asked(self) -> Asked:
+        """What was asked for, for whoever reads the release."""
+        each: Each = "holder" if self.indicator else "record"
+        over: Literal["release", "cell"] = "release" if self.plan.one_bound else "cell"
+        public = self.public is not None
+        return Asked(
+            self.statistic,
+            title=self.table.source.title,
+            by=self.keys,
+            value=self.value,
+            each=each,
+            bounds=self.bounds if isinstance(self.bounds, tuple) else None,
+            public_items=len(self.public[0]) if self.public is not None and self.keys else None,
+            selected=() if public else self.domain.selected,
+            clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over),
+            unit=self.unit.level,
+            elements=self.blocks.named,
+            relation=self.relation,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise=self.noise,
+            user=self.table.user,
+            n_users=self.table.n_users,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -460,7 +439,7 @@ class Measured:
         clip: (V,) the clipping bound of the group's cell.
         split: how numbers were split, if they were.
         guarantee: what is promised.
-        asked: the request in words.
+        asked: what was asked for.
     """
 
     groups: Groups
@@ -469,10 +448,10 @@ class Measured:
     clip: FloatArray
     split: Split | None
     guarantee: Guarantee
-    asked: dict[str, str]
+    asked: Asked
 
-    def cautioned(self, coordinates: int) -> dict[str, str]:
-        """The request in words, with a caution where next to no numbers were seen.
+    def cautioned(self, coordinates: int) -> Asked:
+        """What was asked for, with a caution where next to no numbers were seen.
 
         Args:
             coordinates: the count of each group is the sum of its first so many coordinates.
@@ -488,8 +467,7 @@ class Measured:
             f"next to no numbers were seen, {max(count, 0):,.0f} ± {noise:,.0f} in all: ask the "
             "curator whether the column holds numbers and how decimals are written (--check)"
         )
-        before = self.asked.get("take care")
-        return {**self.asked, "take care": f"{said}; {before}" if before else said}
+        return replace(self.asked, care=(said, *self.asked.care))
 
 
 def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Measured:
@@ -502,7 +480,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     request = request.settled(lambda asked: asked.plan.event)
     source, plan = source_of(random_state), request.plan
     promise = request.guarantee(plan.event, source, request.plan_in_words())
-    asked, care = request.in_words(), list[str]()
+    asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
     before_publishing(
         promise, n_users=request.table.n_users, cells=cells, budget=request.terms.budget
@@ -527,7 +505,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
             bounds, seen = _range(engine, request, bounds, source)
-            asked["range of the numbers"] = f"{bounds[0]:,.6g} to {bounds[1]:,.6g}, found privately"
+            found_range = bounds
             if not seen:
                 care.append("no number stood out from the noise: give bounds= or more ε")
         split = None
@@ -552,8 +530,6 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
-    if care:
-        asked["take care"] = "; ".join(care)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -564,7 +540,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip[row],
         split,
         promise,
-        asked,
+        replace(asked, found=found_range, care=tuple(care)),
     )
 
 

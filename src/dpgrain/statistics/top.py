@@ -28,11 +28,13 @@ from dpgrain.noise import (
 )
 from dpgrain.publishing import Terms, before_publishing, in_budget
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Request, held_groups, noisy_sums
+from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.held import Contributions
@@ -125,7 +127,7 @@ def top(
             name="delta",
         )
     request = Request.of(
-        "top",
+        TOP,
         table,
         item,
         unit=unit,
@@ -288,7 +290,7 @@ def _truncated(
             np.full(size, math.sqrt(2 * decay) / (1 - decay)),
             np.ones(size),
             promise,
-            {**request.in_words(), "noise": "truncated geometric", "clip": "1 for each item"},
+            replace(request.asked(), noise="truncated geometric", clip=Clip(1.0, "item")),
             "laplace",
         )
     )
@@ -320,11 +322,7 @@ def _names(
             np.full(size, event.noise_multiplier),
             np.ones(size),
             promise,
-            {
-                **request.in_words(),
-                "weight": "1/√(items of the unit) for each unit that holds the item",
-                "clip": "1",
-            },
+            replace(request.asked(), each="share", clip=Clip(1.0)),
             "gaussian",
         )
     )

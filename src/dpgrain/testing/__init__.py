@@ -9,13 +9,15 @@ from dpgrain._later import face
 if TYPE_CHECKING:
     from dpgrain.testing.engine import EngineContract
     from dpgrain.testing.mean import MeanContract
+    from dpgrain.testing.statistic import StatisticContract
 
-__all__ = ["EngineContract", "MeanContract"]
+__all__ = ["EngineContract", "MeanContract", "StatisticContract"]
 
 face(
     __name__,
     {
         "dpgrain.testing.engine": ("EngineContract",),
         "dpgrain.testing.mean": ("MeanContract",),
+        "dpgrain.testing.statistic": ("StatisticContract",),
     },
 )

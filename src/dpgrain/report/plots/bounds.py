@@ -18,7 +18,7 @@ from dpgrain.report.axes import (
     plain,
     say,
 )
-from dpgrain.report.words import measured, of_items
+from dpgrain.report.words import measured
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,10 +40,10 @@ def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
     ax = new_axes(7.0, 2.8) if ax is None else ax
     plain(ax)
     ax.set_xlabel(f"clipping bound ({fitting(measured(release), ax)})")
-    ax.set_ylabel("items" if of_items(release) else "groups")
+    ax.set_ylabel("items" if release.statistic.of_items else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:
-        return say(ax, f"no {'items' if of_items(release) else 'groups'} were published")
+        return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     low, high = float(bounds.min()), float(bounds.max())
     ax.set_xscale("log")
     # Bounds need not differ: one bar then, a step wide.

@@ -63,12 +63,7 @@ def plot_coefficients(
 
 def largest(found: Coefficients) -> list[Coefficient]:
     """The coefficients to draw: the largest ones where they are many; no intercepts."""
-    rows = [row for row in found.rows if not is_intercept(row) and math.isfinite(row.value)]
+    rows = [row for row in found.rows if not row.intercept and math.isfinite(row.value)]
     if len(rows) > _PLOTTED:
         rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED]
     return rows
-
-
-def is_intercept(row: Coefficient) -> bool:
-    """Whether a coefficient is the intercept, of the model or of a label."""
-    return row.name == "intercept" or row.name.endswith(": intercept")

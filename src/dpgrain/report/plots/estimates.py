@@ -33,15 +33,13 @@ from dpgrain.report.words import (
     label,
     measured,
     number_in_words,
-    of_items,
     ranks,
     shown,
 )
+from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from dpgrain.statistics.release import Release
 
 
 def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
@@ -68,17 +66,17 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         return _write_number(release, ax)
     if not len(release):
         ax.set_xlabel(fitting(measured(release), ax))
-        return say(ax, f"no {'items' if of_items(release) else 'groups'} were published")
-    if release.statistic == "elements per user":
+        return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
+    if release.statistic.of_bins:
         return _draw_holdings(release, ax)
-    if release.statistic == "quantiles":
+    if release.statistic.ranked:
         if release.groups.names == ("quantile",):
             return _draw_quantile_curve(release, ax)
         return _draw_quantiles(release, ax, top)
     places = shown(release, top)
     estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
     interval_bars(ax, np.arange(rows), estimate, low, high)
-    sums = release.statistic in ("histogram", "count", "sum", "top")
+    sums = isinstance(release, Histogram)
     what = (
         f"estimate ({fitting(measured(release), ax)})" if sums else fitting(measured(release), ax)
     )
@@ -90,9 +88,9 @@ def drawn(release: Release, top: int) -> int:
     """How many rows :func:`plot_estimates` draws below one another; 0 for a curve or one number."""
     if is_one(release) or release.groups.names == ("quantile",):
         return 0
-    if release.statistic == "elements per user":
+    if release.statistic.of_bins:
         return len(_bins(release))
-    if release.statistic == "quantiles":
+    if release.statistic.ranked:
         return min(top, len(release) // max(len(ranks(release)), 1))
     return min(top, len(release))
 
@@ -100,9 +98,7 @@ def drawn(release: Release, top: int) -> int:
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
     """The groups in words, their keys joined; of quantiles without the rank."""
     keys = key_texts(release, places, letters=200)
-    if release.statistic == "quantiles":
-        keys = [key[:-1] for key in keys]
-    return [label(key, label_letters(ax)) for key in keys]
+    return [label(release.statistic.keys(key), label_letters(ax)) for key in keys]
 
 
 def _write_number(release: Release, ax: Axes) -> Axes:

@@ -1,0 +1,282 @@
+"""What a release was asked for, as facts; and the sentences that are made of them, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from dpgrain import _fields
+from dpgrain._wording import counted, powers, rounded_up
+from dpgrain.errors import ParameterError
+from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
+from dpgrain.units import Level, Relation
+
+Each = Literal["record", "holder", "share", "user"]
+# What counts in place of a column of numbers.
+_EACH: dict[Each, str] = {
+    "record": "1 for each record",
+    "holder": "1 for each unit that holds the item",
+    "share": "1/√(items of the unit) for each unit that holds the item",
+    "user": "1 for each user",
+}
+_NO_KEYS = "none: one number over all records"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """How contributions were clipped.
+
+    Args:
+        bound: the public bound; None where bounds were chosen privately.
+        over: what has a bound of its own.
+
+    >>> str(Clip(2.0)), str(Clip(None, "cell"))
+    ('2', 'auto (one bound per cell, chosen privately)')
+    """
+
+    bound: float | None
+    over: Literal["release", "cell", "item"] = "release"
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether bounds were chosen privately."""
+        return self.bound is None
+
+    def __str__(self) -> str:
+        if self.bound is None:
+            bounds = (
+                "one bound for all items"
+                if self.over == "release"
+                else f"one bound per {self.over}"
+            )
+            return f"auto ({bounds}, chosen privately)"
+        return f"{self.bound:,.6g}{' for each item' if self.over == 'item' else ''}"
+
+
+# The sentences that stand for private choices, of which old files have nothing else.
+_CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
+
+
+@dataclass(frozen=True)
+class Asked(Mapping[str, str]):
+    """What a release was asked for; as a mapping, the same in words, line by line.
+
+    Args:
+        statistic: what was published.
+        title: what the table is called; empty where it is not told.
+        by: the keys; none for one number over all records.
+        value: the column of numbers; None where something else counts.
+        each: what counts 1 where there is no column of numbers.
+        bounds: the public range of the numbers; None where it was found privately, or is not needed.
+        found: the range that was found privately.
+        public_items: how many items were public; None where some were selected, or there are none.
+        selected: the keys whose values were selected privately.
+        clip: how contributions were clipped; None where nothing is.
+        unit: the privacy unit.
+        elements: the partition into elements, in words; empty if there is none.
+        relation: the neighbouring relation.
+        epsilon: the ε that was asked for.
+        delta: the δ.
+        noise: the law of the noise.
+        user: the column of users.
+        n_users: how many are enrolled, where that is public.
+        care: what whoever reads the estimates is to know, in sentences; seen in noisy numbers alone.
+        processed: what was done to the estimates afterwards.
+        told: the words of a file that was written before facts were.
+
+    >>> from dpgrain.statistics.statistic import MEAN
+    >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
+    >>> asked["weight"], asked["user"]
+    ('score between 0 and 100', 'none')
+    """
+
+    statistic: Statistic = HISTOGRAM
+    title: str = ""
+    by: tuple[str, ...] = ()
+    value: str | None = None
+    each: Each = "record"
+    bounds: tuple[float, ...] | None = None
+    found: tuple[float, ...] | None = None
+    public_items: int | None = None
+    selected: tuple[str, ...] = ()
+    clip: Clip | None = None
+    unit: Level | None = None
+    elements: str = ""
+    relation: Relation | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    noise: str = ""
+    user: str | None = None
+    n_users: int | None = None
+    care: tuple[str, ...] = ()
+    processed: tuple[str, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+
+    # -- as a mapping --
+
+    def __getitem__(self, line: str) -> str:
+        return self.words[line]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{line}: {said}" for line, said in self.words.items())
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """Everything in words, line by line, as saved files and pages have it."""
+        said = dict(self.told) if self.told else self._first_words()
+        if self.found is not None:
+            low, high = self.found
+            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately"
+        if self.care:
+            said["take care"] = "; ".join(self.care)
+        if self.processed:
+            said["post-processing"] = ", ".join(self.processed)
+        return said
+
+    def _first_words(self) -> dict[str, str]:
+        lines = {
+            "statistic": self.statistic.name,
+            "table": self.title,
+            "item": self.items_in_words or _NO_KEYS,
+            "domain": self._domain,
+            "weight": self.counts,
+            "bad values": self._bad_values,
+            "user": self.user or "none",
+            "n_users": "not given" if self.n_users is None else f"{self.n_users:,}",
+            "unit": self.unit or "",
+            "elements": self.elements or "none",
+            "relation": self.relation or "",
+            "epsilon": "" if self.epsilon is None else rounded_up(self.epsilon, 6),
+            "delta": "" if self.delta is None else powers(self.delta),
+            "clip": "" if self.clip is None else str(self.clip),
+            "noise": self.noise,
+        }
+        return {line: words for line, words in lines.items() if words}
+
+    @property
+    def items_in_words(self) -> str:
+        """The keys, in a row; empty where there are none."""
+        return ", ".join(self.by)
+
+    @property
+    def counts(self) -> str:
+        """What each record counts."""
+        if self.value is None:
+            return _EACH[self.each]
+        if self.bounds is None:
+            return self.value
+        return f"{self.value} between {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}"
+
+    @property
+    def _domain(self) -> str:
+        if self.public_items is not None:
+            return counted(self.public_items, "public item")
+        if not self.selected:
+            return ""
+        some = len(self.selected) < len(self.by)
+        named = f"{', '.join(self.selected)} " if some else ""
+        return f"{named}selected privately{', the rest public' if some else ''}"
+
+    @property
+    def _bad_values(self) -> str:
+        what = "element" if self.statistic.of_bins else "item"
+        rows = f"rows without a user or {what} are left out"
+        if self.value is None:
+            return rows
+        if self.statistic.weighted:
+            return f"{rows}; weights that are not above 0 count 0"
+        return f"{rows}, and rows without a finite number"
+
+    # -- what pages ask --
+
+    @property
+    def of_shares(self) -> bool:
+        """Whether a unit adds a share to each item that it holds, not a count."""
+        return self.value is None and self.each == "share"
+
+    @property
+    def measured(self) -> str:
+        """What an estimate is, in a word or two."""
+        words = self.statistic.estimate_of(self.value)
+        return f"weighted {words}" if self.of_shares else words
+
+    @property
+    def range_was_found(self) -> bool:
+        """Whether the range of the numbers was found privately."""
+        return "range of the numbers" in self.words
+
+    @property
+    def chosen(self) -> bool:
+        """Whether clipping bounds were chosen privately."""
+        return self.clip is not None and self.clip.chosen
+
+    @property
+    def take_care(self) -> str:
+        """What whoever reads the estimates is to know; empty where there is nothing."""
+        return self.words.get("take care", "")
+
+    @property
+    def afterwards(self) -> str:
+        """What was done to the estimates afterwards; empty where nothing was."""
+        return ", ".join(self.processed)
+
+    # -- files --
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as plain JSON values."""
+        return {**asdict(self), "statistic": self.statistic.name}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Asked:
+        """What :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a fact is unknown or wrong.
+        """
+        facts = {name: fact for name, fact in values.items() if name != "statistic"}
+        asked = _fields.read(Asked, facts, "what was asked")
+        return replace(asked, statistic=statistic_of(values["statistic"]))
+
+    @staticmethod
+    def from_words(words: Mapping[str, str]) -> Asked:
+        """What an older file says in words alone; sentences are kept whole, never taken apart.
+
+        Args:
+            words: line by line.
+
+        Raises:
+            ParameterError: if a line is no text.
+        """
+        if not isinstance(words, Mapping):
+            raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
+        each = {said: kind for kind, said in _EACH.items()}
+        counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
+        return Asked(
+            statistic_of(words.get("statistic", HISTOGRAM.name)),
+            by=() if item == _NO_KEYS else (item,),
+            value=None if counts in each else counts,
+            each=each.get(counts, "record"),
+            clip=_CHOSEN.get(words.get("clip", "")),
+            noise=words.get("noise", ""),
+            care=_one(words, "take care"),
+            processed=_one(words, "post-processing"),
+            told=tuple(words.items()),
+        )
+
+
+def _one(words: Mapping[str, str], line: str) -> tuple[str, ...]:
+    return (words[line],) if line in words else ()

@@ -1,0 +1,215 @@
+"""The statistics that there are: what each is called, and what its numbers are of.
+
+Whatever speaks of a release or draws it asks its :class:`Statistic`; nothing compares names. A new
+statistic is a value of this class, in its own module, and a line in :data:`STATISTICS` or a call of
+:func:`register`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from dpgrain.errors import ParameterError
+
+Noun = Literal["item", "group", "bin"]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One kind of statistic, in the words and with the traits that pages and plots need.
+
+    Args:
+        name: its name, which saved files keep.
+        lead: what it tells, without a full stop: the sentence under a heading.
+        title: what stands before what it is of, as in "mean of"; by default the name and "of".
+        of: what it is of, where ``{value}`` is the column of numbers.
+        estimate: what one estimate is; by default the title and what it is of.
+        noun: what its groups are called, in the singular; bins are of numbers that users hold.
+        plural: whether no article stands before the title.
+        ranked: whether the last key of a release is the rank of a quantile.
+        holders: whether units are counted, once in each group that they hold.
+        weighted: whether its numbers are weights: then those that are not above 0 count 0.
+        signed: whether what is added up may be negative.
+        amount: what a small estimate is called.
+        made: how estimates that are no sums are made from noisy sums, in sentences, where ``{each}``
+            is "The" or "Each".
+
+    >>> str(MEAN), MEAN.estimate_of("score"), COUNT.estimate_of(None)
+    ('mean', 'mean of score', 'records')
+    """
+
+    name: str
+    lead: str = "Estimates from the records of a table"
+    title: str = ""
+    of: str = "{value}"
+    estimate: str = ""
+    noun: Noun = "group"
+    plural: bool = False
+    ranked: bool = False
+    holders: bool = False
+    weighted: bool = False
+    signed: bool = False
+    amount: str = "count"
+    made: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def made_of(self, one: bool) -> str:
+        """How estimates are made, in sentences.
+
+        Args:
+            one: whether there is but one estimate.
+        """
+        return self.made.replace("{each}", "The" if one else "Each")
+
+    @property
+    def heading(self) -> str:
+        """What stands before what it is of."""
+        return self.title or f"{self.name} of"
+
+    @property
+    def of_items(self) -> bool:
+        """Whether its groups are items that users hold."""
+        return self.noun == "item"
+
+    @property
+    def of_bins(self) -> bool:
+        """Whether its groups are bins of how much users hold."""
+        return self.noun == "bin"
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its rows have an order of their own."""
+        return self.ranked or self.of_bins
+
+    def keys(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names of those keys that tell groups apart: the rank of a quantile does not.
+
+        Args:
+            names: the names of all keys of a release.
+        """
+        known = tuple(names)
+        return known[:-1] if self.ranked else known
+
+    def value_of(self, value: str | None) -> str:
+        """What it is of: records, or numbers in a column.
+
+        Args:
+            value: the column; None where records are counted.
+        """
+        return "records" if value is None else _filled(self.of, value)
+
+    def estimate_of(self, value: str | None) -> str:
+        """What one estimate is, in a word or two.
+
+        Args:
+            value: the column of numbers; None where something else counts.
+        """
+        words = self.estimate or f"{self.heading} {self.of}"
+        if value is not None:
+            return _filled(words, value)
+        return "records" if _VALUE in words else words
+
+
+_VALUE = "{value}"
+
+
+def _filled(words: str, value: str) -> str:
+    # No format(): a column may be called anything, braces included.
+    return words.replace(_VALUE, value)
+
+
+HISTOGRAM = Statistic(
+    "histogram",
+    "How much of each item the users of a table hold",
+    estimate="sum of {value}",
+    noun="item",
+    weighted=True,
+    amount="sum",
+)
+TOP = Statistic(
+    "top",
+    "The items that most users have, and how many have each",
+    title="top items:",
+    estimate="holders",
+    noun="item",
+    plural=True,
+    holders=True,
+)
+COUNT = Statistic(
+    "count",
+    "How many records there are",
+    of="records with a number in {value}",
+    estimate="records with a number in {value}",
+)
+SUM = Statistic("sum", "What the numbers of all records add up to", signed=True)
+MEAN = Statistic(
+    "mean",
+    "The mean of the numbers of all records",
+    made="Every record then counts 1, split between two public corners, the two bounds: the nearer a "
+    "number lies to one, the more of it counts there. Noise was added to the sums of the corners. "
+    "{each} mean is computed from these sums alone and divides by a noisy count of records.",
+)
+VARIANCE = Statistic(
+    "variance",
+    "How far the numbers of the records lie from their mean, squared",
+    made="Every record then counts 1, split between three public corners. Noise was added to the sums "
+    "of the corners. {each} variance is computed from these sums alone and divides by a noisy count of "
+    "records.",
+)
+QUANTILES = Statistic(
+    "quantiles",
+    "The numbers below which given shares of the records lie",
+    estimate="{value}",
+    plural=True,
+    ranked=True,
+    made="Every record is then split between a few public corners: it counts 1 in each of the bins "
+    "that it lies in, from coarse to fine, of a tree of bins of equal width between the bounds. Noise "
+    "was added to the number in each bin; the quantiles are read off these noisy counts and are no "
+    "finer than the finest bins.",
+)
+HOLDINGS = Statistic(
+    "elements per user",
+    "How many users hold how many elements, and how many records",
+    title="count of elements and records per user:",
+    estimate="users",
+    noun="bin",
+)
+
+STATISTICS: dict[str, Statistic] = {
+    each.name: each for each in (HISTOGRAM, TOP, COUNT, SUM, MEAN, VARIANCE, QUANTILES, HOLDINGS)
+}
+
+
+def register(statistic: Statistic) -> Statistic:
+    """Make a statistic known, so that a saved release of it is read as what it is.
+
+    Args:
+        statistic: the statistic.
+
+    Returns:
+        The statistic.
+
+    Raises:
+        ParameterError: if another one has its name.
+    """
+    if STATISTICS.setdefault(statistic.name, statistic) != statistic:
+        raise ParameterError(
+            f"name {statistic.name!r} is another statistic's; choose another name."
+        )
+    return statistic
+
+
+def statistic_of(name: str) -> Statistic:
+    """The statistic of a name; one that says little where nobody has registered it.
+
+    Args:
+        name: the name, as saved files have it.
+
+    >>> statistic_of("mean") is MEAN, statistic_of("mode").heading
+    (True, 'mode of')
+    """
+    return STATISTICS.get(name) or Statistic(name)
