@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import dpgrain as dg
-from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Splitter, long_rows, without
+from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Mender, Splitter, oddities, without
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sources import FileSource
 
@@ -170,7 +170,7 @@ def test_a_copy_is_private_and_goes_with_the_release(
 
 def test_a_mark_of_the_byte_order_begins_no_value() -> None:
     raw = b'\xef\xbb\xbf"who\nis",item\n1,' + b"x" * (LONGEST_BYTES + 1) + b"\n2,a\n"
-    spans = long_rows([raw[:64], raw[64:]], ",")
+    spans = oddities([raw[:64], raw[64:]], ",").long_rows
     assert b"".join(without([raw[:64], raw[64:]], spans)) == raw[:17] + b"2,a\n"
 
 
@@ -179,3 +179,55 @@ def test_what_cannot_stand_between_values(delimiter: str, tmp_path: Path) -> Non
     (tmp_path / "rows.csv").write_bytes(b"who,item\n1,a\n")
     with pytest.raises(dg.ParameterError, match="delimiter must be one ASCII character"):
         dg.read(tmp_path / "rows.csv", delimiter=delimiter)
+
+
+def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
+    """The text with regular quotes, and how many rows were left out."""
+    mender = Mender(",")
+    pieces = [text[low:high] for low, high in itertools.pairwise([0, *cuts, len(text)])]
+    return b"".join(mender.rows(pieces)), mender.left_out
+
+
+@pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
+def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
+    """Of all short words: each row is left out, or DuckDB reads it mended as it reads it alone."""
+    words = words_of(MATTERS, 5)
+    rows = sorted({row for word in words for row in split(word)})
+    fixed = {row: mended(row) for row in rows}
+    (tmp_path / "mended").mkdir()
+    before = as_read(rows, columns, tmp_path)
+    after = as_read(sorted({text for text, _ in fixed.values()}), columns, tmp_path / "mended")
+    told = 0
+    for row, (text, left_out) in fixed.items():
+        assert left_out == (not text), row
+        assert not odd_of(text)
+        if text:
+            assert after[text] == before[row], row
+            told += text != row
+    assert told > 100
+
+
+def odd_of(text: bytes, cuts: tuple[int, ...] = ()) -> bool:
+    splitter = Splitter(",")
+    for low, high in itertools.pairwise([0, *cuts, len(text)]):
+        splitter.ends(text[low:high])
+    # What follows the last quote is known at the end only.
+    splitter.ends(b"\n")
+    return splitter.odd or splitter.open
+
+
+def test_odd_quotes_are_seen_wherever_a_file_is_cut() -> None:
+    """A text is odd if and only if mending changes it; and it is mended row by row."""
+    chance = random.Random(2)
+    for word in words_of(MATTERS, 5):
+        text = word + b"\n"
+        cuts = tuple(sorted(chance.sample(range(len(text)), k=min(2, len(text)))))
+        whole = mended(text)
+        assert odd_of(text, cuts) == (whole[0] != text), text
+        assert mended(text, cuts) == whole
+        rows = [mended(row) for row in split(text)]
+        if not split(text)[-1].endswith((b"\n", b"\r")):
+            # A quote that is open to the end.
+            assert whole[1] > 0
+            continue
+        assert whole == (b"".join(row for row, _ in rows), sum(count for _, count in rows)), text

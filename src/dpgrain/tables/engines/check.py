@@ -159,8 +159,9 @@ def _lines(table: Rows, rows: int) -> dict[str, int]:
     with reading(source.name):
         found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
         kept = sum(map(_lines_of, source.kept()))
-    found[f"rows of CSV left out: longer than {LONGEST_BYTES:,} bytes, or an open quote"] = (
-        faults.too_long
+    found[f"rows of CSV left out: longer than {LONGEST_BYTES:,} bytes"] = faults.too_long
+    found["rows of CSV left out: letters behind the quotes of a value, or an open quote"] = (
+        faults.broken
     )
     for kind, lines in faults.rejected.items():
         found[f"lines of CSV left out: {_FAULTS.get(kind, kind.lower())}"] = lines

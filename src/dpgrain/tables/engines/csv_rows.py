@@ -1,19 +1,24 @@
-"""Where rows of CSV end, as DuckDB's reader has it: what finds the rows that it cannot hold.
+"""Rows of CSV, found and mended so that DuckDB reads each as if it stood alone.
 
 DuckDB drops a row that is longer than its buffer and goes on somewhere inside it, so that one person's
-row becomes rows of others. Rows above a fixed length are therefore found here, and DuckDB never sees
-one.
+row becomes rows of others. How it reads quotes that stand in odd places depends on the row before, and
+on where its buffer ends. So long rows and odd quotes are found here, and DuckDB never sees one: it
+reads a copy in which such rows are left out, or written with quotes that every reader understands.
 
 A line feed or a carriage return ends a row, unless it stands inside quotes. A quote opens where a value
 begins, behind one space at most; the next one closes. Another one behind it in the same value opens
 again; in a value that begins otherwise, a quote is a letter.
+
+Quotes are *regular* if they stand around a whole value, and are doubled inside it.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +44,8 @@ _NEXT = (
 # The shortest beginnings of values that lead there; the last byte stands for any that means nothing.
 _BEGINNINGS = (b'"', b'""', b"\xff")
 
+_REGULAR = re.compile(rb'"(?:[^"]|"")*+"')
+
 _Bytes = NDArray[np.uint8]
 _Bools = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
@@ -59,17 +66,36 @@ def parts(path: str) -> Iterator[bytes]:
         raise OSError from error
 
 
-def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
-    r"""The rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the next does.
+@dataclass(frozen=True)
+class Oddities:
+    """What DuckDB must not see of a file.
+
+    Args:
+        long_rows: the rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the
+            next does.
+        odd_quotes: whether some quotes are not regular.
+    """
+
+    long_rows: tuple[tuple[int, int], ...] = ()
+    odd_quotes: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.long_rows) or self.odd_quotes
+
+
+def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
+    r"""Look through a file for rows that are too long, and for quotes that are not regular.
 
     Args:
         pieces: the bytes of a file, the first at least as long as a mark of the byte order.
         delimiter: what stands between values, one ASCII character.
 
-    >>> long_rows([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
-    [(9, 33554446)]
+    >>> oddities([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
+    Oddities(long_rows=((9, 33554446),), odd_quotes=False)
+    >>> oddities([b'who,item\n1,5" disk\n'], ",")
+    Oddities(long_rows=(), odd_quotes=True)
     """
-    found: list[tuple[int, int]] = []
+    long_rows: list[tuple[int, int]] = []
     splitter = Splitter(delimiter)
     start = read = 0
     for piece in pieces:
@@ -78,12 +104,12 @@ def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
         if first >= 0:
             # What begins and ends inside one piece is short.
             if read + mark + first - start > LONGEST_BYTES:
-                found.append((start, read + mark + first + 1))
+                long_rows.append((start, read + mark + first + 1))
             start = read + mark + last + 1
         read += len(piece)
     if read - start > LONGEST_BYTES:
-        found.append((start, read))
-    return found
+        long_rows.append((start, read))
+    return Oddities(tuple(long_rows), splitter.odd or splitter.open)
 
 
 def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
@@ -104,6 +130,88 @@ def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterat
         read += len(piece)
 
 
+class Mender:
+    r"""It writes the rows of a file so that all their quotes are regular.
+
+    A value in which a quote is a letter is put into quotes. A row with other letters behind the quotes
+    of a value, or with quotes that are never closed, says nothing certain: it is left out.
+
+    Args:
+        delimiter: what stands between values, one ASCII character.
+
+    >>> mender = Mender(",")
+    >>> b"".join(mender.rows([b'1,5" disk\n2,"a"b\n3,"c"\n']))
+    b'1,"5"" disk"\n3,"c"\n'
+    >>> mender.left_out
+    1
+    """
+
+    def __init__(self, delimiter: str) -> None:
+        #: How many rows were left out.
+        self.left_out = 0
+        letter = re.escape(delimiter.encode())
+        outside = rb'[^"\r\n' + letter + rb"]"
+        space = b"" if delimiter == " " else b" ?"
+        # Quotes and what stands behind them, or a value that begins otherwise.
+        value = (
+            rb"(?:" + space + rb'"[^"]*+"(?:' + outside + rb'*+"[^"]*+")*+' + outside + rb"*+"
+            rb"|(?!" + space + rb'")[^\r\n' + letter + rb"]*+)"
+        )
+        self._value = re.compile(value)
+        self._row = re.compile(value + rb"(?:" + letter + value + rb")*+[\r\n]")
+
+    def rows(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The rows of a file, each with its end; several at once where none of them has a quote.
+
+        Args:
+            pieces: the bytes of the file, in which no row is longer than :data:`LONGEST_BYTES`.
+        """
+        left = b""
+        for piece in pieces:
+            text, at = left + piece, 0
+            while True:
+                # Up to the row of the next quote nothing is to be mended.
+                quote = text.find(b'"', at)
+                until = len(text) if quote < 0 else quote
+                start = max(at, text.rfind(b"\n", at, until) + 1, text.rfind(b"\r", at, until) + 1)
+                yield text[at:start]
+                row = None if quote < 0 else self._row.match(text, start)
+                if row is None:
+                    left = text[start:]
+                    break
+                yield self._mended(row.group())
+                at = row.end()
+        # The last row may have no end.
+        if self._row.fullmatch(left + b"\n"):
+            yield self._mended(left + b"\n")[:-1]
+        else:
+            self.left_out += 1
+
+    def _mended(self, row: bytes) -> bytes:
+        values, at = [], 0
+        while at < len(row):
+            found = self._value.match(row, at)
+            assert found is not None  # noqa: S101 - a row is made of values
+            mended = _regular(found.group())
+            if mended is None:
+                self.left_out += 1
+                return b""
+            at = found.end() + 1
+            values += [mended, row[at - 1 : at]]
+        return b"".join(values)
+
+
+def _regular(value: bytes) -> bytes | None:
+    """The same value with regular quotes; None if nobody can tell what it is."""
+    if b'"' not in value or _REGULAR.fullmatch(value):
+        return value
+    if _REGULAR.fullmatch(value, 1) and value.startswith(b" "):
+        return value[1:]
+    if value.startswith((b'"', b' "')):
+        return None
+    return b'"' + value.replace(b'"', b'""') + b'"'
+
+
 class Splitter:
     """It finds the ends of rows, piece by piece.
 
@@ -115,7 +223,14 @@ class Splitter:
         self._delimiter = delimiter.encode()
         # The value that a piece begins in, as far as it matters.
         self._begun = b""
+        #: Whether quotes were seen that are not regular.
+        self.odd = False
         self._same = np.zeros(0, dtype=np.bool_)
+
+    @property
+    def open(self) -> bool:
+        """Whether the text so far ends inside quotes."""
+        return self._begun == _BEGINNINGS[_INSIDE]
 
     def ends(self, piece: bytes) -> tuple[int, int]:
         """Where the first and the last byte stand that end rows in the next piece; −1 without one."""
@@ -148,7 +263,11 @@ class Splitter:
         opening = quotes & _next(separators)
         # Usually every other quote opens a value, or is the second of two.
         if not np.any(quotes & inside & ~(opening | _next(quotes))):
+            # What follows the last letter is not known yet.
+            closing = quotes & ~inside & ~_last_of(len(letters))
+            self.odd |= bool(np.any(closing & ~_previous(separators | quotes)))
             return inside, _INSIDE if inside[-1] >> np.uint64(63) else _BEHIND
+        self.odd = True
         opening |= quotes & _next(self._bits(letters, _SPACE) & _next(separators))
         if not np.any(opening):
             return opening, _MIDDLE
@@ -208,6 +327,20 @@ def _next(words: _Words) -> _Words:
     moved = words << np.uint64(1)
     moved[1:] |= words[:-1] >> np.uint64(63)
     return moved
+
+
+def _previous(words: _Words) -> _Words:
+    """The bits one place back."""
+    moved = words >> np.uint64(1)
+    moved[:-1] |= words[1:] << np.uint64(63)
+    return moved
+
+
+def _last_of(letters: int) -> _Words:
+    """(n/64,) the bit of the last of n letters."""
+    words = np.zeros(-(-letters // 64), dtype=np.uint64)
+    words[-1] = np.uint64(1) << np.uint64((letters - 1) % 64)
+    return words
 
 
 def _odd(words: _Words) -> _Words:

@@ -12,7 +12,6 @@ import gzip
 import itertools
 import re
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,15 @@ import pyarrow as pa
 
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.inputs.labels import cell_text
-from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, long_rows, parts, without
+from dpgrain.tables.engines.csv_rows import (
+    LONGEST_BYTES,
+    Mender,
+    Oddities,
+    Splitter,
+    oddities,
+    parts,
+    without,
+)
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
 
@@ -169,12 +176,12 @@ class FileSource:
         return found
 
     @cached_property
-    def _long_rows(self) -> list[list[tuple[int, int]]]:
-        """Of each CSV file the rows that are too long: where they begin and end."""
+    def _oddities(self) -> list[Oddities]:
+        """What DuckDB must not see of each CSV file."""
         with reading(self.name):
-            found = [long_rows(parts(path), self.delimiter) for path in self.paths]
-        for path, spans in zip(self.paths, found, strict=True):
-            if spans and spans[0][0] == 0:
+            found = [oddities(parts(path), self.delimiter) for path in self.paths]
+        for path, odd in zip(self.paths, found, strict=True):
+            if odd.long_rows and odd.long_rows[0][0] == 0:
                 raise SchemaError(
                     f"The first line of the file {path!r}, which must name the columns, is longer than "
                     f"{LONGEST_BYTES:,} bytes; does it open a quote?"
@@ -182,7 +189,7 @@ class FileSource:
         return found
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """A table function over the files; of CSV with too long rows, over copies without these.
+        """A table function over the files; of CSV with odd rows, over copies without these.
 
         The copies lie in the folder that the connection spills into, and go with it.
         """
@@ -194,26 +201,42 @@ class FileSource:
         return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
 
     def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """The CSV files, or copies of them, that hold no row which is too long."""
+        """The CSV files, or copies of them, in which DuckDB reads each row by itself."""
         folder = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
         found = []
-        for place, (path, spans) in enumerate(zip(self.paths, self._long_rows, strict=True)):
+        for place, (path, odd) in enumerate(zip(self.paths, self._oddities, strict=True)):
             copy = (
                 Path(folder) / f"{COPIES}{place}.csv{'.gz' if path.lower().endswith('.gz') else ''}"
             )
-            if spans and not copy.exists():
+            if odd and not copy.exists():
                 try:
-                    _copy(path, copy, spans)
+                    _write(self._mended(path, odd, Mender(self.delimiter)), copy)
                 except OSError as error:
                     # The scan has read all of it already.
                     raise _unwritable(self.name) from error
-            found.append(str(copy) if spans else path)
+            found.append(str(copy) if odd else path)
         return found
 
+    @staticmethod
+    def _mended(path: str, odd: Oddities, mender: Mender) -> Iterator[bytes]:
+        """The bytes of a CSV file without what DuckDB must not see."""
+        pieces = without(parts(path), odd.long_rows)
+        return mender.rows(pieces) if odd.odd_quotes else pieces
+
     def kept(self) -> Iterator[Iterator[bytes]]:
-        """The bytes of each CSV file without the rows that are too long."""
-        for path, spans in zip(self.paths, self._long_rows, strict=True):
-            yield without(parts(path), spans)
+        """The bytes of each CSV file without the rows that are left out before it is read."""
+        for path, odd in zip(self.paths, self._oddities, strict=True):
+            yield self._mended(path, odd, Mender(self.delimiter))
+
+    def _broken(self) -> int:
+        """How many rows are left out because nobody can tell what their quotes mean."""
+        found = 0
+        for path, odd in zip(self.paths, self._oddities, strict=True):
+            mender = Mender(self.delimiter)
+            for _ in self._mended(path, odd, mender):
+                pass
+            found += mender.left_out
+        return found
 
     def _csv(self, columns: Iterable[str], paths: Sequence[str], more: str = "") -> str:
         """The reader of CSV, which drops a line that it cannot read and never fails on one.
@@ -254,18 +277,18 @@ class FileSource:
             ((longer,),) = connection.execute(
                 f"SELECT count({quoted(surplus)}) FROM {self._csv([*columns, surplus], paths, padded)}"
             ).fetchall()
-        too_long = sum(map(len, self._long_rows))
+        too_long = sum(len(odd.long_rows) for odd in self._oddities)
         rejects = {kind: int(lines) for kind, lines in rejected}
-        return Faults(rejects, int(longer), int(breaks), too_long)
+        return Faults(rejects, int(longer), int(breaks), too_long, self._broken())
 
 
-def _copy(path: str, copy: Path, left_out: Sequence[tuple[int, int]]) -> None:
-    """Write a file without some spans of it; what is packed stays packed."""
+def _write(pieces: Iterable[bytes], copy: Path) -> None:
+    """Write the bytes of a file; one whose name says so is packed."""
     with ExitStack() as stack:
         file: Any = stack.enter_context(copy.open("wb"))
         if copy.suffix == ".gz":
             file = stack.enter_context(gzip.open(file, "wb", compresslevel=1))
-        for piece in without(parts(path), left_out):
+        for piece in pieces:
             file.write(piece)
 
 
@@ -351,12 +374,14 @@ class Faults:
         longer: lines with more values than there are columns.
         inside: ends of lines inside values.
         too_long: rows that are left out because they are too long.
+        broken: rows that are left out because their quotes are broken.
     """
 
     rejected: Mapping[str, int]
     longer: int
     inside: int
     too_long: int
+    broken: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -521,20 +546,37 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
 
 
 def _csv_header(path: str, delimiter: str) -> list[str]:
-    opener = gzip.open if path.lower().endswith(".gz") else open
     try:
-        # Only the header is judged: a row that is no UTF-8 may stand in the same buffer.
-        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            header = next(csv.reader(file, delimiter=delimiter), [])
-        "".join(header).encode()
-    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
+        # Only the first line is judged: what stands behind it is somebody's.
+        line = _first_line(path)
+        header = next(csv.reader([line.decode("utf-8-sig")], delimiter=delimiter), [])
+    except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
+    splitter = Splitter(delimiter)
+    if splitter.ends(line + b"\n")[0] < 0 or splitter.odd:
+        raise SchemaError(
+            f"The first line of the file {path!r}, which must name the columns, has a quote in an odd "
+            "place; put quotes around whole names, and double those inside."
+        )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
     twice = [column for i, column in enumerate(header) if column in header[:i]]
     if twice:
         raise SchemaError(f"The file {path!r} names column {twice[0]!r} twice; rename one of them.")
     return header
+
+
+def _first_line(path: str) -> bytes:
+    """The first line of a file, without its end."""
+    line = b""
+    for piece in parts(path):
+        line += piece
+        ends = [place for place in (line.find(b"\n"), line.find(b"\r")) if place >= 0]
+        if ends:
+            return line[: min(ends)]
+        if len(line) > LONGEST_BYTES:
+            break
+    return line
 
 
 def _sql_type(column: str, kind: str) -> str:

@@ -1,0 +1,66 @@
+"""One person's rows of CSV do not change how rows of others are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import dpgrain as dg
+from dpgrain.tables.engines.duckdb import DuckDB
+
+#: Bytes that DuckDB holds of a file at a time.
+BUFFER = 1 << 24
+
+
+def items_of_others(path: Path, raw: bytes, user: str = "who") -> Counter[str]:
+    """How often others than Eve have each item."""
+    path.write_bytes(raw)
+    with DuckDB(dg.read(path, user=user)) as engine:
+        found = engine.ask("SELECT item, count(*) AS n FROM source WHERE who <> 'eve' GROUP BY 1")
+    return Counter({row["item"]: row["n"] for row in found.to_pylist()})
+
+
+@pytest.mark.parametrize("surplus", [b"note", b'"note"', b'"a ""note"""', b'"a"note', b'x,""""'])
+def test_a_value_too_many_changes_no_row_of_others(surplus: bytes, tmp_path: Path) -> None:
+    """The rest of a line is cut, and a quote that is doubled there is none of the next row's."""
+    others = [b'5" vinyl,u%d\n' % number for number in range(50)]
+    hers = b"pen,eve," + surplus + b"\n"
+    without = b"".join(others)
+    with_hers = b"".join(hers + row for row in others)
+    found = [
+        items_of_others(tmp_path / "rows.csv", b"item,who\n" + rows)
+        for rows in (without, with_hers)
+    ]
+    assert found[0] == found[1] == Counter({'5" vinyl': 50})
+
+
+def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
+    """Rows that lie across the end of a buffer are read as all others."""
+    row = b'u%07d,"a"zz\n'
+    others = b"".join(row % number for number in range(2 * BUFFER // len(row % 0)))
+    found = [
+        items_of_others(tmp_path / "rows.csv", b"who,item\n" + hers + others)
+        for hers in (b'eve,"b"\n', b'eve,"bbbbbb"\n')
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("header", ['who,"item', 'who, "item', 'who,"item" "'])
+def test_a_header_ends_where_its_line_does(header: str, tmp_path: Path) -> None:
+    """A quote that the header leaves open does not end with somebody's: it is refused without a row."""
+    said = []
+    for hers in ("", '3,z"\n'):
+        path = tmp_path / "rows.csv"
+        path.write_text(f"{header}\n1,a\n2,secret\n{hers}4,d\n")
+        try:
+            with DuckDB(dg.read(path)) as engine:
+                said.append(str(engine.ask("SELECT who FROM source WHERE who <> '3'").to_pylist()))
+        except dg.DpgrainError as refused:
+            said.append(str(refused))
+    assert "secret" not in "".join(said)
+    assert said[0] == said[1]
+    with pytest.raises(dg.DpgrainError) as told:
+        dg.read(path, user="nobody")
+    assert "secret" not in str(told.value)

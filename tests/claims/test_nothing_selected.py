@@ -1,0 +1,25 @@
+"""A release in which no item is selected ends as any other, whichever engine reads the rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import dpgrain as dg
+from dpgrain import Record
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+def test_weights_of_no_item_are_an_empty_release(engine: str) -> None:
+    """It was charged by then."""
+    table = pa.table({"who": ["x"], "item": ["a"], "paid": [1.0]})
+    release = dg.histogram(
+        dg.read(table, user="who", engine=engine),
+        "item",
+        weight="paid",
+        unit=Record(),
+        epsilon=1.0,
+        delta=1e-6,
+        random_state=0,
+    )
+    assert len(release) == 0
