@@ -8,7 +8,7 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
@@ -84,9 +84,7 @@ def mean(
         MEAN,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, share, relation),
         clip=clip,
         noise=noise,
         domain=domain,
@@ -173,9 +171,7 @@ def variance(
         VARIANCE,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, share, relation),
         clip=clip,
         noise=noise,
         domain=domain,

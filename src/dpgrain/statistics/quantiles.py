@@ -12,7 +12,7 @@ import pyarrow as pa
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
@@ -101,9 +101,7 @@ def quantiles(
         QUANTILES,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, share, relation),
         clip=clip,
         noise=noise,
         domain=domain,

@@ -34,7 +34,7 @@ from dpgrain.noise import (
     rounded_gaussian,
     source_of,
 )
-from dpgrain.publishing import Terms, before_publishing, in_budget
+from dpgrain.publishing import Promise, before_publishing, in_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip, Each
 from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
@@ -42,10 +42,11 @@ from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
     Plan,
-    checked,
+    clip_rule,
     grid_bits,
     make_plan,
     noise_sd,
+    require_noise,
 )
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import AutoRange, Measure
@@ -58,7 +59,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
-from dpgrain.units import OWN_UNIT, Record, Relation, Unit, User
+from dpgrain.units import Record, User
 
 Law = Literal["gaussian", "laplace"]
 # Counts of fewer standard deviations may be of nothing.
@@ -77,11 +78,9 @@ class Request:
         value: the column of numbers; None where records are counted.
         measure: what is measured of the numbers.
         bounds: the range of the numbers, or how to find it; None where none is needed.
-        unit: the privacy unit.
+        promise: the unit, relation, ε and δ, or the share of the budget that these come from.
         blocks: what is clipped as one.
         domain: the public part of the domain.
-        terms: the promised ε and δ, or the share of the budget that they come from.
-        relation: the neighbouring relation.
         rule: the clipping bound, or how to choose bounds.
         noise: the law of the noise.
         max_items: at most so many groups of one unit take part in selecting.
@@ -95,11 +94,9 @@ class Request:
     value: str | None
     measure: Measure | None
     bounds: tuple[float, float] | AutoRange | None
-    unit: Unit
+    promise: Promise
     blocks: Blocks
     domain: Domain
-    terms: Terms
-    relation: Relation
     rule: float | AutoClip
     noise: Literal["gaussian", "laplace"]
     max_items: int
@@ -112,9 +109,7 @@ class Request:
         table: UserTable,
         by: Any,
         *,
-        unit: Unit,
-        terms: Terms,
-        relation: Relation,
+        promise: Promise,
         clip: Any = "auto",
         noise: Law | Literal["auto"] = "gaussian",
         domain: Any = None,
@@ -133,14 +128,15 @@ class Request:
         if not isinstance(table, UserTable):
             raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
         max_items = _validate.integer(minimum=1, max_items=max_items)
-        keys = key_columns(table, by, "item" if statistic.of_items else "by")
+        keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
             public = not public_domain(
                 domain, Blocks.of_unit(unit, table, keys), table, keys
             ).selected
-            noise = better_law(unit, keys, corners, terms, relation, public)
-        rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
+            noise = better_law(promise, keys, corners, public)
+        require_noise(promise, noise)
+        rule = clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
         blocks = Blocks.of_unit(unit, table, keys)
@@ -170,12 +166,9 @@ class Request:
             value,
             measure,
             bounds,
-            unit,
+            promise.pure() if noise == "laplace" else promise,
             blocks,
             public_domain(domain, blocks, table, keys),
-            # Laplace noise needs no δ: the promise made is the stronger one.
-            replace(terms, delta=0.0) if noise == "laplace" else terms,
-            relation,
             rule,
             noise,
             max_items,
@@ -189,29 +182,14 @@ class Request:
             )
         return request
 
-    @property
-    def epsilon(self) -> float:
-        """The promised ε."""
-        return self.terms.epsilon
-
-    @property
-    def delta(self) -> float:
-        """The promised δ."""
-        return self.terms.delta
-
     def settled(self, event_of: Callable[[Request], Event]) -> Request:
         """The request with the ε at which it takes its share of the budget, if it was given one.
 
         Args:
             event_of: what will happen, from public numbers alone.
         """
-
-        def event(epsilon: float, delta: float) -> Event:
-            stated = Terms(epsilon, delta)
-            return event_of(replace(self, terms=stated))
-
-        terms = self.terms.settled(event, self.relation, OWN_UNIT[self.unit.level])
-        return self if terms is self.terms else replace(self, terms=terms)
+        promise = self.promise.settled(lambda trial: event_of(replace(self, promise=trial)))
+        return self if promise is self.promise else replace(self, promise=promise)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -289,24 +267,27 @@ class Request:
     def plan(self) -> Plan:
         """Every part calibrated, from public numbers alone."""
         if self.best is None:
-            return self._planned(self.epsilon, self.delta)
-        part = self.delta / 2
+            return self._planned(self.promise)
+        promise = self.promise
+        unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
         chosen = calibrate_bounded_range(
-            self.epsilon / 2, part, count=self.best, level=self.unit.level, relation=self.relation
+            promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
-        unit = OWN_UNIT[self.unit.level]
         # The largest ε for the counts with which both parts keep the promise.
-        low, high = 0.0, self.epsilon
+        low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
-            event = chosen + self._planned(middle, part).event
-            kept = event.epsilon(self.delta, relation=self.relation, unit=unit) <= self.epsilon
+            event = chosen + self._planned(replace(promise, epsilon=middle, delta=part)).event
+            kept = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
             low, high = (middle, high) if kept else (low, middle)
         return replace(
-            self._planned(low, part), select=chosen, epsilon=self.epsilon, delta=self.delta
+            self._planned(replace(promise, epsilon=low, delta=part)),
+            select=chosen,
+            epsilon=promise.epsilon,
+            delta=promise.delta,
         )
 
-    def _planned(self, epsilon: float, delta: float) -> Plan:
+    def _planned(self, promise: Promise) -> Plan:
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selecting
@@ -326,10 +307,7 @@ class Request:
             known = None
         return make_plan(
             self.contribution,
-            level=self.unit.level,
-            epsilon=epsilon,
-            delta=delta,
-            relation=self.relation,
+            promise=promise,
             noise=self.noise,
             clip=self.rule,
             select=select,
@@ -342,12 +320,12 @@ class Request:
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
-        """The promise of a release made by this event."""
+        """The guarantee of a release made by this event."""
         return Guarantee(
-            self.unit.level,
+            self.promise.level,
             self.blocks.named,
-            self.relation,
-            self.delta,
+            self.promise.relation,
+            self.promise.delta,
             event,
             (*self._scope_in_words(), *facts),
             source.private,
@@ -417,11 +395,11 @@ class Request:
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
             selected=() if public else self.domain.selected,
             clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over),
-            unit=self.unit.level,
+            unit=self.promise.level,
             elements=self.blocks.named,
-            relation=self.relation,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            relation=self.promise.relation,
+            epsilon=self.promise.epsilon,
+            delta=self.promise.delta,
             noise=self.noise,
             user=self.table.user,
             n_users=self.table.n_users,
@@ -479,11 +457,11 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     """
     request = request.settled(lambda asked: asked.plan.event)
     source, plan = source_of(random_state), request.plan
-    promise = request.guarantee(plan.event, source, request.plan_in_words())
+    guarantee = request.guarantee(plan.event, source, request.plan_in_words())
     asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
     before_publishing(
-        promise, n_users=request.table.n_users, cells=cells, budget=request.terms.budget
+        guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
     )
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
@@ -539,46 +517,38 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         noise_sd(plan.sums) * clip[row],
         clip[row],
         split,
-        promise,
+        guarantee,
         replace(asked, found=found_range, care=tuple(care)),
     )
 
 
-def better_law(
-    unit: Any,
-    keys: Sequence[str],
-    corners: int,
-    terms: Terms,
-    relation: Relation,
-    public: bool,
-) -> Law:
+def better_law(promise: Promise, keys: Sequence[str], corners: int, public: bool) -> Law:
     """The law with the smaller noise where that is known beforehand; Gaussian elsewhere.
 
     A block that lies on one group's few corners is about as long in l1 as in l2. Gaussian noise is
     kept for elements, whose curve over k it makes far better, and inside a budget, whose shares are
     shares of μ².
     """
-    epsilon, delta = terms.epsilon, terms.delta
-    if delta == 0:
+    unit = promise.unit
+    if promise.delta == 0:
         return "laplace"
     one_group = isinstance(unit, User) and not keys
     one_group |= isinstance(unit, Record) and (public or not keys)
     if not one_group or in_budget():
         return "gaussian"
-    checked(epsilon, delta, relation, "auto", "gaussian")
-    level, own = unit.level, OWN_UNIT[unit.level]
+    level, own = promise.level, promise.plain_unit
     several: Literal["nonnegative", "one"] = "nonnegative" if corners > 1 else "one"
     gaussian = calibrate_gaussian(
-        epsilon,
-        delta,
+        promise.epsilon,
+        promise.delta,
         contribution=Contribution(block=level, coordinates=several),
-        relation=relation,
+        relation=promise.relation,
         unit=own,
     )
     laplace = calibrate_laplace(
-        epsilon,
+        promise.epsilon,
         contribution=Contribution(block=level, coordinates=several, norm="l1"),
-        relation=relation,
+        relation=promise.relation,
         unit=own,
     )
     return "laplace" if math.sqrt(corners) * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
