@@ -9,8 +9,13 @@ import pytest
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, calibrate_gaussian
 from dpgrain.publishing import Promise
+from dpgrain.units import Unit
 
-UNITS = {"record": dg.Record(), "element": dg.Element({"a": 1}), "user": dg.User(max_elements=3)}
+UNITS: dict[str, Unit] = {
+    "record": dg.Record(),
+    "element": dg.Element({"a": 1}),
+    "user": dg.User(max_elements=3),
+}
 STATED: dict[str, Any] = {
     "unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "relation": "zero_out",
 }  # fmt: skip
@@ -53,11 +58,11 @@ def test_a_delta_of_zero_is_refused_with_the_callers_sentence() -> None:
 
 def test_epsilon_or_a_share_must_be_stated_and_not_both() -> None:
     with pytest.raises(dg.ParameterError, match=r"^epsilon must be given"):
-        Promise.of(dg.User(), None, 1e-6, None, "zero_out")
+        Promise.of(dg.User(), None, 1e-6, "zero_out")
     with pytest.raises(dg.ParameterError, match=r"^epsilon must be left out"):
-        Promise.of(dg.User(), 1.0, 1e-6, 0.5, "zero_out")
+        Promise.of(dg.User(), 1.0, 1e-6, "zero_out", 0.5)
     with pytest.raises(dg.ParameterError, match="needs an open budget"):
-        Promise.of(dg.User(), None, 1e-6, 0.5, "zero_out")
+        Promise.of(dg.User(), None, 1e-6, "zero_out", 0.5)
 
 
 def event_of(promise: Promise) -> Gaussian:
@@ -78,8 +83,8 @@ def test_a_stated_promise_is_settled_as_it_is() -> None:
 
 def test_a_share_is_settled_at_an_epsilon_that_takes_it() -> None:
     with dg.budget(1.0, 1e-6) as budget:
-        half = Promise.of(dg.User(), None, 0.5, 0.5, "zero_out")
-        whole = Promise.of(dg.User(), None, 0.5, 1.0, "zero_out")
+        half = Promise.of(dg.User(), None, 0.5, "zero_out", 0.5)
+        whole = Promise.of(dg.User(), None, 0.5, "zero_out", 1.0)
     settled = half.settled(event_of)
     assert half.budget is settled.budget is budget
     assert 0 < settled.epsilon < whole.settled(event_of).epsilon

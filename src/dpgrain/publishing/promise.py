@@ -56,8 +56,8 @@ class Promise:
         unit: Unit,
         epsilon: float | None,
         delta: float,
-        share: float | None,
         relation: Relation,
+        share: float | None = None,
     ) -> Promise:
         """Make the promise that a caller states: an ε and a δ, or a share of the open budget.
 
@@ -65,14 +65,14 @@ class Promise:
             unit: the privacy unit.
             epsilon: the promised ε; None where a share is given.
             delta: the promised δ, which is ignored where a share is given.
-            share: the share of the open budget, in (0, 1]; None where ε is given.
             relation: the neighbouring relation.
+            share: the share of the open budget, in (0, 1]; None where ε is given.
 
         Raises:
             ParameterError: if neither or both of ε and a share are given, a value is out of range, or
                 a share is asked for where no budget is open.
 
-        >>> Promise.of(User(), 1.0, 1e-6, None, "zero_out").level
+        >>> Promise.of(User(), 1.0, 1e-6, "zero_out").level
         'user'
         """
         if share is not None:
@@ -114,6 +114,23 @@ class Promise:
     def pure(self) -> Promise:
         """Return the stronger promise with δ = 0, which noise that needs no δ keeps."""
         return replace(self, delta=0.0)
+
+    def under(self, noise: str) -> Promise:
+        """Return the promise that noise of this law keeps, which has δ = 0 under Laplace noise.
+
+        Args:
+            noise: ``"gaussian"`` or ``"laplace"``.
+
+        Raises:
+            ParameterError: if there is no such law, or it needs a δ above 0.
+        """
+        if _validate.one_of(("gaussian", "laplace"), noise=noise) == "laplace":
+            return self.pure()
+        self.require_delta(
+            "delta = 0 needs pure differential privacy: choose noise='laplace', or a delta such as "
+            "1e-6."
+        )
+        return self
 
     def settled(self, event_of: Callable[[Promise], Event]) -> Promise:
         """Find an ε at which the release takes nearly all of its share; keep an ε that is stated.

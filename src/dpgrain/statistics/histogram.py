@@ -11,7 +11,7 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.plan import clip_rule, require_noise
+from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
@@ -84,8 +84,7 @@ def histogram(
     >>> len(release), round(release.guarantee.epsilon(), 6)
     (3, 1.0)
     """
-    promise = Promise.of(unit, epsilon, delta, share, relation)
-    require_noise(promise, noise)
+    promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     rule = clip_rule(clip)
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
@@ -157,7 +156,7 @@ def count(
         COUNT,
         table,
         by,
-        promise=Promise.of(unit, epsilon, delta, share, relation),
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,
@@ -229,7 +228,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         SUM,
         table,
         by,
-        promise=Promise.of(unit, epsilon, delta, share, relation),
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,

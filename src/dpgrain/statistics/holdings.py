@@ -26,7 +26,7 @@ from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.plan import noise_sd, require_noise
+from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import noise_of
 from dpgrain.statistics.statistic import HOLDINGS
@@ -118,8 +118,7 @@ def elements_per_user(
     >>> held.groups.columns[1].to_pylist()
     [1, 2, None, 1, 2, None]
     """
-    promise = Promise.of(unit, epsilon, delta, share, relation)
-    require_noise(promise, noise)
+    promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
         raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
     if table.user is None:
@@ -153,7 +152,6 @@ def elements_per_user(
 
     promise = promise.settled(event_of)
     event = event_of(promise)
-    promise = promise.pure() if laplace else promise
     source = source_of(random_state)
     facts = ["the bins", *(["the partition into elements"] if named else [])]
     if table.n_users is not None:

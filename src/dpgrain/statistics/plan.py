@@ -340,8 +340,7 @@ def plan_histogram(
     >>> round(plan.std_error, 3), round(plan.expected_error, 2)
     (7.461, 74.61)
     """
-    promise = Promise(unit, epsilon, delta, relation)
-    require_noise(promise, noise)
+    promise = Promise(unit, epsilon, delta, relation).under(noise)
     bound = clip_rule(clip)
     if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
         bound = 1.0
@@ -369,7 +368,7 @@ def plan_histogram(
         )
     return make_plan(
         contribution,
-        promise=promise.pure() if noise == "laplace" else promise,
+        promise=promise,
         noise=noise,
         clip=bound,
         select=None if items is not None else _indicator(contribution),
@@ -385,24 +384,6 @@ def _indicator(contribution: Contribution) -> Contribution:
     blocks are one coordinate each.
     """
     return replace(contribution, record_size=math.inf)
-
-
-def require_noise(promise: Promise, noise: str) -> None:
-    """Check the law of the noise, and that its promise is one that it can keep.
-
-    Args:
-        promise: what the release promises.
-        noise: ``"gaussian"`` or ``"laplace"``.
-
-    Raises:
-        ParameterError: if there is no such law, or it needs a δ above 0.
-    """
-    _validate.one_of(("gaussian", "laplace"), noise=noise)
-    if noise != "laplace":
-        promise.require_delta(
-            "delta = 0 needs pure differential privacy: choose noise='laplace', or a delta such as "
-            "1e-6."
-        )
 
 
 def clip_rule(clip: object) -> float | AutoClip:

@@ -101,7 +101,7 @@ def quantiles(
         QUANTILES,
         table,
         by,
-        promise=Promise.of(unit, epsilon, delta, share, relation),
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,

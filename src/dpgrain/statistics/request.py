@@ -46,7 +46,6 @@ from dpgrain.statistics.plan import (
     grid_bits,
     make_plan,
     noise_sd,
-    require_noise,
 )
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import AutoRange, Measure
@@ -135,8 +134,7 @@ class Request:
                 domain, Blocks.of_unit(unit, table, keys), table, keys
             ).selected
             noise = better_law(promise, keys, corners, public)
-        require_noise(promise, noise)
-        rule = clip_rule(clip)
+        promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
         blocks = Blocks.of_unit(unit, table, keys)
@@ -166,7 +164,7 @@ class Request:
             value,
             measure,
             bounds,
-            promise.pure() if noise == "laplace" else promise,
+            promise,
             blocks,
             public_domain(domain, blocks, table, keys),
             rule,

@@ -118,7 +118,7 @@ def top(
     _validate.one_of(_METHODS, method=method)
     if k is not None:
         k = _validate.integer(minimum=1, k=k)
-    promise = Promise.of(unit, epsilon, delta, share, relation)
+    promise = Promise.of(unit, epsilon, delta, relation, share)
     pure = method in ("auto", "gumbel") and promise.delta == 0 and domain is not None
     laplace = method == "laplace" or pure
     if not laplace:
