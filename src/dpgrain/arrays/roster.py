@@ -37,6 +37,7 @@ class Roster:
     moves by at most one when records of one person are removed or exchanged, for every unit and
     relation, and by g for g users. Source: docs/theory.md, "The number of users".
 
+    >>> from dpgrain import User
     >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
     >>> Roster.of(1000, promise).facts
     ('a roster of 1,000 users',)

@@ -336,6 +336,7 @@ def plan_histogram(
     Raises:
         ParameterError: if a parameter is out of range.
 
+    >>> from dpgrain import Element
     >>> plan = plan_histogram(unit=Element(), epsilon=1, delta=1e-5, clip=2.0, items=100)
     >>> round(plan.std_error, 3), round(plan.expected_error, 2)
     (7.461, 74.61)
