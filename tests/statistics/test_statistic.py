@@ -17,7 +17,8 @@ from dpgrain.report.words import words_of
 from dpgrain.statistics import values
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.request import Request, noisy_sums
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import noisy_sums
 from dpgrain.statistics.statistic import (
     COUNT,
     MEAN,

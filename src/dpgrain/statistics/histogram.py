@@ -13,7 +13,8 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
+from dpgrain.statistics.request import Law, Request
+from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.tables.table import UserTable

@@ -28,7 +28,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import noise_of
+from dpgrain.statistics.run import noise_of
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups

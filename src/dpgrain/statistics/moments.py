@@ -13,7 +13,8 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
+from dpgrain.statistics.request import Law, Request
+from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable

@@ -17,7 +17,8 @@ from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Request, noisy_sums
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import noisy_sums
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.values import Tree
 from dpgrain.tables.groups import Groups

@@ -33,7 +33,8 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request, held_groups, noisy_sums
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import held_groups, noisy_sums
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import Grid
