@@ -356,7 +356,7 @@ def _recipe(make: Callable[[recipes.Known], recipes.Recipe]) -> Solve:
     def solve(
         problem: Problem, known: recipes.Known, data: Data, cell: Cell, seed: int
     ) -> Solution:
-        task = recipes.Task(cell.n, tuple(problem.start), cell.epsilon, DELTA, "replace")
+        task = recipes.Task.of(cell.n, tuple(problem.start), cell.epsilon, DELTA, "replace")
         program = make(known).plan(task)
         theta = follow(program, problem.loss, data, problem.start, SeededSource(_NOISE + seed))
         users = len(program.localisation.phases()[-1].users)
@@ -852,7 +852,7 @@ def run_recipes(cell: Cell) -> Iterator[RecipeRow]:
             if method.recipe is None or method.trust != "shuffler":
                 continue
             start = (0.0,) * cell.d
-            task = recipes.Task(cell.n, start, cell.epsilon, DELTA, "replace")
+            task = recipes.Task.of(cell.n, start, cell.epsilon, DELTA, "replace")
             program = method.recipe(family.known).plan(task)
             mean: Any = program.stages[-1].mean
             sums = mean.protocol

@@ -539,7 +539,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
         return found.theta, len(found.history.points), len(found.history.points) * len(y)
     recipe, loss = recipe_of(task, name)
     start = tuple(problem.start)
-    program = recipe.plan(recipes.Task(task.n, start, 1.0, DELTA, "replace"))
+    program = recipe.plan(recipes.Task.of(task.n, start, 1.0, DELTA, "replace"))
     found = minimise(
         loss,
         X,

@@ -29,6 +29,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource, Source, discrete_laplace, gumbel_order
 from dpgrain.noise.exponential import below, permute_and_flip
 from dpgrain.noise.stopping import negative_binomial, poisson
+from dpgrain.publishing import Promise
 from dpgrain.publishing.budget import budget
 from dpgrain.units import Element, Record, Relation, Unit, User
 
@@ -519,9 +520,15 @@ def measured(
     return best
 
 
+def promised(epsilon: float, relation: Relation = "zero_out") -> Promise:
+    return Promise(User(), epsilon, 0.0, relation)
+
+
 def choosing(method: str, epsilon: float, relation: Relation, wrong: float) -> Any:
     """The choice of :func:`select` itself, from totals instead of records."""
-    plan = module._once(epsilon, relation, ONE, 12, gumbel=method == "exponential", score=False)
+    plan = module._once(
+        promised(epsilon, relation), ONE, 12, gumbel=method == "exponential", score=False
+    )
     plan = type(plan)(plan.event, plan.count, plan.scale * wrong, plan.gumbel, plan.score)
 
     def pick(x: Array, source: Source) -> int:
@@ -566,7 +573,7 @@ def test_clipping_records_instead_of_users_is_caught() -> None:
             np.array([t[0], t[1]])
             for t in (totals([[0.0] * 9, [0.5]], unit), totals([[], [0.5]], unit))
         )
-        plan = module._once(1.0, "zero_out", ONE, 2, gumbel=False, score=False)
+        plan = module._once(promised(1.0), ONE, 2, gumbel=False, score=False)
         return measured(
             lambda x, source: plan.choose(lambda i: np.array([x[i]]), 1, source).index, one, two
         )
@@ -604,7 +611,7 @@ def test_runs_that_are_not_counted_are_caught() -> None:
 
 def test_the_exponential_mechanism_has_the_gumbel_order() -> None:
     x = np.array([3, 1, 2], dtype=np.int64) * STEPS
-    plan = module._once(0.7, "zero_out", ONE, 3, gumbel=True, score=False)
+    plan = module._once(promised(0.7), ONE, 3, gumbel=True, score=False)
     for seed in range(20):
         chosen = plan.choose(lambda i: x[i : i + 1], 1, SeededSource(seed)).index
         scale = STEPS / 0.7 * (1 + 2.0**-50)
@@ -612,7 +619,7 @@ def test_the_exponential_mechanism_has_the_gumbel_order() -> None:
 
 
 def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
-    plan = module._repeated(1.0, 0.0, "zero_out", ONE, 10, 1000.0, None)
+    plan = module._repeated(promised(1.0), ONE, 10, 1000.0, None)
     assert plan.event.epsilon() == pytest.approx(1.0, rel=2e-4)
     assert plan.epsilon == pytest.approx(1 / 3, rel=0.01)
     assert plan.event.events == (Laplace(1 / plan.epsilon, ONE),)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 import dpgrain as dg
-import dpgrain.arrays.guarantees as promise_module
+import dpgrain.arrays.guarantees as guarantees_module
 from dpgrain import recipes
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.arrays.blocks import arrange
@@ -48,6 +48,7 @@ from dpgrain.means.of_users import AUTO, mean_of_users
 from dpgrain.means.problem import Problem
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
+from dpgrain.publishing import Promise
 from dpgrain.report import write_fit_report
 from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
@@ -285,7 +286,7 @@ def everything(found: Any, folder: Path) -> list[str]:
             return [repr(found.guarantee), str(found.n_users), *(a.tobytes().hex() for a in arrays)]
         return [repr(found)]
     told = [found.save(folder / "model.json").read_text(), repr(found.guarantee_)]
-    usual = found.asked().unit == User() and found.relation == "zero_out"
+    usual = found.asked().promise.unit == User() and found.relation == "zero_out"
     if usual and (found.intervals or isinstance(found, PoissonRegressor)):
         # Plots take their time: of one unit and relation, and two models.
         told.append(write_fit_report(found, folder / "page.html").read_text())
@@ -339,7 +340,7 @@ def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: R
 
 def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if so many were many: whoever is one more would then be drawn.
-    monkeypatch.setattr(promise_module, "_FULL_USERS", N)
+    monkeypatch.setattr(guarantees_module, "_FULL_USERS", N)
     rates = {}
     for n, stated in itertools.product((N, N + 1), (False, True)):
         found: Any = fit(
@@ -380,7 +381,7 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation) -> None:
-    roster = Roster.of(None, epsilon=1.0, delta=1e-6, unit=unit, relation=relation)
+    roster = Roster.of(None, Promise(unit, 1.0, 1e-6, relation))
     assert roster.event is not None
     # A few per cent of μ², whatever is protected.
     whole = dg.accounting.calibrate_gaussian(
@@ -448,7 +449,7 @@ def test_what_the_number_costs_is_in_the_promise() -> None:
             if isinstance(part, Gaussian) and part.contribution == ENROLLED
         )
         assert number.noise_multiplier == pytest.approx(
-            Roster.of(None, epsilon=1.0, delta=DELTA, unit=unit, relation="zero_out").noise_sd
+            Roster.of(None, Promise(unit, 1.0, DELTA, "zero_out")).noise_sd
         )
         assert 0.99 < found.guarantee_.epsilon() <= 1.0
 
@@ -480,7 +481,7 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
-    event = selection(1.0, 1e-6, unit, relation)
+    event = selection(Promise(unit, 1.0, 1e-6, relation))
     assert event.loss(1, relation, unit).leak <= LEAK * 1e-6
     assert event.loss(1, relation, unit).leak > 0.9 * LEAK * 1e-6
     mu = dg.accounting.gaussian_mu(1.0, 0.9e-6)
@@ -527,7 +528,7 @@ def test_a_label_without_a_value_is_none() -> None:
     assert found.values[[0, 2, 3, 5]].tolist() == [0, 1, 0, 0]
     empty = unselected(np.zeros(0))
     assert (empty.labels, empty.values.shape) == ((), (0,))
-    rows, event = arrange(0, [], None, User()), selection(1.0, 1e-6, User(), "zero_out")
+    rows, event = arrange(0, [], None, User()), selection(Promise(User(), 1.0, 1e-6, "zero_out"))
     with pytest.raises(ParameterError, match="name all labels"):
         selected(Targets(np.zeros(0), (), ()), rows, event, SeededSource(0))
 
@@ -589,7 +590,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
     """Whatever number comes out, no more is spent than before it was known."""
     number = Gaussian(20.0, ENROLLED)
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
-        problem = Problem(1, 3, 1.0, 1e-6, relation, 10.0, radius, number)
+        problem = Problem(1, 3, Promise(dg.User(), 1.0, 1e-6, relation), 10.0, radius, number)
         for method in (AUTO, method_of("recentred"), method_of("clip")):
             assert method.unstated is not None
             spent = method.unstated(problem)

@@ -162,7 +162,7 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
     source = SeededSource(5)
     # A number that no recipe here asks for.
     source.words(1)
-    program = recipe.plan(sh.recipes.Task(n, tuple(problem.start), 2.0, 1e-6, "replace"))
+    program = recipe.plan(sh.recipes.Task.of(n, tuple(problem.start), 2.0, 1e-6, "replace"))
     theta = sh.follow(program, problem.loss, (X, y), problem.start, source)
     assert theta == pytest.approx(whole.theta, abs=1e-9)
     assert np.linalg.norm(theta) > 0

@@ -28,6 +28,7 @@ from dpgrain.means.of_users import (
 )
 from dpgrain.means.problem import Candidate, Problem
 from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation
 
 Array = NDArray[np.float64]
@@ -37,6 +38,10 @@ N, D, EACH = 1200, 4, 3
 PLACE = 3.0
 # Users' vectors lie about so far from their mean.
 RADIUS = 0.3
+
+
+def promised(epsilon: float, relation: Relation = "zero_out") -> Promise:
+    return Promise(dg.User(), epsilon, 1e-6, relation)
 
 
 def rows(seed: int = 0) -> tuple[Array, NDArray[np.intp]]:
@@ -124,9 +129,7 @@ def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) 
     plans = {}
     for method in METHODS:
         try:
-            plans[method] = method_of(method).make(
-                Problem(n, d, 1.0, 1e-6, "zero_out", 10.0, radius)
-            )
+            plans[method] = method_of(method).make(Problem(n, d, promised(1.0), 10.0, radius))
         except ParameterError:
             continue
     if radius is None:
@@ -198,7 +201,7 @@ def test_a_mean_is_within_the_bound() -> None:
 
 
 def test_a_stated_radius_is_the_farthest() -> None:
-    plan = method_of("recentred").make(Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS))
+    plan = method_of("recentred").make(Problem(N, D, promised(4.0), 10.0, RADIUS))
     assert isinstance(plan.mean, Recentred)
     assert isinstance(plan.mean.radius, tuple)
     # Looks go as far as needed, the last one no farther than stated.
@@ -211,9 +214,9 @@ def test_a_stated_radius_is_the_farthest() -> None:
 
 def test_the_error_to_expect_is_the_one_that_is_met() -> None:
     for method in ("clip", "softcore", "winsorized"):
-        plan = method_of(method).make(Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS))
+        plan = method_of(method).make(Problem(N, D, promised(4.0), 10.0, RADIUS))
         assert plan.expected == pytest.approx(mean(method=method, radius=RADIUS).std_error * 2)
-    plan = method_of("recentred").make(Problem(N, D, 4.0, 1e-6, "zero_out", 10.0, RADIUS))
+    plan = method_of("recentred").make(Problem(N, D, promised(4.0), 10.0, RADIUS))
     ratio = plan.expected / (2 * mean(method="recentred", radius=RADIUS).std_error)
     assert 0.5 < ratio < 3
 
@@ -352,7 +355,7 @@ def test_users_without_rows_count_by_the_rule() -> None:
     # Clipping counts them as 0.
     assert np.allclose(mean(records, users, method="clip", **options).value, half, atol=0.1)
     # Recentring as its centre: where half are missing each look goes half of the way.
-    plan = method_of("recentred").make(Problem(2 * N, D, 20.0, 1e-6, "zero_out", 10.0, None))
+    plan = method_of("recentred").make(Problem(2 * N, D, promised(20.0), 10.0, None))
     found = mean(records, users, method="recentred", **options).value
     assert np.allclose(found, records.mean(axis=0) * (1 - 0.5**plan.mean.rounds), atol=0.05)
     # A radius that is not stated is found where a few are missing.
@@ -423,7 +426,7 @@ def test_no_neighbour_moves_the_clipped_mean_farther(relation: Relation) -> None
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
     # With the same radii a look moves what follows no farther than it moved itself.
     rng, ratios, n = np.random.default_rng(6), [], 60
-    plan = method_of("recentred").make(Problem(n, 2, 4.0, 1e-6, relation, 10.0, None))
+    plan = method_of("recentred").make(Problem(n, 2, promised(4.0, relation), 10.0, None))
     assert isinstance(plan.mean, Recentred)
     for seed in range(150):
         vectors = rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-2, 2)
@@ -449,7 +452,7 @@ def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -
 
 # -- the audit: one user at the bound, or nobody at all --
 
-AUDITED = method_of("recentred").make(Problem(60, 1, 8.0, 1e-6, "zero_out", 1.0, None))
+AUDITED = method_of("recentred").make(Problem(60, 1, promised(8.0), 1.0, None))
 PRESENT, ABSENT = Vectors(np.ones((1, 1))), Vectors(np.zeros((0, 1)))
 
 
@@ -668,9 +671,9 @@ def test_the_number_that_suffices_does() -> None:
         mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
     (enough,) = re.findall(r"about ([\d,]+) suffice", str(caught.value))
     n = int(enough.replace(",", ""))
-    plan = method_of("recentred").make(Problem(n, 100, 1.0, 1e-6, "zero_out", 10.0, None))
+    plan = method_of("recentred").make(Problem(n, 100, promised(1.0), 10.0, None))
     assert plan.method == "recentred"
     # So many are enough to look around, and not for a mean of all.
     assert not plan.tells
     with pytest.raises(ParameterError, match="too few for the method 'recentred'"):
-        method_of("recentred").make(Problem(n - 2, 100, 1.0, 1e-6, "zero_out", 10.0, None))
+        method_of("recentred").make(Problem(n - 2, 100, promised(1.0), 10.0, None))

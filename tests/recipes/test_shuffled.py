@@ -64,7 +64,7 @@ PHASED = ("restarts", "restarts kinks", "gd strong", "pan strong", "pan strong k
 FULL = ("gd", "gd kinks", "gd strong", "betting")
 # One of each kind, where others would tell nothing more.
 ONE_EACH = ("agd", "smoothed", "restarts", "gd", "pan", "betting")
-TASK = Task(400, (0.0, 0.0), 8.0, 1e-6)
+TASK = Task.of(400, (0.0, 0.0), 8.0, 1e-6)
 TRUTH = np.array([0.8, -0.4])
 
 
@@ -92,7 +92,7 @@ def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
     recipe = RECIPES[name]
-    program = recipe.plan(replace(TASK, relation=relation))
+    program = recipe.plan(replace(TASK, promise=replace(TASK.promise, relation=relation)))
     assert isinstance(recipe, Recipe)
     assert 0.95 * 8.0 < program.event.epsilon(1e-6, relation=relation) <= 8.0
     assert program.event.level == "user"
@@ -301,19 +301,22 @@ def test_batches_grow_as_the_theorem_says(
     recipe: Recipe, users: float, dimension: float, epsilon: float
 ) -> None:
     def batch(n: float = 50_000.0, d: float = 4.0, asked: float = 0.5) -> float:
-        program = recipe.plan(Task(int(n), (0.0,) * int(d), asked, 1e-6))
+        program = recipe.plan(Task.of(int(n), (0.0,) * int(d), asked, 1e-6))
         return int(n) / program.rounds
 
     assert slope(lambda n: batch(n=n), (1e4, 1e5)) == pytest.approx(users, abs=0.03)
     assert slope(lambda d: batch(d=d), (4, 16, 64)) == pytest.approx(dimension, abs=0.03)
     # The least noise is nearly as 1/ε.
-    noise = slope(lambda e: Task(1, (0.0,), e, 1e-6).noise(), (0.1, 0.4))
+    noise = slope(lambda e: Task.of(1, (0.0,), e, 1e-6).noise(), (0.1, 0.4))
     assert -1 < noise < -0.9
     assert slope(lambda e: batch(asked=e), (0.1, 0.4)) == pytest.approx(-epsilon * noise, abs=0.03)
 
 
 def test_sgd_is_the_theorem_s() -> None:
-    known, task = Known(distance=3.0, lipschitz=2.0, records=9), Task(9000, (0.0,) * 4, 1.0, 1e-6)
+    known, task = (
+        Known(distance=3.0, lipschitz=2.0, records=9),
+        Task.of(9000, (0.0,) * 4, 1.0, 1e-6),
+    )
     (stage,) = ShuffleSgd(known).plan(task).stages
     mean, solver = stage.mean, stage.solver
     assert isinstance(mean, Shuffled)
@@ -328,7 +331,7 @@ def test_sgd_is_the_theorem_s() -> None:
 
 @pytest.mark.parametrize("make", [ShuffleAgd, PanPrivateAgd], ids=lambda make: make.__name__)
 def test_agd_makes_the_bound_least(make: Any) -> None:
-    known, task = Known(3.0, 2.0, 0.7, records=9), Task(9000, (0.0,) * 4, 1.0, 1e-6)
+    known, task = Known(3.0, 2.0, 0.7, records=9), Task.of(9000, (0.0,) * 4, 1.0, 1e-6)
     (stage,) = make(known).plan(task).stages
     mean, solver = stage.mean, stage.solver
     assert isinstance(solver, AcSa)
@@ -369,7 +372,7 @@ def test_the_envelope_balances_what_is_left(recipe: Recipe) -> None:
     "make", [ShuffleRestarts, PanPrivateAgd, ShuffleGd], ids=lambda make: make.__name__
 )
 def test_phases_come_nearer(make: Any) -> None:
-    task = Task(20_000, (0.0,) * 4, 2.0, 1e-6)
+    task = Task.of(20_000, (0.0,) * 4, 2.0, 1e-6)
     for known in (STRONG, BOTH):
         program = make(replace(known, distance=10.0, strength=0.2)).plan(task)
         assert 1 < len(program.stages) <= 8
@@ -397,12 +400,15 @@ def test_restarts_begin_as_near_as_the_last_bound_says() -> None:
 
 
 def test_gd_is_the_theorem_s() -> None:
-    task = Task(200, (0.0,) * 4, 1.0, 1e-6)
+    task = Task.of(200, (0.0,) * 4, 1.0, 1e-6)
     program = ShuffleGd(replace(KINKS, lipschitz=3.0)).plan(task)
     (stage,) = program.stages
     rounds, noise = stage.mean.rounds, task.noise()
     assert rounds == math.ceil(noise**-2) < 200 * 4
-    assert ShuffleGd(KINKS).plan(replace(task, epsilon=50.0)).rounds == 200 * 4
+    assert (
+        ShuffleGd(KINKS).plan(replace(task, promise=replace(task.promise, epsilon=50.0))).rounds
+        == 200 * 4
+    )
     assert ShuffleGd(KINKS).plan(replace(task, n_users=10**4)).rounds == 1000
     # As much noise as gradient, each in every round.
     assert stage.mean.noise_sd * 2 == pytest.approx(3.0, rel=0.1)
@@ -417,7 +423,7 @@ def test_gd_is_the_theorem_s() -> None:
 
 
 def test_dishonest_users_cost_noise_and_rounds() -> None:
-    task = Task(200, (0.0,) * 4, 1.0, 1e-6)
+    task = Task.of(200, (0.0,) * 4, 1.0, 1e-6)
     for name in ("agd", "smoothed", "gd", "sgd"):
         all_ = replace(RECIPES[name], rounds=None)
         half = replace(all_, honest_fraction=0.5)
@@ -482,7 +488,7 @@ def test_they_learn(name: str) -> None:
         found = minimise(Logistic(), rows, y, [0.0, 0.0], solver=recipe, **options)
         errors.append(excess(found.theta, rows))
     assert np.mean(errors) < 0.4 * excess(np.zeros(2), rows)
-    last = recipe.plan(Task(3000, (0.0, 0.0), 4.0, 1e-6)).stages[-1]
+    last = recipe.plan(Task.of(3000, (0.0, 0.0), 4.0, 1e-6)).stages[-1]
     if isinstance(last.solver, AcSa):
         # The bound by which rounds are chosen holds.
         changed = 1 / (2 * last.smoothing) if last.smoothing else 0.0
@@ -644,7 +650,7 @@ def test_wrong_recipes_say_so() -> None:
 
 
 def test_few_users_are_enough_for_some_noise() -> None:
-    few = Task(3, (0.0,) * 5, 0.5, 1e-6)
+    few = Task.of(3, (0.0,) * 5, 0.5, 1e-6)
     for name in RECIPES:
         if name not in PHASED:
             recipe = replace(RECIPES[name], rounds=2)

@@ -31,9 +31,9 @@ import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.noise import SystemSource
-from dpgrain.statistics import request as request_module
+from dpgrain.statistics import run as run_module
 from dpgrain.statistics.plan import grid_bits, plan_histogram, selection_delta
-from dpgrain.statistics.request import select
+from dpgrain.statistics.run import select
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines import duckdb as engine_module
 from dpgrain.tables.engines import kernel
@@ -688,8 +688,8 @@ def test_audit_replace(unit: Unit) -> None:
 
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = request_module.noise_of
-    monkeypatch.setattr(request_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    real = run_module.noise_of
+    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
     found, promise = zeroed(dg.Element("item"))
     assert found > mu_of(promise)
 
@@ -717,15 +717,15 @@ def captured_bins(
     rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[FloatArray, dg.Guarantee]:
     seen: list[FloatArray] = []
-    real: Callable[..., FloatArray] = request_module.choose_bounds  # type: ignore[attr-defined]
+    real: Callable[..., FloatArray] = run_module.choose_bounds  # type: ignore[attr-defined]
 
     def spy(counts: FloatArray, *rest: Any) -> FloatArray:
         seen.append(counts)
         return real(counts, *rest)
 
-    monkeypatch.setattr(request_module, "choose_bounds", spy)
+    monkeypatch.setattr(run_module, "choose_bounds", spy)
     release = audited(dg.Element("item"), rows, np.arange(TESTS), clip=dg.AutoClip(share=0.5))
-    monkeypatch.setattr(request_module, "choose_bounds", real)
+    monkeypatch.setattr(run_module, "choose_bounds", real)
     return seen[0], release.guarantee
 
 
@@ -772,13 +772,13 @@ def share_named(unit: Unit) -> tuple[float, float]:
 def test_audit_of_selection(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = share_named(unit)
     assert found <= claimed <= selection_delta(unit.level) * 0.05
-    real = request_module.select
+    real = run_module.select
 
     def careless(data: Contributions, event: Selection, source: Any) -> Groups:
         return real(data, dataclasses.replace(event, threshold=0.8 * event.threshold), source)
 
     # A name published below the threshold.
-    monkeypatch.setattr(request_module, "select", careless)
+    monkeypatch.setattr(run_module, "select", careless)
     found, claimed = share_named(unit)
     assert found > claimed
 

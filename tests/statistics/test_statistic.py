@@ -12,12 +12,13 @@ import pyarrow.parquet
 import pytest
 
 import dpgrain as dg
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.promise import Promise
 from dpgrain.report.words import words_of
 from dpgrain.statistics import values
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.request import Request, noisy_sums
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import noisy_sums
 from dpgrain.statistics.statistic import (
     COUNT,
     MEAN,
@@ -59,8 +60,8 @@ def sum_of_squares(
 ) -> dg.Histogram:
     """Publish what the squares of numbers between 0 and a bound add up to."""
     request = Request.of(
-        SQUARES, table, by, unit=unit, terms=Terms.of(epsilon, delta, None), relation=relation,
-        clip=clip, domain=domain, value=value, measure=values.moments(2), bounds=(0.0, high),
+        SQUARES, table, by, promise=Promise(unit, epsilon, delta, relation), clip=clip,
+        domain=domain, value=value, measure=values.moments(2), bounds=(0.0, high),
     )  # fmt: skip
     measured = noisy_sums(request, random_state, None)
     return as_histogram(

@@ -40,6 +40,7 @@ from dpgrain.statistics import asked as asked_module
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import request as request_module
+from dpgrain.statistics import run as run_module
 from dpgrain.statistics.order import misordered_pairs
 from dpgrain.statistics.plan import make_plan
 from dpgrain.statistics.values import AutoRange, Parts, Powers, Tree
@@ -210,7 +211,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.add("gumbel", np.full(counts.size, scale), counts)
         return np.arange(best)
 
-    real_noise = request_module.noise_of
+    real_noise = run_module.noise_of
 
     def noise_of(event: Event, scale: FloatArray, source: Any) -> IntArray:
         recorder.event = event
@@ -218,7 +219,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 
     real_sums, real_norms = Contributions.sums, Contributions.norm_counts
     real_holders, real_narrowed = Contributions.holders, Contributions._narrowed
-    real_holdings, real_select = Contributions.holdings, request_module.select
+    real_holdings, real_select = Contributions.holdings, run_module.select
 
     def sums(self: Contributions, grid: Grid, **options: Any) -> IntArray:
         recorder.labels = rows_of(self.dictionary.groups)
@@ -252,15 +253,15 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return np.resize(np.array(outcome.clip) * edges[0], len(noisy))
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (request_module, top_module):
+        for module in (run_module, top_module):
             patch.setattr(module, "rounded_gaussian", law("gaussian"))
-        patch.setattr(request_module, "discrete_laplace", law("laplace"))
+        patch.setattr(run_module, "discrete_laplace", law("laplace"))
         patch.setattr(top_module, "truncated_geometric", law("truncated"))
-        patch.setattr(request_module, "gumbel_order", choosing)
-        patch.setattr(request_module, "noise_of", noise_of)
+        patch.setattr(run_module, "gumbel_order", choosing)
+        patch.setattr(run_module, "noise_of", noise_of)
         patch.setattr(holdings_module, "noise_of", noise_of)
-        patch.setattr(request_module, "select", select)
-        patch.setattr(request_module, "choose_bounds", chosen)
+        patch.setattr(run_module, "select", select)
+        patch.setattr(run_module, "choose_bounds", chosen)
         patch.setattr(AutoRange, "choose", lambda *_: (outcome.low, outcome.high))
         patch.setattr(Contributions, "sums", sums)
         patch.setattr(Contributions, "norm_counts", norm_counts)
@@ -789,14 +790,14 @@ def test_the_search_finds_ranges_of_unscaled_blocks(
     case = (statistic, name, ("item",), "public", 2.5)
     asked = Asked(own_level(name), "zero_out", 1)
     assert 0.5 < seen(case, asked) <= 1 + 1e-9
-    real = request_module._range
+    real = run_module._range
 
     def careless(*rest: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel._Blocks, "clip", unclipped)
             return real(*rest)
 
-    monkeypatch.setattr(request_module, "_range", careless)
+    monkeypatch.setattr(run_module, "_range", careless)
     assert seen(case, asked) > 10
 
 
@@ -1015,9 +1016,9 @@ class Shifted:
         def drawn(scale: Any, *, source: Any) -> IntArray:
             return np.floor(np.asarray(scale) * scales).astype(np.int64)
 
-        for module in (request_module, top_module):
+        for module in (run_module, top_module):
             patch.setattr(module, "rounded_gaussian", drawn)
-        patch.setattr(request_module, "discrete_laplace", drawn)
+        patch.setattr(run_module, "discrete_laplace", drawn)
         patch.setattr(
             top_module, "truncated_geometric",
             lambda rate, cutoff, size, *, source: np.full(size, cutoff if scales > 0 else 0),
@@ -1108,7 +1109,7 @@ class Measured(NamedTuple):
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measured:
     """The noisy masses of a release, of which its estimates are a function."""
     seen: list[Any] = []
-    real = request_module.noisy_sums
+    real = run_module.noisy_sums
 
     def spy(*rest: Any) -> Any:
         seen.append(real(*rest))
@@ -1181,8 +1182,8 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = dg.Element("item") if name in ("count", "mean") else dg.User()
     found, claimed = audit(name, unit, **method)
     assert 0.7 * claimed < found <= claimed
-    real = request_module.noise_of
-    monkeypatch.setattr(request_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    real = run_module.noise_of
+    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
     found, claimed = audit(name, unit, **method)
     assert found > claimed
 
@@ -1194,8 +1195,8 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"epsilon": 1.5, "delta": 0.0, **law}
     found, claimed = audit(name, dg.User(), **options)
     assert 0.2 * claimed < found <= claimed
-    real = request_module.noise_of
-    monkeypatch.setattr(request_module, "noise_of", lambda e, scale, s: real(e, scale / 4, s))
+    real = run_module.noise_of
+    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 4, s))
     found, claimed = audit(name, dg.User(), **options)
     assert found > claimed
 
@@ -1296,8 +1297,8 @@ def audit_whole(name: str, runs: int, cases: dict[str, Whole] = WHOLE) -> tuple[
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 400)
     assert 0.6 * claimed < found <= claimed
-    real = request_module.noise_of
-    for module in (request_module, holdings_module):
+    real = run_module.noise_of
+    for module in (run_module, holdings_module):
         monkeypatch.setattr(module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
     found, claimed = audit_whole(name, 400)
     assert found > claimed
@@ -1309,8 +1310,8 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 3000)
     assert 0.3 * claimed < found <= claimed
-    real = request_module.noise_of
-    for module in (request_module, holdings_module):
+    real = run_module.noise_of
+    for module in (run_module, holdings_module):
         monkeypatch.setattr(module, "noise_of", lambda e, scale, s: real(e, scale / 3, s))
     found, claimed = audit_whole(name, 3000)
     assert found > claimed
@@ -1627,7 +1628,7 @@ def test_means_lie_within_their_bounds(
     if not low < high:
         return
     many = len(masses)
-    made = request_module.Measured(
+    made = run_module.Measured(
         Groups.of(["g"], [pa.array(range(many))]), np.array(masses), np.full(many, 3.0), np.ones(many),
         Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
         asked_module.Asked(),

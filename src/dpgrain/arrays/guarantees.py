@@ -11,7 +11,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import name_of, token_of
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import Relation, Unit
+from dpgrain.publishing.promise import Promise
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
@@ -53,10 +53,8 @@ def rate_of(sampling: Sampling, sampling_rate: float | None, n_users: int | None
     return rate
 
 
-def promised(
-    unit: Unit,
-    relation: Relation,
-    delta: float,
+def guarantee_of(
+    promise: Promise,
     event: Event,
     public: Sequence[Fact | str],
     *,
@@ -67,9 +65,7 @@ def promised(
     """Make the guarantee of a fit, which composes with others on the same users and elements only.
 
     Args:
-        unit: the privacy unit.
-        relation: the neighbouring relation.
-        delta: the promised δ.
+        promise: what the fit promises.
         event: what the fit publishes.
         public: what was taken as public.
         private: True if nobody can predict the noise.
@@ -83,7 +79,16 @@ def promised(
         partition = repr(name) if name else f"the elements passed (#{token_of(elements)})"
     if users is not None:
         whose = name_of(users) or f"the ids passed (#{token_of(users)})"
-    elif unit.level != "record":
+    elif promise.level != "record":
         # A caller who forgets to pass users must read what the guarantee then means.
         known.append("each row is all that one user has, as no users were passed")
-    return Guarantee(unit.level, partition, relation, delta, event, tuple(known), private, whose)
+    return Guarantee(
+        promise.level,
+        partition,
+        promise.relation,
+        promise.delta,
+        event,
+        tuple(known),
+        private,
+        whose,
+    )

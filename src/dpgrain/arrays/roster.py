@@ -15,7 +15,7 @@ from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
-from dpgrain.units import Relation, Unit
+from dpgrain.publishing.promise import Promise
 
 #: The share of the budget (of μ²) that publishes the number of users where it is not stated.
 SHARE = 0.03
@@ -37,9 +37,11 @@ class Roster:
     moves by at most one when records of one person are removed or exchanged, for every unit and
     relation, and by g for g users. Source: docs/theory.md, "The number of users".
 
-    >>> Roster.of(1000, epsilon=1.0, delta=1e-6, unit=None, relation="zero_out").facts
+    >>> from dpgrain import User
+    >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
+    >>> Roster.of(1000, promise).facts
     ('a roster of 1,000 users',)
-    >>> roster = Roster.of(None, epsilon=1.0, delta=1e-6, unit=None, relation="zero_out")
+    >>> roster = Roster.of(None, promise)
     >>> round(roster.noise_sd, 1)
     24.4
     """
@@ -48,30 +50,24 @@ class Roster:
     event: Gaussian | None = None
 
     @staticmethod
-    def of(
-        n_users: int | None,
-        *,
-        epsilon: float,
-        delta: float,
-        unit: Unit | None,
-        relation: Relation,
-    ) -> Roster:
+    def of(n_users: int | None, promise: Promise) -> Roster:
         """Make a roster of the stated size, or plan the release of its size with a share of a promise.
 
         Args:
             n_users: the public size that the caller states; None if it is not known.
-            epsilon: the promised ε of the whole release.
-            delta: the promised δ of the whole release.
-            unit: the privacy unit.
-            relation: the neighbouring relation.
+            promise: what the whole release promises.
 
         Raises:
-            ParameterError: if a value is out of range.
+            ParameterError: if the size is out of range.
         """
         if n_users is not None:
             return Roster(_validate.integer(minimum=1, n_users=n_users))
         whole = calibrate(
-            lambda noise: Gaussian(noise, ENROLLED), epsilon, delta, unit=unit, relation=relation
+            lambda noise: Gaussian(noise, ENROLLED),
+            promise.epsilon,
+            promise.delta,
+            unit=promise.unit,
+            relation=promise.relation,
         )
         return Roster(None, Gaussian(whole.parameter / SHARE**0.5, ENROLLED))
 

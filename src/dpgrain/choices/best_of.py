@@ -48,10 +48,10 @@ class Best(Generic[Result]):
         event = self.event
         delta = 0.0 if math.isfinite(event.epsilon(0.0)) else _DELTA
         drawn = (f"{event.mean:g} runs on average, whose number and time are not published",)
-        promise = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
+        guarantee = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
         score = "" if self.score is None else f", score {self.score:.4g}"
         found = "the best of several runs" if self.score is not None else "nothing was run"
-        return f"{found}{score}: {shown(self.result)}.\n{promise}"
+        return f"{found}{score}: {shown(self.result)}.\n{guarantee}"
 
 
 def best_of(

@@ -24,7 +24,7 @@ from dpgrain.accounting import (
     calibrate,
 )
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import promised
+from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.choices.best_of import keep_best
 from dpgrain.choices.scores import STEPS, BlockLosses, total
@@ -33,9 +33,9 @@ from dpgrain.inputs.calls import by_record, part_of, probe, silent
 from dpgrain.inputs.numbers import vector
 from dpgrain.noise import RandomState, Source, discrete_laplace, gumbel_order, raised, source_of
 from dpgrain.noise.exponential import below, permute_and_flip
-from dpgrain.publishing import before_publishing, in_budget, takes_share
+from dpgrain.publishing import Promise, before_publishing, in_budget, takes_share
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
+from dpgrain.units import Level, Relation, Unit, User
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
@@ -162,32 +162,28 @@ def select(
     (0.3, 1.0)
     """
     unit = User() if unit is None else unit
-    level = unit_level(unit, "user")
+    promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     if isinstance(unit, User) and unit.max_elements is not None:
         raise ParameterError(
             "unit must be User() without max_elements: a user's mean loss is bounded as it is."
         )
-    _validate.one_of(RELATIONS, relation=relation)
     _validate.one_of(METHODS, method=method)
-    epsilon = _validate.positive(epsilon=1.0 if epsilon is None else epsilon)
-    delta = _validate.delta(allow_zero=True, delta=delta)
     lower, bound = _range(lower, bound)
     count = _count_of(candidates)
+    parts = _parts_of(promise.level, n_users, score)
     plan: _Once | _Repeated
     if method == "repeat":
         mean = _RUNS * count if runs is None else _validate.positive(runs=runs)
-        parts = _parts_of(level, n_users, score)
-        plan = _repeated(epsilon, delta, relation, parts, count, mean, evaluation)
+        plan = _repeated(promise, parts, count, mean, evaluation)
     elif runs is not None or evaluation is not None:
         raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
     else:
         gumbel = method == "exponential" or (method == "auto" and in_budget())
-        plan = _once(
-            epsilon, relation, _parts_of(level, n_users, score), count, gumbel=gumbel, score=score
-        )
-    if (score or method == "repeat") and epsilon < _LEAST:
+        plan = _once(promise, parts, count, gumbel=gumbel, score=score)
+    if (score or method == "repeat") and promise.epsilon < _LEAST:
         raise ParameterError(
-            f"epsilon must be at least {_LEAST:g} where a loss is published, not {epsilon!r}."
+            f"epsilon must be at least {_LEAST:g} where a loss is published, not "
+            f"{promise.epsilon!r}."
         )
     records = data if isinstance(data, tuple) else (data,)
     m = _records(records)
@@ -202,10 +198,8 @@ def select(
     rows = arrange(m, users, elements, unit)
     n = None if n_users is None else _validate.integer(minimum=1, n_users=n_users)
     source = source_of(random_state)
-    promise = promised(
-        unit,
-        relation,
-        delta,
+    guarantee = guarantee_of(
+        promise,
         plan.event,
         (
             *(() if n is None else Roster(n).facts),
@@ -217,7 +211,7 @@ def select(
         users=users,
         elements=elements,
     )
-    before_publishing(promise, n_users=n)
+    before_publishing(guarantee, n_users=n)
     blocks = BlockLosses(rows, lower, bound)
 
     def losses(index: int) -> NDArray[np.int64]:
@@ -232,7 +226,7 @@ def select(
     chosen = plan.choose(losses, n, source)
     mean_loss = None if chosen.mean is None else lower + bound * chosen.mean
     error = None if chosen.spread is None else bound * chosen.spread
-    return Choice(chosen.index, candidates[chosen.index], promise, mean_loss, error)
+    return Choice(chosen.index, candidates[chosen.index], guarantee, mean_loss, error)
 
 
 def _range(lower: Any, bound: float) -> tuple[float, float]:
@@ -400,8 +394,7 @@ class _Total:
 
 
 def _once(
-    epsilon: float,
-    relation: Relation,
+    promise: Promise,
     parts: Contribution,
     count: int,
     *,
@@ -409,7 +402,7 @@ def _once(
     score: bool,
 ) -> _Once:
     """The noise of one choice, and of one score."""
-    level = parts.block
+    epsilon, relation, level = promise.epsilon, promise.relation, parts.block
     width = parts.sensitivity(1, relation) / (_SCORE * epsilon)
     published = Laplace(width, parts) if score else None
     # Rounding must not carry the sum above ε.
@@ -425,15 +418,14 @@ def _once(
 
 
 def _repeated(
-    epsilon: float,
-    delta: float,
-    relation: Relation,
+    promise: Promise,
     parts: Contribution,
     count: int,
     runs: float,
     evaluation: Evaluation | None,
 ) -> _Repeated:
     """The noise of one evaluation, of which the best of several is kept."""
+    relation = promise.relation
     moved = parts.sensitivity(1, relation)
 
     def of(rate: float) -> SelectBest:
@@ -441,7 +433,7 @@ def _repeated(
             return SelectBest(PureDP(rate, level=parts.block, relation=relation), runs)
         return SelectBest(Laplace(moved / rate, parts), runs)
 
-    found = calibrate(of, epsilon, delta, search="largest", relation=relation)
+    found = calibrate(of, promise.epsilon, promise.delta, search="largest", relation=relation)
     counted = parts.coordinates != "one"
     width = moved / found.parameter
     return _Repeated(found.event, count, found.parameter, evaluation, width, counted)

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import promised
+from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import column
 from dpgrain.noise import RandomState, gumbel_order, source_of
-from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import RELATIONS, Relation, User
+from dpgrain.units import Relation, User
 
 
 @dataclass(frozen=True)
@@ -74,36 +74,33 @@ def typical_records(
     >>> found.records, found.guarantee.epsilon()
     (16, 0.5)
     """
-    epsilon = _validate.positive(epsilon=epsilon)
-    if not 2.0**-20 <= epsilon <= 2.0**10:
+    promise = Promise.of(User(), epsilon, 0.0, relation)
+    if not 2.0**-20 <= promise.epsilon <= 2.0**10:
         raise ParameterError(
             f"epsilon must lie between 2^-20 and 2^10, not {epsilon!r}: beyond that nothing is left, "
             "or nothing is private."
         )
-    _validate.one_of(RELATIONS, relation=relation)
     if _validate.integer(minimum=1, largest=largest) > 2**40:
         raise ParameterError(f"largest must be at most 2^40, not {largest!r}.")
     rows = arrange(len(column(users)), users, None, User())
     enrolled = (
         () if n_users is None else Roster(_validate.integer(minimum=1, n_users=n_users)).facts
     )
-    event = _choice(epsilon, relation)
+    event = _choice(promise)
     source = source_of(random_state)
     candidates = _grid(largest)
-    promise = promised(
-        User(),
-        relation,
-        0.0,
+    guarantee = guarantee_of(
+        promise,
         event,
         (*enrolled, f"a number of records of at most {largest:,}"),
         private=source.private,
         users=users,
         elements=None,
     )
-    before_publishing(promise)
+    before_publishing(guarantee)
     scores = middle_scores(np.bincount(rows.blocks, minlength=len(rows.owners)), candidates)
     best = int(gumbel_order(scores, event.scale, 1, source=source)[0])
-    return TypicalRecords(int(candidates[best]), promise)
+    return TypicalRecords(int(candidates[best]), guarantee)
 
 
 def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -130,9 +127,10 @@ def _grid(largest: int) -> NDArray[np.int64]:
     return numbers[numbers <= largest]
 
 
-def _choice(epsilon: float, relation: Relation) -> ExponentialMechanism:
+def _choice(promise: Promise) -> ExponentialMechanism:
     """The choice with the least noise that keeps the promise."""
     # A removed user moves all scores the same way; an exchanged one is removed and added.
+    epsilon, relation = promise.epsilon, promise.relation
     event = ExponentialMechanism((1 if relation == "zero_out" else 2) / epsilon, one_way=True)
     while event.epsilon(0.0, relation=relation) > epsilon:
         event = replace(event, scale=math.nextafter(event.scale, math.inf))

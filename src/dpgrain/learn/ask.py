@@ -12,7 +12,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.optimize import CoinBetting, Solver
 from dpgrain.publishing.facts import Fact
-from dpgrain.units import RELATIONS, Relation, Trust, Unit, User, unit_level
+from dpgrain.publishing.promise import Promise
+from dpgrain.units import Trust, User
 
 # The clipping bound where no curator may choose one and none is stated.
 _UNSEEN = 0.5
@@ -23,17 +24,14 @@ class Ask:
     """The parameters of a fit, which are public; :class:`~dpgrain.learn.LinearModel` says what each is.
 
     Args:
-        unit: what is protected.
+        promise: the unit, relation, ε and δ.
         progress: whether rounds show a bar; None decides.
 
     Raises:
         ParameterError: if one is out of range, by its name, or does not go with another.
     """
 
-    unit: Unit
-    relation: Relation
-    epsilon: float
-    delta: float
+    promise: Promise
     clip: float | Literal["auto"] | None
     rounds: int | None
     sampling_rate: float | None
@@ -61,17 +59,16 @@ class Ask:
         Raises:
             ParameterError: if one is out of range.
         """
-        named = {field.name: parameters[field.name] for field in fields(Ask) if field.init}
-        return Ask(**named)
+        given = dict(parameters)
+        given["promise"] = Promise(
+            given["unit"], given["epsilon"], given["delta"], given["relation"]
+        )
+        return Ask(**{field.name: given[field.name] for field in fields(Ask)})
 
     def __post_init__(self) -> None:
-        unit_level(self.unit, "user")
-        _validate.one_of(RELATIONS, relation=self.relation)
-        _validate.positive(epsilon=self.epsilon)
-        if _validate.delta(allow_zero=True, delta=self.delta) == 0:
-            raise ParameterError(
-                "delta = 0 needs pure privacy, which fits have not: use about 1e-6."
-            )
+        self.promise.require_delta(
+            "delta = 0 needs pure privacy, which fits have not: use about 1e-6."
+        )
         self._check_numbers()
         _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
         known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, recipes.Recipe)
@@ -113,9 +110,10 @@ class Ask:
     def _check_recipe(self) -> None:
         """Refuse what a recipe does not know of."""
         own, how = not isinstance(self.algorithm, recipes.Recipe), self.how
-        if self.unit != User():
+        if self.promise.unit != User():
             raise ParameterError(
-                f"unit must be User() with {how}, not {self.unit!r}: recipes are for whole users."
+                f"unit must be User() with {how}, not {self.promise.unit!r}: recipes are for whole "
+                "users."
             )
         if own and self.clip == "auto":
             raise ParameterError(
@@ -168,13 +166,13 @@ class Ask:
             return self.clip
         # Intervals are to cover what all gradients say, not what is left of them when most are clipped.
         alone = self.recipe is None and self.algorithm == "auto"
-        chosen = self.unit == User() and alone and not self.intervals
+        chosen = self.promise.unit == User() and alone and not self.intervals
         return "auto" if chosen else 1.0
 
     @property
     def warms_up(self) -> bool:
         """Whether the first rounds only look for the neighbourhood of the solution."""
-        return self.clipping == "auto" and self.unit == User() and self.algorithm == "auto"
+        return self.clipping == "auto" and self.promise.unit == User() and self.algorithm == "auto"
 
     @property
     def facts(self) -> tuple[Fact, ...]:

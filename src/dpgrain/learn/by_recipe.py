@@ -71,8 +71,7 @@ def plan(ask: Ask, data: Data, source: Source) -> Plan:
     loss = data.loss(data.targets.classes)
     start = np.zeros(loss.outputs * (data.X.shape[1] + ask.fit_intercept))
     lot = int(source.words(1)[0])
-    task = recipes.Task(n, tuple(start), ask.epsilon, ask.delta, ask.relation, lot=lot)
-    program = recipe.plan(task)
+    program = recipe.plan(recipes.Task(n, tuple(start), ask.promise, lot=lot))
     if program.trust != ask.trust:
         raise ParameterError(
             f"trust must be {program.trust!r} with {type(recipe).__name__}, not {ask.trust!r}."

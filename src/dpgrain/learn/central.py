@@ -23,6 +23,7 @@ from dpgrain.learn.rounds import History, facts_of, train
 from dpgrain.means import ClippedMean
 from dpgrain.noise import Source
 from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.promise import Promise
 from dpgrain.units import Level, User
 
 # Rounds with all blocks; with samples there are as many passes.
@@ -103,27 +104,25 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         ask: what is asked for.
         names: whether labels are selected.
     """
-    kept = ask.unit.max_elements if isinstance(ask.unit, User) else None
-    level: Level = "element" if kept is not None else ask.unit.level
+    promise = ask.promise
+    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
+    level: Level = "element" if kept is not None else promise.level
     contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
     signed = Contribution(level, "shared", "signed", max_elements=kept)
     tuned = "auto" in (ask.clipping, ask.elements_per_user)
-    norms = _part(ask, contribution, _TUNING) if tuned else None
-    evidence = _part(ask, signed, ask.intervals) if ask.intervals else None
-    promise: dict[str, Any] = {
-        "epsilon": ask.epsilon,
-        "delta": ask.delta,
-        "relation": ask.relation,
-    }
-    roster = Roster.of(ask.n_users, unit=ask.unit, **promise)
-    labels = selection(unit=ask.unit, **promise) if names else None
+    norms = _part(promise, contribution, _TUNING) if tuned else None
+    evidence = _part(promise, signed, ask.intervals) if ask.intervals else None
+    roster = Roster.of(ask.n_users, promise)
+    labels = selection(promise) if names else None
     rate = rate_of(ask.sampling, ask.sampling_rate, ask.n_users)
     mean = ClippedMean.calibrate(
-        **promise,
+        epsilon=promise.epsilon,
+        delta=promise.delta,
+        relation=promise.relation,
         # Nothing that is charged follows from it: where it is not stated it comes later.
         n_users=ask.n_users or 1,
         rounds=ask.rounds or math.ceil(_ROUNDS / rate),
-        unit=ask.unit,
+        unit=promise.unit,
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
         exact=ask.exact,
@@ -160,14 +159,14 @@ def _check_loss(plan: Plan, data: Data, classes: Any = None) -> None:
         check_curvature(loss, loss.outputs * (data.X.shape[1] + plan.ask.fit_intercept))
 
 
-def _part(ask: Ask, contribution: Contribution, share: float) -> Gaussian:
+def _part(promise: Promise, contribution: Contribution, share: float) -> Gaussian:
     """A Gaussian release with a share of the budget, counted in μ²."""
     whole = calibrate(
         lambda noise: Gaussian(noise, contribution),
-        ask.epsilon,
-        ask.delta,
-        unit=ask.unit,
-        relation=ask.relation,
+        promise.epsilon,
+        promise.delta,
+        unit=promise.unit,
+        relation=promise.relation,
     )
     return Gaussian(whole.parameter / math.sqrt(share), contribution)
 

@@ -20,8 +20,9 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import Key, as_array, codes
 from dpgrain.inputs.labels import label_of, rank
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
-from dpgrain.units import Level, Relation, Unit, User
+from dpgrain.units import Level, User
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,32 +64,31 @@ def unselected(y: NDArray[Any]) -> Targets:
     return Targets(np.where(found < 0, np.nan, found), labels=tuple(keys))
 
 
-def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> Selection:
+def selection(promise: Promise) -> Selection:
     """The selection of labels with its share of a promise.
 
     Args:
-        epsilon: the promised ε of all of the fit.
-        delta: the promised δ of all of it.
-        unit: what is protected.
-        relation: the neighbouring relation.
+        promise: what all of the fit promises.
 
     Raises:
         ParameterError: if so little is promised that no label could be found.
 
-    >>> round(selection(1.0, 1e-6, User(), "zero_out").threshold)
+    >>> round(selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
     128
     """
+    unit, relation = promise.unit, promise.relation
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
     contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
-    mu = gaussian_mu(epsilon, (1 - LEAK) * delta) * math.sqrt(SHARE)
+    mu = gaussian_mu(promise.epsilon, (1 - LEAK) * promise.delta) * math.sqrt(SHARE)
     noise = contribution.sensitivity(1, relation, unit) / mu
     if noise > MAX_SCALE / 4:
         raise ParameterError(
-            f"classes must be stated with epsilon = {epsilon!r}: name all labels with classes=[…].",
+            f"classes must be stated with epsilon = {promise.epsilon!r}: name all labels with "
+            "classes=[…].",
             name="classes",
         )
-    return select_by_threshold(noise, LEAK * delta, 1, contribution, relation, unit)
+    return select_by_threshold(noise, LEAK * promise.delta, 1, contribution, relation, unit)
 
 
 def fact(event: Selection) -> str:

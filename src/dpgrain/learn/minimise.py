@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import Sampling, promised, rate_of
+from dpgrain.arrays.guarantees import Sampling, guarantee_of, rate_of
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
@@ -22,7 +22,7 @@ from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.recipes import Recipe, Task
@@ -121,27 +121,25 @@ def minimise(
     (True, 1.0)
     """
     unit = User() if unit is None else unit
-    epsilon = 1.0 if epsilon is None else epsilon
+    promise = Promise(unit, 1.0 if epsilon is None else epsilon, delta, relation)
     begin = np.asarray(start, dtype=np.float64)
     features, targets = _read(X, y, begin.size)
     _check_kinds(loss, solver, model, unit)
     _check_shapes(loss, solver, model, begin, features.shape[1])
     places = isinstance(solver, Recipe)
     rows = arrange(len(features), users, elements, unit, places=places)
-    roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=unit, relation=relation)
+    roster = Roster.of(n_users, promise)
     source = source_of(random_state)
     facts: tuple[Fact | str, ...]
     if isinstance(solver, Recipe):
         n = check_stated(n_users, "a recipe")
-        program = solver.plan(
-            Task(n, tuple(begin), epsilon, delta, relation, lot=int(source.words(1)[0]))
-        )
+        program = solver.plan(Task(n, tuple(begin), promise, lot=int(source.words(1)[0])))
         event, facts = program.event, program.facts
         index = roster_index(program, users, rows, loss)
     else:
         mean = ClippedMean.calibrate(
-            epsilon=epsilon,
-            delta=delta,
+            epsilon=promise.epsilon,
+            delta=promise.delta,
             n_users=n_users or 1,
             rounds=rounds,
             clip=clip,
@@ -158,17 +156,15 @@ def minimise(
             facts += (
                 "each record's gradient is computed apart from other records, to the last bit",
             )
-    promise = promised(
-        unit,
-        relation,
-        delta,
+    guarantee = guarantee_of(
+        promise,
         event,
         (*roster.facts, *facts),
         private=source.private,
         users=users,
         elements=elements,
     )
-    before_publishing(promise, n_users=n_users)
+    before_publishing(guarantee, n_users=n_users)
     there = rows.kept[np.isfinite(targets[rows.kept])]
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)
@@ -185,7 +181,7 @@ def minimise(
             source,
             owners=rows.owners,
         )
-    return Minimum(theta, promise, history, n)
+    return Minimum(theta, guarantee, history, n)
 
 
 def _read(X: ArrayLike, y: ArrayLike, width: int) -> tuple[FloatArray, FloatArray]:

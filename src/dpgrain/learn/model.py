@@ -17,7 +17,7 @@ from dpgrain import recipes
 from dpgrain._shown import ShownModel
 from dpgrain._types import FloatArray
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import Sampling, promised
+from dpgrain.arrays.guarantees import Sampling, guarantee_of
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import readable
 from dpgrain.learn import by_recipe, central
@@ -158,14 +158,12 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         X, targets = self.read(X, y)
         alone = ask.recipe is None
         way: Way = central if alone else by_recipe
-        rows = arrange(X.shape[0], users, elements, ask.unit, places=not alone)
+        rows = arrange(X.shape[0], users, elements, ask.promise.unit, places=not alone)
         data = Data(X, targets, rows, users, self.loss)
         source = source_of(self.random_state)
         plan = way.plan(ask, data, source)
-        guarantee = promised(
-            ask.unit,
-            ask.relation,
-            ask.delta,
+        guarantee = guarantee_of(
+            ask.promise,
             plan.event,
             plan.facts,
             private=source.private,

@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     gaussian_mu,
 )
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import promised
+from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.choices.best_of import keep_best
 from dpgrain.choices.scores import STEPS, BlockLosses, total
 from dpgrain.errors import ParameterError
@@ -35,7 +35,7 @@ from dpgrain.noise.exponential import below
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.facts import Fact
 from dpgrain.recipes import Recipe
-from dpgrain.units import Level, User
+from dpgrain.units import Level, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
@@ -165,16 +165,14 @@ def fit_tuned(
     X, targets = model.read(X, y)
     if targets.labels is not None:
         raise ParameterError("classes must be stated with tune: name all labels with classes=[…].")
-    rows = arrange(X.shape[0], users, elements, ask.unit)
+    rows = arrange(X.shape[0], users, elements, ask.promise.unit)
     candidates = [_candidate(model, setting).asked() for setting in settings]
     loss = model.loss(targets.classes)
     if ask.intervals:
         check_curvature(loss, loss.outputs * (X.shape[1] + ask.fit_intercept))
     noise = _calibrated(ask, candidates, mean)
-    promise = promised(
-        ask.unit,
-        ask.relation,
-        ask.delta,
+    guarantee = guarantee_of(
+        ask.promise,
         noise.event,
         (
             # Where it is not stated, each run publishes the number of users within its own part.
@@ -187,11 +185,11 @@ def fit_tuned(
         users=users,
         elements=elements,
     )
-    before_publishing(promise, n_users=model.n_users)
+    before_publishing(guarantee, n_users=model.n_users)
     data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
     winner, setting = _best(model, settings, noise, data)
     model.set_params(**setting)
-    return model.adopt(winner.fitted_, promise, tuned=setting)
+    return model.adopt(winner.fitted_, guarantee, tuned=setting)
 
 
 @dataclass(frozen=True)
@@ -238,16 +236,18 @@ def _candidate(model: Model, setting: Setting) -> Model:
 def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
     """The largest ε of a fit with which all runs keep the model's promise."""
 
+    promise = ask.promise
+
     def among(some: Sequence[Ask]) -> _Noise:
         found = calibrate(
             lambda epsilon: _event(ask, some, epsilon, mean),
-            ask.epsilon,
-            ask.delta,
+            promise.epsilon,
+            promise.delta,
             search="largest",
-            unit=ask.unit,
-            relation=ask.relation,
-            low=1e-3 * ask.epsilon,
-            high=ask.epsilon,
+            unit=promise.unit,
+            relation=promise.relation,
+            low=1e-3 * promise.epsilon,
+            high=promise.epsilon,
         )
         return _Noise(found.parameter, _score(ask, found.parameter), found.event)
 
@@ -268,19 +268,19 @@ def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> 
 
 def _score(ask: Ask, epsilon: float) -> Gaussian:
     """The noisy total of losses, beside a fit with this ε."""
-    contribution = _contribution(ask)
-    whole = contribution.sensitivity(1, ask.relation, ask.unit)
-    return Gaussian(whole / (gaussian_mu(epsilon, ask.delta) * math.sqrt(_SCORE)), contribution)
+    contribution, promise = _contribution(ask.promise.unit), ask.promise
+    whole = contribution.sensitivity(1, promise.relation, promise.unit)
+    return Gaussian(whole / (gaussian_mu(epsilon, promise.delta) * math.sqrt(_SCORE)), contribution)
 
 
 def _planned(candidate: Ask, epsilon: float) -> Plan:
     """What a fit with this ε will publish; how many there are no bar may show."""
-    return planned(replace(candidate, epsilon=epsilon, progress=False))
+    promise = replace(candidate.promise, epsilon=epsilon)
+    return planned(replace(candidate, promise=promise, progress=False))
 
 
-def _contribution(ask: Ask) -> Contribution:
+def _contribution(unit: Unit) -> Contribution:
     """How blocks enter a total of losses: each adds one number between 0 and 1."""
-    unit = ask.unit
     kept = unit.max_elements if isinstance(unit, User) else None
     level: Level = "element" if kept is not None else unit.level
     return Contribution(level, "shared", "one", max_elements=kept)

@@ -8,11 +8,11 @@ from dpgrain import _validate
 from dpgrain.publishing.guarantee import Guarantee
 
 
-def cross_validated(promise: Guarantee, folds: int) -> Guarantee:
+def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
     """What cross-validation costs whose folds are split by user: all fits but one see each user.
 
     Args:
-        promise: of one fit.
+        guarantee: of one fit.
         folds: how many folds, at least 2.
 
     Returns:
@@ -28,8 +28,8 @@ def cross_validated(promise: Guarantee, folds: int) -> Guarantee:
     (0.44, 0.93)
     """
     folds = _validate.integer(minimum=2, folds=folds)
-    event = promise.event
+    event = guarantee.event
     for _ in range(folds - 2):
-        event = event + promise.event
+        event = event + guarantee.event
     fact = f"{folds} folds of users, each left out of one fit"
-    return replace(promise, event=event, public=(*promise.public, fact))
+    return replace(guarantee, event=event, public=(*guarantee.public, fact))

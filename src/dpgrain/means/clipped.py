@@ -262,7 +262,7 @@ def _unstated(problem: Problem) -> Candidate:
 
 def _mean(problem: Problem) -> ClippedMean:
     return ClippedMean.calibrate(
-        **problem.promise, clip=problem.bound, rounds=1, unit=User(), exact=True
+        **problem.calibration, clip=problem.bound, rounds=1, unit=User(), exact=True
     )
 
 

@@ -28,9 +28,9 @@ from dpgrain.noise import (
     rounded_gaussian,
     source_of,
 )
-from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import RELATIONS, Relation
+from dpgrain.units import Element, Relation
 
 Norm: TypeAlias = Literal["l2", "l1"]
 
@@ -152,9 +152,7 @@ def release_mean(
         raise ParameterError(
             f"sensitivity must lie between 1e-100 and 1e100, not {sensitivity!r}; rescale f."
         )
-    _validate.one_of(("gaussian", "laplace"), noise=noise)
-    _validate.one_of(RELATIONS, relation=relation)
-    _validate.delta(allow_zero=noise == "laplace", delta=delta)
+    promise = Promise.of(Element(), epsilon, delta, relation).under(noise)
     source = source_of(random_state)
     array = _numbers(values)
     if array.ndim not in (1, 2) or len(array) == 0:
@@ -173,20 +171,22 @@ def release_mean(
     norm: Norm = "l1" if noise == "laplace" else "l2"
     coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"
     contribution = Contribution(layout="shared", coordinates=coordinates, norm=norm)
-    epsilon = _validate.positive(epsilon=epsilon)
     event: Gaussian | Laplace
     if noise == "laplace":
-        event = calibrate_laplace(epsilon, contribution=contribution, relation=relation)
+        event = calibrate_laplace(promise.epsilon, contribution=contribution, relation=relation)
     else:
-        event = calibrate_gaussian(epsilon, delta, contribution=contribution, relation=relation)
+        event = calibrate_gaussian(
+            promise.epsilon, promise.delta, contribution=contribution, relation=relation
+        )
     n = len(array)
     public = (
         f"a roster of {n:,} users",
         f"the element sensitivity {sensitivity:g}, as stated by the caller",
     )
-    delta = 0.0 if noise == "laplace" else delta
-    promise = Guarantee("element", elements, relation, delta, event, public, source.private)
-    before_publishing(promise)
+    guarantee = Guarantee(
+        promise.level, elements, relation, promise.delta, event, public, source.private
+    )
+    before_publishing(guarantee)
     if noise == "laplace":
         drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
         spread = math.sqrt(2.0)
@@ -196,5 +196,5 @@ def release_mean(
     return MeanRelease(
         ((total + drawn) * step / n).reshape(array.shape[1:]),
         spread * event.noise_multiplier * moved * step / n,
-        promise,
+        guarantee,
     )

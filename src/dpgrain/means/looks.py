@@ -47,7 +47,7 @@ def shares(problem: Problem) -> tuple[float, ...]:
 def most(problem: Problem) -> Recentred:
     """As many looks as there may be, fixed before the number of users is released."""
     return Recentred.calibrate(
-        **problem.promise, rounds=_MOST_LOOKS + 1, radius=2 * problem.bound, choose=True
+        **problem.calibration, rounds=_MOST_LOOKS + 1, radius=2 * problem.bound, choose=True
     )
 
 
@@ -97,7 +97,7 @@ def of_rounds(mean: Recentred, rounds: int) -> Recentred:
 
 def _made(problem: Problem) -> Candidate:
     parts = shares(problem)
-    options: dict[str, Any] = {**problem.promise, "rounds": len(parts), "shares": parts}
+    options: dict[str, Any] = {**problem.calibration, "rounds": len(parts), "shares": parts}
     radii = _radii(problem, len(parts))
     return _around(problem, Recentred.calibrate(**options, radius=radii, choose=True))
 

@@ -14,7 +14,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain._wording import counted, rounded_up, shown
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.guarantees import promised
+from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells
@@ -24,9 +24,9 @@ from dpgrain.means.clipped import ClippedMean, around_zero
 from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.noise import RandomState, source_of
-from dpgrain.publishing import before_publishing, takes_share
+from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.units import RELATIONS, Relation, User
+from dpgrain.units import Relation, User
 
 
 @dataclass(frozen=True)
@@ -165,18 +165,13 @@ def mean_of_users(
     ('recentred', [5.0, 5.0, 5.0], True)
     """
     records = _records(X, dimension)
-    bound = _checked(bound, radius, relation)
+    promise = Promise.of(User(), epsilon, delta, relation)
+    bound = _checked(bound, radius)
     asked = _asked(method)
-    epsilon = _validate.positive(epsilon=epsilon)
-    if _validate.delta(allow_zero=True, delta=delta) == 0:
-        raise ParameterError(
-            "delta must be above 0, such as 1e-6: means of users have normal noise.", name="delta"
-        )
+    promise.require_delta("delta must be above 0, such as 1e-6: means of users have normal noise.")
     rows = arrange(len(records), users, None, User())
-    roster = Roster.of(n_users, epsilon=epsilon, delta=delta, unit=User(), relation=relation)
-    problem = Problem(
-        n_users or 1, records.shape[1], epsilon, delta, relation, bound, radius, roster.event
-    )
+    roster = Roster.of(n_users, promise)
+    problem = Problem(n_users or 1, records.shape[1], promise, bound, radius, roster.event)
     plan = _before(asked, problem) if n_users is None else asked.make(problem)
     if n_users is not None and rows.users > n_users and plan.compares:
         raise ParameterError(
@@ -185,10 +180,8 @@ def mean_of_users(
             name="n_users",
         )
     source = source_of(random_state)
-    promise = promised(
-        User(),
-        relation,
-        delta,
+    guarantee = guarantee_of(
+        promise,
         plan.event.beside(roster.event),
         (
             *roster.facts,
@@ -200,7 +193,7 @@ def mean_of_users(
         users=users,
         elements=None,
     )
-    before_publishing(promise, n_users=n_users)
+    before_publishing(guarantee, n_users=n_users)
     n = roster.users(rows.users, source)
     if plan.then is not None:
         plan = plan.then(replace(problem, n=n))
@@ -216,7 +209,7 @@ def mean_of_users(
         # The mean is within the bound, whatever the noise says.
         value = value * (bound / length)
     drawn_in = plan.outside if far < bound else 0.0
-    return MeanOfUsers(value, error, promise, plan.method, plan.reason, far, drawn_in, n)
+    return MeanOfUsers(value, error, guarantee, plan.method, plan.reason, far, drawn_in, n)
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
@@ -289,8 +282,7 @@ def _before(method: Method, problem: Problem) -> Candidate:
     return method.unstated(problem)
 
 
-def _checked(bound: float, radius: float | None, relation: Relation) -> float:
-    _validate.one_of(RELATIONS, relation=relation)
+def _checked(bound: float, radius: float | None) -> float:
     if not 1e-90 <= _validate.positive(bound=bound) <= 1e90:
         raise ParameterError(
             f"bound must lie between 1e-90 and 1e90, not {bound!r}; rescale.", name="bound"

@@ -16,7 +16,7 @@ from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
 from dpgrain.noise import Source
-from dpgrain.units import Relation
+from dpgrain.publishing.promise import Promise
 
 #: The smallest radius that is looked for where none is stated, as a share of the bound.
 SMALLEST = 2.0**-14
@@ -34,9 +34,7 @@ class Problem:
         n: the number of users; where it is not stated, 1 before it is released, and what was released
             after.
         d: how many coordinates their vectors have.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation.
+        promise: what is promised of users.
         bound: the public bound on the norm of vectors.
         radius: the concentration radius; None if it is not known.
         beside: the release of the number of users, where it is not stated.
@@ -44,21 +42,19 @@ class Problem:
 
     n: int
     d: int
-    epsilon: float
-    delta: float
-    relation: Relation
+    promise: Promise
     bound: float
     radius: float | None
     beside: Event | None = None
 
     @property
-    def promise(self) -> dict[str, Any]:
-        """What calibrations of means take."""
+    def calibration(self) -> dict[str, Any]:
+        """The arguments that calibrations of all means take."""
         return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
+            "epsilon": self.promise.epsilon,
+            "delta": self.promise.delta,
             "n_users": self.n,
-            "relation": self.relation,
+            "relation": self.promise.relation,
             "beside": self.beside,
         }
 
@@ -75,15 +71,15 @@ class Problem:
     def finder(self) -> tuple[Radius | None, dict[str, Any]]:
         """What finds a radius where none is stated, and what calibrations of means take beside it."""
         if self.radius is not None:
-            return None, self.promise
+            return None, self.calibration
         finder = Radius.calibrate(
-            epsilon=_FINDING * self.epsilon,
+            epsilon=_FINDING * self.promise.epsilon,
             n_users=self.n,
             smallest=self.bound * SMALLEST,
             largest=self.bound,
-            relation=self.relation,
+            relation=self.promise.relation,
         )
-        return finder, {**self.promise, "beside": finder.event.beside(self.beside)}
+        return finder, {**self.calibration, "beside": finder.event.beside(self.beside)}
 
     def near(self, finder: Radius | None) -> str:
         """Where the concentration radius comes from, in words."""

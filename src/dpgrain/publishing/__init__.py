@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget, in_budget
     from dpgrain.publishing.caps import Caps
     from dpgrain.publishing.prices import Price, price
+    from dpgrain.publishing.promise import Promise
     from dpgrain.publishing.publish import before_publishing
-    from dpgrain.publishing.terms import Terms, of_share, takes_share
+    from dpgrain.publishing.share import of_share, takes_share
 
 __all__ = [
     "Budget",
     "Caps",
     "Price",
-    "Terms",
+    "Promise",
     "before_publishing",
     "budget",
     "in_budget",
@@ -32,7 +33,8 @@ face(
         "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.prices": ("Price", "price"),
+        "dpgrain.publishing.promise": ("Promise",),
         "dpgrain.publishing.publish": ("before_publishing",),
-        "dpgrain.publishing.terms": ("Terms", "of_share", "takes_share"),
+        "dpgrain.publishing.share": ("of_share", "takes_share"),
     },
 )

@@ -46,8 +46,8 @@ class Guarantee:
 
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="user"))
-    >>> promise = Guarantee("user", "", "zero_out", 1e-6, event)
-    >>> round(promise.epsilon(), 3), round(promise.epsilon(units=2), 3)
+    >>> guarantee = Guarantee("user", "", "zero_out", 1e-6, event)
+    >>> round(guarantee.epsilon(), 3), round(guarantee.epsilon(units=2), 3)
     (0.834, 1.766)
     """
 

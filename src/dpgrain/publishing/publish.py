@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpgrain.publishing.budget import Budget, charge
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
-from dpgrain.publishing.terms import shared_budget
+from dpgrain.publishing.share import shared_budget
 
 
 def before_publishing(

@@ -62,7 +62,7 @@ class WinsorizedErm:
     Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
 
     >>> program = WinsorizedErm(Known(smoothness=1.0, records=100)).plan(
-    ...     Task(10_000, (0.0, 0.0), 4.0, 1e-6)
+    ...     Task.of(10_000, (0.0, 0.0), 4.0, 1e-6)
     ... )
     >>> program.event.epsilon(1e-6) <= 4.0
     True
@@ -120,7 +120,7 @@ class PhasedErmSco:
     Theorem 5, with the constants of exact accounting.
 
     >>> program = PhasedErmSco(Known(smoothness=1.0, records=100)).plan(
-    ...     Task(100_000, (0.0, 0.0), 4.0, 1e-6)
+    ...     Task.of(100_000, (0.0, 0.0), 4.0, 1e-6)
     ... )
     >>> len(program.stages) > 1, program.event.epsilon(1e-6) <= 4.0
     (True, True)
@@ -181,7 +181,7 @@ class UserLevelSgd:
     averaged. A start known to be near shrinks R (Remark 4.2): state it as the distance. Source: Theorem
     4.1, whose noise is not private; the constants here are those of the soft core.
 
-    >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task(2000, (0.0,), 1.0, 1e-6))
+    >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task.of(2000, (0.0,), 1.0, 1e-6))
     >>> program.event.epsilon(1e-6) <= 1.0
     True
     """
@@ -206,7 +206,7 @@ class UserLevelSgd:
         many = (known.records * n_users) ** 2 + known.records * n_users * math.sqrt(d)
         rounds = self.rounds or int(min(many, MOST))
         radius = known.radius_for(n_users, rounds)
-        mean = SoftCore.calibrate(**task.promise(n_users), rounds=rounds, radius=radius)
+        mean = SoftCore.calibrate(**task.calibration(n_users), rounds=rounds, radius=radius)
         noise = mean.noise_sd * math.sqrt(d)
         size = known.distance * min(
             1 / (noise * math.sqrt(rounds)),
@@ -235,7 +235,7 @@ class UserLevelSgdStronglyConvex:
     solution. Source: Theorem 4.11.
 
     >>> known = Known(strength=0.5, records=100)
-    >>> program = UserLevelSgdStronglyConvex(known, rounds=50).plan(Task(9000, (0.0,), 1.0, 1e-6))
+    >>> program = UserLevelSgdStronglyConvex(known, rounds=50).plan(Task.of(9000, (0.0,), 1.0, 1e-6))
     >>> len(program.stages), program.event.epsilon(1e-6) <= 1.0
     (3, True)
     """
@@ -300,7 +300,7 @@ class Concentrated:
 
     Source: the recentred mean with the centre 0; docs/theory.md, "User-level recipes".
 
-    >>> program = Concentrated(Known(records=100)).plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program = Concentrated(Known(records=100)).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.rounds, program.event.epsilon(1e-6) <= 1.0
     (100, True)
     """
@@ -333,7 +333,7 @@ class Concentrated:
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
         """Whoever adds users up."""
-        return ClippedMean.calibrate(**task.promise(), rounds=rounds, clip=clip, unit=User())
+        return ClippedMean.calibrate(**task.calibration(), rounds=rounds, clip=clip, unit=User())
 
 
 def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
@@ -347,7 +347,7 @@ def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool
     while True:
         try:
             return Winsorized.calibrate(
-                **task.promise(n_users),
+                **task.calibration(n_users),
                 rounds=rounds,
                 radius=known.radius_for(n_users, rounds),
                 bound=known.lipschitz,

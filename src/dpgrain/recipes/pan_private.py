@@ -35,7 +35,7 @@ class PanPrivateAgd:
     Users come in the order of the roster, each once. Source: Theorem C.3; as there, steps against the
     gradient, with 2β for β, and a Moreau envelope whose gradients are not doubled.
 
-    >>> program = PanPrivateAgd().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program = PanPrivateAgd().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 2.0
     ('pan', True)
     """
@@ -59,7 +59,9 @@ class PanPrivateAgd:
         known = self.known
 
         def make(users: int, rounds: int) -> Mean:
-            return PanPrivate.calibrate(**task.promise(users), rounds=rounds, clip=known.lipschitz)
+            return PanPrivate.calibrate(
+                **task.calibration(users), rounds=rounds, clip=known.lipschitz
+            )
 
         # The noise before the first user of a batch, and that after the last.
         noise = math.sqrt(2) * task.noise(1) * known.lipschitz
@@ -80,7 +82,7 @@ class PanPrivateConcentrated(Concentrated):
 
     What ``trust="pan"`` does by default. Source: docs/theory.md, "Shuffled gradients".
 
-    >>> program = PanPrivateConcentrated().plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program = PanPrivateConcentrated().plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0
     ('pan', 10, True)
     """
@@ -89,4 +91,4 @@ class PanPrivateConcentrated(Concentrated):
         return min(FEW_ROUNDS, task.n_users)
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
-        return PanPrivate.calibrate(**task.promise(), rounds=rounds, clip=clip)
+        return PanPrivate.calibrate(**task.calibration(), rounds=rounds, clip=clip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -12,6 +13,7 @@ from dpgrain.accounting import Event, Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solver
+from dpgrain.publishing import Promise
 from dpgrain.units import Relation, Trust, User
 
 #: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
@@ -30,20 +32,47 @@ class Task:
     Args:
         n_users: n, the public size of the roster.
         start: (d,) where it begins, a public point.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation.
+        promise: what the whole program promises of users.
         beside: what else is published under the same promise.
         lot: a public random number, for recipes that return a random iterate; None to draw it.
     """
 
     n_users: int
     start: tuple[float, ...]
-    epsilon: float
-    delta: float
-    relation: Relation = "zero_out"
+    promise: Promise
     beside: Event | None = None
     lot: int | None = None
+
+    @staticmethod
+    def of(
+        n_users: int,
+        start: Sequence[float],
+        epsilon: float,
+        delta: float,
+        relation: Relation = "zero_out",
+        *,
+        beside: Event | None = None,
+        lot: int | None = None,
+    ) -> Task:
+        """Make the task of a program that promises an ε and a δ for users.
+
+        Args:
+            n_users: n, the public size of the roster.
+            start: (d,) where it begins, a public point.
+            epsilon: the promised ε.
+            delta: the promised δ.
+            relation: the neighbouring relation.
+            beside: what else is published under the same promise.
+            lot: a public random number, for recipes that return a random iterate; None to draw it.
+
+        Raises:
+            ParameterError: if ε, δ or the relation is out of range.
+
+        >>> Task.of(1000, (0.0, 0.0), 1.0, 1e-6).dimension
+        2
+        """
+        promise = Promise(User(), epsilon, delta, relation)
+        return Task(n_users, tuple(start), promise, beside, lot)
 
     @property
     def dimension(self) -> int:
@@ -53,16 +82,20 @@ class Task:
     def noise(self, n_users: int | None = None) -> float:
         """The rms error of a private mean of vectors of norm 1, all of the promise spent on it."""
         mean = ClippedMean.calibrate(
-            **{**self.promise(n_users), "beside": None}, rounds=1, unit=User()
+            **{**self.calibration(n_users), "beside": None}, rounds=1, unit=User()
         )
         return mean.noise_sd * math.sqrt(self.dimension)
 
-    def promise(self, n_users: int | None = None) -> dict[str, Any]:
-        """What calibrations of means take."""
+    def calibration(self, n_users: int | None = None) -> dict[str, Any]:
+        """The arguments that calibrations of all means take.
+
+        Args:
+            n_users: how many users are asked, of whom the mean is taken; None for the roster.
+        """
         return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "relation": self.relation,
+            "epsilon": self.promise.epsilon,
+            "delta": self.promise.delta,
+            "relation": self.promise.relation,
             "n_users": n_users or self.n_users,
             "beside": self.beside,
         }

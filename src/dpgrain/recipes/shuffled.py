@@ -54,7 +54,7 @@ class ShuffleSgd:
     Steps against the gradient (the paper prints + η) are of length R/(L_G·√T), L_G² = G² + dν², ν the
     noise of a batch; the iterates are averaged. Source: Theorem 4.1, whose b is √d·log(d/δ)/ε.
 
-    >>> program = ShuffleSgd(rounds=4).plan(Task(1000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program = ShuffleSgd(rounds=4).plan(Task.of(1000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.stages[0].mean.batch, program.event.epsilon(1e-6) <= 2.0
     ('shuffle', 250, True)
     """
@@ -94,7 +94,7 @@ class ShuffleAgd:
     for β. A batch of b users with m records errs by σ² = G²/(mb) + dν². Source: Theorem 4.3, whose
     batches are the same powers of n, d and ε where noise outweighs sampling.
 
-    >>> program = ShuffleAgd().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program = ShuffleAgd().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.rounds < 200, program.event.epsilon(1e-6) <= 2.0
     ('shuffle', True, True)
     """
@@ -128,7 +128,7 @@ class ShuffleAgdSmoothed:
     left after T steps without noise. Its gradients are no longer than the loss's own, G: they are not
     doubled, as minimisers are looked for everywhere. The loss must have a proximal step.
 
-    >>> program = ShuffleAgdSmoothed().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program = ShuffleAgdSmoothed().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.stages[0].smoothing > 0, program.event.epsilon(1e-6) <= 2.0
     (True, True)
     """
@@ -163,7 +163,7 @@ class ShuffleRestarts:
     A phase begins within √(2·excess/λ) of the solution, by the bound on the one before it. Source: Cheu
     et al., Theorem 4.8.
 
-    >>> program = ShuffleRestarts(count=2).plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program = ShuffleRestarts(count=2).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> len(program.stages), program.event.epsilon(1e-6) <= 2.0
     (2, True)
     """
@@ -205,7 +205,7 @@ class ShuffleGd:
     balances what is left of the start against noise and overfitting; the iterates are averaged. Source:
     Theorem 4.9 and Lemmas B.4 to B.7.
 
-    >>> program = ShuffleGd(rounds=10).plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
+    >>> program = ShuffleGd(rounds=10).plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.stages[0].mean.batch, program.event.epsilon(1e-6) <= 2.0
     ('shuffle', 2000, True)
     """
@@ -301,7 +301,7 @@ class ShuffleConcentrated(Concentrated):
 
     What ``trust="shuffle"`` does by default. Source: docs/theory.md, "Shuffled gradients".
 
-    >>> program = ShuffleConcentrated(rounds=10).plan(Task(1000, (0.0, 0.0), 1.0, 1e-6))
+    >>> program = ShuffleConcentrated(rounds=10).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 1.0
     ('shuffle', True)
     """
@@ -334,7 +334,7 @@ def _shuffled(
 ) -> Shuffled:
     """The mean of a recipe that goes through a shuffler."""
     return Shuffled.calibrate(
-        **task.promise(users),
+        **task.calibration(users),
         rounds=rounds,
         dimension=task.dimension,
         clip=recipe.known.lipschitz if clip is None else clip,

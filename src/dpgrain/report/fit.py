@@ -231,7 +231,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     if classes is not None:
         asked.append(("Labels", ", ".join(map(str, classes))))
     asked += [
-        ("Privacy unit", ask.unit),
+        ("Privacy unit", ask.promise.unit),
         ("Who sees data", _TRUST[model.trust]),
         ("Partition into elements", guarantee.elements or "none"),
         ("Column of users", guarantee.user or "as passed"),

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.plan import checked
+from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
+from dpgrain.statistics.request import Law, Request
+from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.tables.table import UserTable
@@ -84,17 +85,15 @@ def histogram(
     >>> len(release), round(release.guarantee.epsilon(), 6)
     (3, 1.0)
     """
-    terms = Terms.of(epsilon, delta, share)
-    rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
+    promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
+    rule = clip_rule(clip)
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     request = Request.of(
         HISTOGRAM,
         table,
         item,
-        unit=unit,
-        terms=terms,
-        relation=relation,
+        promise=promise,
         clip=clip,
         noise=noise,
         domain=domain,
@@ -158,9 +157,7 @@ def count(
         COUNT,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,
@@ -232,9 +229,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         SUM,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,

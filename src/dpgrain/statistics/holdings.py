@@ -23,18 +23,18 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, source_of
-from dpgrain.publishing import Terms, before_publishing
+from dpgrain.publishing import Promise, before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.plan import checked, noise_sd
+from dpgrain.statistics.plan import noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import noise_of
+from dpgrain.statistics.run import noise_of
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.table import UserTable
-from dpgrain.units import OWN_UNIT, Element, Record, Relation, Unit, User
+from dpgrain.units import Element, Record, Relation, Unit, User
 
 _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
@@ -118,8 +118,7 @@ def elements_per_user(
     >>> held.groups.columns[1].to_pylist()
     [1, 2, None, 1, 2, None]
     """
-    terms = Terms.of(epsilon, delta, share)
-    checked(terms.epsilon, terms.delta, relation, "auto", noise)
+    promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     if not isinstance(table, UserTable):
         raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
     if table.user is None:
@@ -132,31 +131,42 @@ def elements_per_user(
     # Named as by other statistics, so that their guarantees compose.
     named = "" if whole else Blocks.of_unit(unit, table, (), column).named
     limits = _checked_edges(edges)
-    level, laplace = unit.level, noise == "laplace"
+    laplace = noise == "laplace"
     # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
     contribution = Contribution(block="user", norm="l1" if laplace else "l2")
     size = 2.0 if laplace else math.sqrt(2.0)
-    own = OWN_UNIT[level]
 
-    def event_of(epsilon: float, delta: float) -> Gaussian | Laplace:
+    def event_of(promise: Promise) -> Gaussian | Laplace:
+        own = promise.plain_unit
         if laplace:
             return calibrate_laplace(
-                epsilon, contribution=contribution, relation=relation, unit=own
+                promise.epsilon, contribution=contribution, relation=relation, unit=own
             )
         return calibrate_gaussian(
-            epsilon, delta, contribution=contribution, relation=relation, unit=own
+            promise.epsilon,
+            promise.delta,
+            contribution=contribution,
+            relation=relation,
+            unit=own,
         )
 
-    terms = terms.settled(event_of, relation, own)
-    event, delta = event_of(terms.epsilon, terms.delta), 0.0 if laplace else terms.delta
+    promise = promise.settled(event_of)
+    event = event_of(promise)
     source = source_of(random_state)
     facts = ["the bins", *(["the partition into elements"] if named else [])]
     if table.n_users is not None:
         facts.append(f"a roster of {counted(table.n_users, 'user')}")
-    promise = Guarantee(
-        level, named, relation, delta, event, tuple(facts), source.private, table.user
+    guarantee = Guarantee(
+        promise.level,
+        named,
+        relation,
+        promise.delta,
+        event,
+        tuple(facts),
+        source.private,
+        table.user,
     )
-    before_publishing(promise, n_users=table.n_users, budget=terms.budget)
+    before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")
@@ -173,17 +183,17 @@ def elements_per_user(
         counts.astype(np.float64),
         np.full(counts.size, noise_sd(event) * size),
         np.full(counts.size, size),
-        promise,
+        guarantee,
         Asked(
             HOLDINGS,
             title=table.source.title,
             by=(column,),
             each="user",
-            unit=level,
+            unit=promise.level,
             elements=named,
             relation=relation,
-            epsilon=terms.epsilon,
-            delta=delta,
+            epsilon=promise.epsilon,
+            delta=promise.delta,
             noise=noise,
             user=table.user,
             n_users=table.n_users,

@@ -8,12 +8,13 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Law, Measured, Request, noisy_sums
+from dpgrain.statistics.request import Law, Request
+from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
@@ -84,9 +85,7 @@ def mean(
         MEAN,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,
@@ -173,9 +172,7 @@ def variance(
         VARIANCE,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,

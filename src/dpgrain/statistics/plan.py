@@ -17,8 +17,9 @@ from dpgrain.accounting import (
     gaussian_multipliers,
 )
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.units import OWN_UNIT, Element, Level, Record, Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
 # δ for names below the threshold: small, since k elements of one person cost k times it.
@@ -135,10 +136,7 @@ def one_bound(contribution: Contribution) -> bool:
 def make_plan(
     contribution: Contribution,
     *,
-    level: Level,
-    epsilon: float,
-    delta: float,
-    relation: Relation,
+    promise: Promise,
     noise: str,
     clip: float | AutoClip,
     select: Contribution | None = None,
@@ -149,14 +147,11 @@ def make_plan(
     select_share: float = SELECTION_SHARE,
     align: bool = True,
 ) -> Plan:
-    """Split one (ε, δ) over the parts of a release and find each part's noise.
+    """Split one promise over the parts of a release and find each part's noise.
 
     Args:
         contribution: how blocks enter the sums.
-        level: the protected unit.
-        epsilon: the promised ε.
-        delta: the promised δ; 0 under Laplace noise.
-        relation: the neighbouring relation.
+        promise: what the release promises; its δ is 0 under Laplace noise.
         noise: ``"gaussian"`` or ``"laplace"``.
         clip: a fixed bound, or how to choose bounds.
         select: how blocks enter the counts by which unknown groups are selected; None where the
@@ -168,7 +163,7 @@ def make_plan(
         select_share: the share of the budget that selecting gets.
         align: whether it matters how much of what clipping takes adds up.
     """
-    unit = OWN_UNIT[level]
+    unit, relation = promise.plain_unit, promise.relation
     # Which bin a block falls into is one of several coordinates, and any record may change it.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
@@ -192,12 +187,12 @@ def make_plan(
     events: dict[str, Gaussian | Laplace]
     leak = 0.0
     if noise == "laplace":
-        events = _laplace_events(parts, named, shares, epsilon, relation, unit)
+        events = _laplace_events(parts, named, shares, promise.epsilon, relation, unit)
     else:
-        leak = selection_delta(level) * delta if select else 0.0
+        leak = selection_delta(promise.level) * promise.delta if select else 0.0
         multipliers = gaussian_multipliers(
-            epsilon,
-            delta - leak,
+            promise.epsilon,
+            promise.delta - leak,
             [parts[name] for name in named],
             [shares[name] for name in named],
             relation,
@@ -216,10 +211,10 @@ def make_plan(
         )
     sums = _with_record_size(events["sums"], record_value, bound, items)
     return Plan(
-        level,
+        promise.level,
         relation,
-        epsilon,
-        delta,
+        promise.epsilon,
+        promise.delta,
         chosen,
         events.get("bounds"),
         sums,
@@ -341,13 +336,13 @@ def plan_histogram(
     Raises:
         ParameterError: if a parameter is out of range.
 
+    >>> from dpgrain import Element
     >>> plan = plan_histogram(unit=Element(), epsilon=1, delta=1e-5, clip=2.0, items=100)
     >>> round(plan.std_error, 3), round(plan.expected_error, 2)
     (7.461, 74.61)
     """
-    if not isinstance(unit, Record | Element | User):
-        raise ParameterError(f"unit must be Record(), Element(by) or User(), not {unit!r}.")
-    bound = checked(epsilon, delta, relation, clip, noise)
+    promise = Promise(unit, epsilon, delta, relation).under(noise)
+    bound = clip_rule(clip)
     if unit.level == "record" and isinstance(bound, AutoClip) and not weighted:
         bound = 1.0
     for name, number in (("items", items), ("cells", cells)):
@@ -374,10 +369,7 @@ def plan_histogram(
         )
     return make_plan(
         contribution,
-        level=unit.level,
-        epsilon=epsilon,
-        delta=0.0 if noise == "laplace" else delta,
-        relation=relation,
+        promise=promise,
         noise=noise,
         clip=bound,
         select=None if items is not None else _indicator(contribution),
@@ -395,14 +387,15 @@ def _indicator(contribution: Contribution) -> Contribution:
     return replace(contribution, record_size=math.inf)
 
 
-def checked(
-    epsilon: float, delta: float, relation: str, clip: object, noise: str
-) -> float | AutoClip:
-    """Check the parameters that every histogram has; return the bound or how to choose it."""
-    _validate.positive(epsilon=epsilon)
-    _validate.one_of(("gaussian", "laplace"), noise=noise)
-    _validate.one_of(("zero_out", "replace"), relation=relation)
-    _validate.delta(allow_zero=noise == "laplace", delta=delta)
+def clip_rule(clip: object) -> float | AutoClip:
+    """Return the clipping bound that a caller states, or how to choose bounds.
+
+    Args:
+        clip: a bound, ``"auto"``, or an :class:`AutoClip`.
+
+    Raises:
+        ParameterError: if it is neither, or the bound is out of range.
+    """
     if clip == "auto":
         return AutoClip()
     if isinstance(clip, AutoClip):

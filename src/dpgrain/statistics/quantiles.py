@@ -12,12 +12,13 @@ import pyarrow as pa
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.terms import Terms
+from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Request, noisy_sums
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import noisy_sums
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.values import Tree
 from dpgrain.tables.groups import Groups
@@ -101,9 +102,7 @@ def quantiles(
         QUANTILES,
         table,
         by,
-        unit=unit,
-        terms=Terms.of(epsilon, delta, share),
-        relation=relation,
+        promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
         noise=noise,
         domain=domain,

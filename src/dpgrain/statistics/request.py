@@ -1,4 +1,4 @@
-"""One release from request to noisy sums: the five steps that every statistic takes."""
+"""What one release is asked for: public parameters, checked, and the plan that follows from them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-
 from dpgrain import _validate
-from dpgrain._progress import Progress
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._types import IntArray
 from dpgrain._wording import counted
 from dpgrain.accounting import (
     BoundedRange,
@@ -28,22 +25,16 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import (
     Source,
-    discrete_laplace,
-    gumbel_order,
-    raised,
-    rounded_gaussian,
-    source_of,
 )
-from dpgrain.publishing import Terms, before_publishing, in_budget
+from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip, Each
-from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
+from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
     Plan,
-    checked,
-    grid_bits,
+    clip_rule,
     make_plan,
     noise_sd,
 )
@@ -52,17 +43,12 @@ from dpgrain.statistics.values import AutoRange, Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.kernel import Grid
-from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
-from dpgrain.units import OWN_UNIT, Record, Relation, Unit, User
+from dpgrain.units import Record, User
 
 Law = Literal["gaussian", "laplace"]
-# Counts of fewer standard deviations may be of nothing.
-_STANDS_OUT = 3.0
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
@@ -77,11 +63,9 @@ class Request:
         value: the column of numbers; None where records are counted.
         measure: what is measured of the numbers.
         bounds: the range of the numbers, or how to find it; None where none is needed.
-        unit: the privacy unit.
+        promise: the unit, relation, ε and δ, or the share of the budget that these come from.
         blocks: what is clipped as one.
         domain: the public part of the domain.
-        terms: the promised ε and δ, or the share of the budget that they come from.
-        relation: the neighbouring relation.
         rule: the clipping bound, or how to choose bounds.
         noise: the law of the noise.
         max_items: at most so many groups of one unit take part in selecting.
@@ -95,11 +79,9 @@ class Request:
     value: str | None
     measure: Measure | None
     bounds: tuple[float, float] | AutoRange | None
-    unit: Unit
+    promise: Promise
     blocks: Blocks
     domain: Domain
-    terms: Terms
-    relation: Relation
     rule: float | AutoClip
     noise: Literal["gaussian", "laplace"]
     max_items: int
@@ -112,9 +94,7 @@ class Request:
         table: UserTable,
         by: Any,
         *,
-        unit: Unit,
-        terms: Terms,
-        relation: Relation,
+        promise: Promise,
         clip: Any = "auto",
         noise: Law | Literal["auto"] = "gaussian",
         domain: Any = None,
@@ -133,14 +113,14 @@ class Request:
         if not isinstance(table, UserTable):
             raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
         max_items = _validate.integer(minimum=1, max_items=max_items)
-        keys = key_columns(table, by, "item" if statistic.of_items else "by")
+        keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
             public = not public_domain(
                 domain, Blocks.of_unit(unit, table, keys), table, keys
             ).selected
-            noise = better_law(unit, keys, corners, terms, relation, public)
-        rule = checked(terms.epsilon, terms.delta, relation, clip, noise)
+            noise = better_law(promise, keys, corners, public)
+        promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
         blocks = Blocks.of_unit(unit, table, keys)
@@ -170,12 +150,9 @@ class Request:
             value,
             measure,
             bounds,
-            unit,
+            promise,
             blocks,
             public_domain(domain, blocks, table, keys),
-            # Laplace noise needs no δ: the promise made is the stronger one.
-            replace(terms, delta=0.0) if noise == "laplace" else terms,
-            relation,
             rule,
             noise,
             max_items,
@@ -189,29 +166,14 @@ class Request:
             )
         return request
 
-    @property
-    def epsilon(self) -> float:
-        """The promised ε."""
-        return self.terms.epsilon
-
-    @property
-    def delta(self) -> float:
-        """The promised δ."""
-        return self.terms.delta
-
     def settled(self, event_of: Callable[[Request], Event]) -> Request:
         """The request with the ε at which it takes its share of the budget, if it was given one.
 
         Args:
             event_of: what will happen, from public numbers alone.
         """
-
-        def event(epsilon: float, delta: float) -> Event:
-            stated = Terms(epsilon, delta)
-            return event_of(replace(self, terms=stated))
-
-        terms = self.terms.settled(event, self.relation, OWN_UNIT[self.unit.level])
-        return self if terms is self.terms else replace(self, terms=terms)
+        promise = self.promise.settled(lambda trial: event_of(replace(self, promise=trial)))
+        return self if promise is self.promise else replace(self, promise=promise)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -289,24 +251,27 @@ class Request:
     def plan(self) -> Plan:
         """Every part calibrated, from public numbers alone."""
         if self.best is None:
-            return self._planned(self.epsilon, self.delta)
-        part = self.delta / 2
+            return self._planned(self.promise)
+        promise = self.promise
+        unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
         chosen = calibrate_bounded_range(
-            self.epsilon / 2, part, count=self.best, level=self.unit.level, relation=self.relation
+            promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
-        unit = OWN_UNIT[self.unit.level]
         # The largest ε for the counts with which both parts keep the promise.
-        low, high = 0.0, self.epsilon
+        low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
-            event = chosen + self._planned(middle, part).event
-            kept = event.epsilon(self.delta, relation=self.relation, unit=unit) <= self.epsilon
+            event = chosen + self._planned(replace(promise, epsilon=middle, delta=part)).event
+            kept = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
             low, high = (middle, high) if kept else (low, middle)
         return replace(
-            self._planned(low, part), select=chosen, epsilon=self.epsilon, delta=self.delta
+            self._planned(replace(promise, epsilon=low, delta=part)),
+            select=chosen,
+            epsilon=promise.epsilon,
+            delta=promise.delta,
         )
 
-    def _planned(self, epsilon: float, delta: float) -> Plan:
+    def _planned(self, promise: Promise) -> Plan:
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selecting
@@ -326,10 +291,7 @@ class Request:
             known = None
         return make_plan(
             self.contribution,
-            level=self.unit.level,
-            epsilon=epsilon,
-            delta=delta,
-            relation=self.relation,
+            promise=promise,
             noise=self.noise,
             clip=self.rule,
             select=select,
@@ -342,12 +304,12 @@ class Request:
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
-        """The promise of a release made by this event."""
+        """The guarantee of a release made by this event."""
         return Guarantee(
-            self.unit.level,
+            self.promise.level,
             self.blocks.named,
-            self.relation,
-            self.delta,
+            self.promise.relation,
+            self.promise.delta,
             event,
             (*self._scope_in_words(), *facts),
             source.private,
@@ -417,168 +379,44 @@ class Request:
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
             selected=() if public else self.domain.selected,
             clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over),
-            unit=self.unit.level,
+            unit=self.promise.level,
             elements=self.blocks.named,
-            relation=self.relation,
-            epsilon=self.epsilon,
-            delta=self.delta,
+            relation=self.promise.relation,
+            epsilon=self.promise.epsilon,
+            delta=self.promise.delta,
             noise=self.noise,
             user=self.table.user,
             n_users=self.table.n_users,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Noisy sums of one release; everything in it is public.
-
-    Args:
-        groups: (V,) the groups, in the order of the public domain; selected ones sorted.
-        masses: (V, C) noisy sums of clipped contributions.
-        sd: (V,) standard deviation of the noise of each coordinate.
-        clip: (V,) the clipping bound of the group's cell.
-        split: how numbers were split, if they were.
-        guarantee: what is promised.
-        asked: what was asked for.
-    """
-
-    groups: Groups
-    masses: FloatArray
-    sd: FloatArray
-    clip: FloatArray
-    split: Split | None
-    guarantee: Guarantee
-    asked: Asked
-
-    def cautioned(self, coordinates: int) -> Asked:
-        """What was asked for, with a caution where next to no numbers were seen.
-
-        Args:
-            coordinates: the count of each group is the sum of its first so many coordinates.
-
-        Noisy numbers alone decide, which are released: a column of something else than numbers, or with
-        another decimal mark, shows in that its count does not stand out from the noise.
-        """
-        count = float(self.masses[:, :coordinates].sum())
-        noise = math.sqrt(coordinates * float((self.sd**2).sum()))
-        if not len(self.groups) or count > _STANDS_OUT * noise:
-            return self.asked
-        said = (
-            f"next to no numbers were seen, {max(count, 0):,.0f} ± {noise:,.0f} in all: ask the "
-            "curator whether the column holds numbers and how decimals are written (--check)"
-        )
-        return replace(self.asked, care=(said, *self.asked.care))
-
-
-def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Measured:
-    """Run a request: select, find bounds, add up, add noise.
-
-    Raises:
-        DataError: if the source cannot be read; nothing is released then.
-        ParameterError: if the budget in force does not hold it.
-    """
-    request = request.settled(lambda asked: asked.plan.event)
-    source, plan = source_of(random_state), request.plan
-    promise = request.guarantee(plan.event, source, request.plan_in_words())
-    asked, care, found_range = request.asked(), list[str](), None
-    cells = request.contribution.cells or 1
-    before_publishing(
-        promise, n_users=request.table.n_users, cells=cells, budget=request.terms.budget
-    )
-    table = request.selecting[0] if request.domain.selected else request.table
-    if isinstance(request.bounds, AutoRange):
-        table = request.blocks.for_keys((), table)[0]
-    with table.open_engine() as engine, Progress(5, progress) as shown:
-        wider = None
-        if request.public is not None and request.best is None:
-            groups, cells_of = request.public
-        elif request.public is not None:
-            shown.stage("Choosing items")
-            groups = best_groups(engine, request, source)
-            cells_of = request.blocks.cells(groups, public=True)
-        else:
-            shown.stage("Selecting items")
-            found, wider = _selected(engine, request, source)
-            groups = request.domain.groups(found)
-            cells_of = request.blocks.cells(groups, public=False)
-        bounds = request.bounds
-        if isinstance(bounds, AutoRange):
-            shown.stage("Finding the range")
-            bounds, seen = _range(engine, request, bounds, source)
-            found_range = bounds
-            if not seen:
-                care.append("no number stood out from the noise: give bounds= or more ε")
-        split = None
-        if request.measure is not None:
-            split = request.measure.split(*(bounds or (0.0, 0.0)))
-        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
-        clip = np.array([plan.clip], dtype=np.float64)
-        if isinstance(request.rule, AutoClip) and plan.bounds is not None:
-            shown.stage("Choosing clipping bounds")
-            clip, seen = _choose(data, plan, request, source)
-            if not seen:
-                care.append(
-                    "no size of a unit's data stood out from the noise, and the clipping bound is a "
-                    "guess: give clip= or more ε"
-                )
-        shown.stage("Adding up")
-        grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
-        sums = request.netted(data.sums(grid, indicator=request.indicator))
-        shown.stage("Adding noise")
-        known = data.dictionary
-        row = known.cell_rows(clip.size)
-        scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
-        # Modulo 2^64, as the sums are: post-processing of adding without bound.
-        sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
-    # In the order of the public domain, or of the keys that were selected.
-    order = np.argsort(known.given)
-    row = row[order]
-    return Measured(
-        known.groups.take(order),
-        sums[order] * grid.step[row][:, None],
-        noise_sd(plan.sums) * clip[row],
-        clip[row],
-        split,
-        promise,
-        replace(asked, found=found_range, care=tuple(care)),
-    )
-
-
-def better_law(
-    unit: Any,
-    keys: Sequence[str],
-    corners: int,
-    terms: Terms,
-    relation: Relation,
-    public: bool,
-) -> Law:
+def better_law(promise: Promise, keys: Sequence[str], corners: int, public: bool) -> Law:
     """The law with the smaller noise where that is known beforehand; Gaussian elsewhere.
 
     A block that lies on one group's few corners is about as long in l1 as in l2. Gaussian noise is
     kept for elements, whose curve over k it makes far better, and inside a budget, whose shares are
     shares of μ².
     """
-    epsilon, delta = terms.epsilon, terms.delta
-    if delta == 0:
+    unit = promise.unit
+    if promise.delta == 0:
         return "laplace"
     one_group = isinstance(unit, User) and not keys
     one_group |= isinstance(unit, Record) and (public or not keys)
     if not one_group or in_budget():
         return "gaussian"
-    checked(epsilon, delta, relation, "auto", "gaussian")
-    level, own = unit.level, OWN_UNIT[unit.level]
+    level, own = promise.level, promise.plain_unit
     several: Literal["nonnegative", "one"] = "nonnegative" if corners > 1 else "one"
     gaussian = calibrate_gaussian(
-        epsilon,
-        delta,
+        promise.epsilon,
+        promise.delta,
         contribution=Contribution(block=level, coordinates=several),
-        relation=relation,
+        relation=promise.relation,
         unit=own,
     )
     laplace = calibrate_laplace(
-        epsilon,
+        promise.epsilon,
         contribution=Contribution(block=level, coordinates=several, norm="l1"),
-        relation=relation,
+        relation=promise.relation,
         unit=own,
     )
     return "laplace" if math.sqrt(corners) * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
@@ -596,142 +434,6 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     if len(set(keys)) < len(keys):
         raise ParameterError(f"by must name different columns, not {list(keys)!r}.", name="by")
     return tuple(keys)
-
-
-def _selected(
-    engine: Engine, request: Request, source: Source
-) -> tuple[Groups, Contributions | None]:
-    """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
-    event = request.plan.select
-    assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
-    _, blocks = request.selecting
-    held = held_groups(engine, blocks, request.domain.selected, request.value)
-    cells = blocks.cells(held, public=False)
-    data = Contributions(engine, blocks, held, cells, request.value, request.presence)
-    groups = select(data, event, source).sorted()
-    same_rows = request.measure is None and not request.domain.public
-    return groups, data if same_rows else None
-
-
-def held_groups(
-    engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
-) -> Groups:
-    """The groups that anybody may hold; private."""
-    if blocks.elements is None or blocks.key is None:
-        return candidates(engine, keys, value)
-    # A partition is asked about items that occur, and no others.
-    return engine.distinct(keys, value)
-
-
-def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
-    """The public groups with the most users, by one-shot Gumbel noise; the best first."""
-    event = request.plan.select
-    assert isinstance(event, BoundedRange)  # noqa: S101 - a plan chooses wherever a number is asked for
-    groups, cells = request.public or (Groups.of((), ()), None)
-    assert cells is not None  # noqa: S101 - asked for with a public domain only
-    groups = groups.filter(cells.codes >= 0)
-    # Counted by user, whatever the unit: one person's data move each count by at most 1.
-    blocks = Blocks("record" if request.table.user is None else "user")
-    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
-    counts = data.holders()
-    order = gumbel_order(counts, event.scale, event.count, source=source)
-    return data.dictionary.groups.take(order)
-
-
-def select(data: Contributions, event: Selection, source: Source) -> Groups:
-    """The groups whose noisy weighted indicator count reaches the threshold."""
-    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
-    sums = data.sums(grid, indicator=True, max_items=event.max_items)
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    # One step up: rounding the noise may carry a count half a step over.
-    threshold = math.ceil(event.threshold / float(grid.step[0])) + 1
-    noisy = sums + rounded_gaussian(scale, source=source)
-    # Never an item to which nobody adds: a block may hold any number of items beyond max_items,
-    # and enough zeros would pass the threshold now and then.
-    return data.dictionary.groups.filter((sums > 0) & (noisy >= threshold))
-
-
-def _range(
-    engine: Engine, request: Request, rule: AutoRange, source: Source
-) -> tuple[tuple[float, float], bool]:
-    """The range of the numbers from noisy counts of their magnitudes; whether any stood out."""
-    event = request.plan.ranges
-    assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
-    _, blocks = request.ranging
-    everything = Groups.of((), ())
-    data = Contributions(
-        engine,
-        blocks,
-        everything,
-        blocks.cells(everything, public=True),
-        request.value,
-        rule.split(),
-    )
-    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
-    sums = data.sums(grid)
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
-    return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
-
-
-def _choose(
-    data: Contributions, plan: Plan, request: Request, source: Source
-) -> tuple[FloatArray, bool]:
-    """The clipping bound of each cell from noisy counts of block norms; whether any stood out."""
-    event, rule = plan.bounds, request.rule
-    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
-    assert event is not None  # noqa: S101 - a plan has it then
-    counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
-    noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
-    noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
-    aligned = 1.0 if request.measure is None else request.measure.bias
-    if plan.align is not None:
-        aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
-    bounds = choose_bounds(
-        noisy,
-        rule.edges,
-        noise_sd(event),
-        request.noisy_coordinates(data.dictionary.cell_sizes),
-        noise_sd(plan.sums) / aligned,
-    )
-    # The last edge may lie beyond the largest norm of interest.
-    return np.minimum(bounds, rule.high), stands_out(noisy, noise_sd(event))
-
-
-def _alignment(
-    data: Contributions,
-    event: Gaussian | Laplace,
-    request: Request,
-    blocks: float,
-    source: Source,
-) -> float:
-    """How long the sum of blocks of one size is, as a share of what it would be if they were alike.
-
-    Args:
-        data: the blocks.
-        event: the noise of their sum.
-        request: the request.
-        blocks: the noisy number of blocks.
-        source: random bits.
-
-    What clipping takes from all blocks has about this share of the length that it would have if it
-    fell on one coordinate; it is estimated from above by one standard deviation.
-    """
-    assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
-    grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
-    sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
-    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])
-    variance = noise_sd(event) ** 2
-    length = float(noisy @ noisy) - sums.size * variance
-    spread = math.sqrt(2 * sums.size * variance**2 + 4 * variance * max(length, 0.0))
-    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
-
-
-def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
-    """Noise of an event's law on the integers, never below the scale."""
-    sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
-    return sample(raised(scale), source=source)
 
 
 def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:

@@ -26,20 +26,21 @@ from dpgrain.noise import (
     source_of,
     truncated_geometric,
 )
-from dpgrain.publishing import Terms, before_publishing, in_budget
+from dpgrain.publishing import Promise, before_publishing, in_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import grid_bits, select_by_threshold, selection_delta
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request, held_groups, noisy_sums
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.run import held_groups, noisy_sums
 from dpgrain.statistics.statistic import TOP
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.held import Contributions
 from dpgrain.tables.table import UserTable
-from dpgrain.units import OWN_UNIT, Record, Relation, Unit
+from dpgrain.units import Record, Relation, Unit
 
 Method = Literal["auto", "gaussian", "truncated", "laplace", "gumbel"]
 _METHODS = ("auto", "gaussian", "truncated", "laplace", "gumbel")
@@ -118,21 +119,18 @@ def top(
     _validate.one_of(_METHODS, method=method)
     if k is not None:
         k = _validate.integer(minimum=1, k=k)
-    terms = Terms.of(epsilon, delta, share)
-    pure = method in ("auto", "gumbel") and terms.delta == 0 and domain is not None
+    promise = Promise.of(unit, epsilon, delta, relation, share)
+    pure = method in ("auto", "gumbel") and promise.delta == 0 and domain is not None
     laplace = method == "laplace" or pure
-    if terms.delta == 0 and not laplace:
-        raise ParameterError(
-            "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6.",
-            name="delta",
+    if not laplace:
+        promise.require_delta(
+            "delta = 0 needs a public domain, and not method='gaussian'; or choose one such as 1e-6."
         )
     request = Request.of(
         TOP,
         table,
         item,
-        unit=unit,
-        terms=terms,
-        relation=relation,
+        promise=promise,
         clip=clip,
         noise="laplace" if laplace else "gaussian",
         domain=domain,
@@ -176,7 +174,7 @@ def _known(
         return _known(request, "gumbel", counts, k, random_state, progress)
     elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
-        other = replace(request, noise="laplace", terms=replace(request.terms, delta=0.0))
+        other = replace(request, noise="laplace", promise=request.promise.pure())
         if other.plan.std_error < request.plan.std_error:
             request = other
     return as_histogram(noisy_sums(request, random_state, progress), request.noise)
@@ -226,12 +224,12 @@ def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
         items=None, cells=None, single=request.blocks.alone, norm="l2"
     )
     return calibrate_truncated_geometric(
-        request.epsilon,
-        request.delta,
+        request.promise.epsilon,
+        request.promise.delta,
         contribution=contribution,
         max_items=most,
-        relation=request.relation,
-        unit=OWN_UNIT[request.unit.level],
+        relation=request.promise.relation,
+        unit=request.promise.plain_unit,
     )
 
 
@@ -240,16 +238,18 @@ def _weighted(request: Request, most: int) -> Selection:
     contribution = request.blocks.contribution(
         items=None, cells=None, single=request.blocks.alone, norm="l2"
     )
-    unit = OWN_UNIT[request.unit.level]
-    leak = selection_delta(request.unit.level) * request.delta
+    promise = request.promise
+    leak = selection_delta(promise.level) * promise.delta
     noise = calibrate_gaussian(
-        request.epsilon,
-        request.delta - leak,
+        promise.epsilon,
+        promise.delta - leak,
         contribution=contribution,
-        relation=request.relation,
-        unit=unit,
+        relation=promise.relation,
+        unit=promise.plain_unit,
     ).noise_multiplier
-    return select_by_threshold(noise, leak, most, contribution, request.relation, unit)
+    return select_by_threshold(
+        noise, leak, most, contribution, promise.relation, promise.plain_unit
+    )
 
 
 def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
@@ -274,8 +274,8 @@ def _truncated(
     facts = [f"items with a noisy count above {event.cutoff} are named"]
     if most is not None:
         facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
-    promise = request.guarantee(event, source, facts)
-    with _held(request, promise, progress) as data:
+    guarantee = request.guarantee(event, source, facts)
+    with _held(request, guarantee, progress) as data:
         groups = data.dictionary.groups
         sums = data.holders(max_items=most)
     noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
@@ -289,7 +289,7 @@ def _truncated(
             noisy[passed].astype(np.float64),
             np.full(size, math.sqrt(2 * decay) / (1 - decay)),
             np.ones(size),
-            promise,
+            guarantee,
             replace(request.asked(), noise="truncated geometric", clip=Clip(1.0, "item")),
             "laplace",
         )
@@ -305,8 +305,8 @@ def _names(
         f"at most {event.max_items:,} items of one unit take part, the first in a public order",
         f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
     ]
-    promise = request.guarantee(event, source, facts)
-    with _held(request, promise, progress) as data:
+    guarantee = request.guarantee(event, source, facts)
+    with _held(request, guarantee, progress) as data:
         grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
         groups = data.dictionary.groups
@@ -321,7 +321,7 @@ def _names(
             np.asarray(noisy[passed] * step, dtype=np.float64),
             np.full(size, event.noise_multiplier),
             np.ones(size),
-            promise,
+            guarantee,
             replace(request.asked(), each="share", clip=Clip(1.0)),
             "gaussian",
         )
@@ -329,9 +329,9 @@ def _names(
 
 
 @contextmanager
-def _held(request: Request, promise: Guarantee, progress: bool | None) -> Iterator[Contributions]:
+def _held(request: Request, guarantee: Guarantee, progress: bool | None) -> Iterator[Contributions]:
     """What units hold of all items that anybody holds, after the budget was charged."""
-    before_publishing(promise, n_users=request.table.n_users, budget=request.terms.budget)
+    before_publishing(guarantee, n_users=request.table.n_users, budget=request.promise.budget)
     with request.table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = held_groups(engine, request.blocks, request.keys)

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.publishing import budget
-from dpgrain.statistics import request
+from dpgrain.statistics import run
 from dpgrain.statistics.release import Release
-from dpgrain.statistics.request import Measured
+from dpgrain.statistics.run import Measured
 from dpgrain.statistics.statistic import STATISTICS, Statistic
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import OWN_UNIT, RELATIONS, Element, Record, Relation, Unit, User
@@ -102,7 +102,7 @@ class StatisticContract:
             seen.append(Measured(*parts, **named))
             return seen[-1]
 
-        with _without_noise(), mock.patch.object(request, "Measured", measured):
+        with _without_noise(), mock.patch.object(run, "Measured", measured):
             release = self.publish(table_of(rows), **{**self._asked(), **options})
         assert len(seen) == 1, "sums are made by noisy_sums, once"
         return np.ravel(seen[0].masses / seen[0].sd[:, None]), release
@@ -180,7 +180,7 @@ def _without_noise() -> AbstractContextManager[Any]:
     def none(event: object, scale: FloatArray, source: object) -> IntArray:  # noqa: ARG001
         return np.zeros(scale.size, dtype=np.int64)
 
-    return mock.patch.object(request, "noise_of", none)
+    return mock.patch.object(run, "noise_of", none)
 
 
 # -- neighbours ---

@@ -407,8 +407,8 @@ def _too_few(search: _Search, epsilon: float, beside: Event | None) -> str:
 
 def _for_users(problem: Problem) -> Candidate:
     """The soft core for a mean of users."""
-    finder, promise = problem.finder()
-    mean = SoftCore.calibrate(**promise, rounds=1, radius=problem.radius or problem.bound)
+    finder, calibration = problem.finder()
+    mean = SoftCore.calibrate(**calibration, rounds=1, radius=problem.radius or problem.bound)
     facts = (
         problem.near(finder),
         f"no mean unless about {int(mean.event.threshold):,} users are close to as many",

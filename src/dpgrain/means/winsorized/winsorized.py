@@ -454,11 +454,11 @@ def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> Floa
 
 def _for_users(problem: Problem) -> Candidate:
     """The winsorized mean for a mean of users."""
-    finder, promise = problem.finder()
+    finder, calibration = problem.finder()
     # Intervals of the smallest radius are the hardest to find.
     radius = problem.radius or problem.bound * SMALLEST
     mean = Winsorized.calibrate(
-        **promise, rounds=1, radius=radius, bound=problem.bound, dimension=problem.d
+        **calibration, rounds=1, radius=radius, bound=problem.bound, dimension=problem.d
     )
     facts = (
         problem.near(finder),

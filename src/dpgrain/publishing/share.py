@@ -1,4 +1,4 @@
-"""The ε and δ of one release, which are stated or follow from its share of the open budget."""
+"""A share of the open budget, in place of ε and δ, and the ε at which a release takes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dpgrain import _validate
 from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import Budget, open_budget
-from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import SUMMING, price
 from dpgrain.publishing.rehearsal import rehearsed
@@ -34,46 +33,32 @@ _SMALLEST_EPSILON_FACTOR = 1e-3
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The amount that a release may spend.
+class Share:
+    """A share of a budget that one release takes.
 
     Args:
-        epsilon: the ε of the release; under a share, that of Gaussian noise which takes the share.
-        delta: the δ of the release.
-        share: the share of the budget, if the release was asked for by share.
-        budget: the budget of which it is a share, if the release was asked for by share.
+        part: the share, in (0, 1].
+        budget: the budget of which it is a share.
     """
 
-    epsilon: float
-    delta: float
-    share: float | None = None
-    budget: Budget | None = None
+    part: float
+    budget: Budget
 
     @staticmethod
-    def of(epsilon: float | None, delta: float, share: float | None) -> Terms:
-        """Read the ε and δ, or the share, that a caller states.
+    def of(share: float, *, epsilon: float | None = None) -> Share:
+        """Read the share of the open budget that a caller states in place of ε and δ.
 
         Args:
-            epsilon: the promised ε; None where a share is given.
-            delta: the promised δ, which is ignored where a share is given.
-            share: the share of the open budget, in (0, 1]; None where ε is given.
+            share: the share, in (0, 1].
+            epsilon: the ε that the caller states beside it, which must be None.
 
         Raises:
-            ParameterError: if neither or both are given, a value is out of range, or a share is asked
-                for where no budget is open.
-
-        >>> Terms.of(1.0, 1e-6, None)
-        Terms(epsilon=1.0, delta=1e-06, share=None, budget=None)
+            ParameterError: if ε is given too, the share is out of range, or no budget is open.
         """
-        if share is None:
-            if epsilon is None:
-                raise ParameterError(
-                    "epsilon must be given, such as epsilon=1.0; or share=, such as 0.5, inside a "
-                    "budget."
-                )
-            return Terms(_validate.positive(epsilon=epsilon), delta)
         if epsilon is not None:
-            raise _both(share)
+            raise ParameterError(
+                f"epsilon must be left out where share = {share!r} is given; state one of them."
+            )
         if not _validate.probability(share=share) > 0:
             raise ParameterError(f"share must be above 0 and at most 1, not {share!r}.")
         budget = open_budget()
@@ -82,30 +67,38 @@ class Terms:
                 f"share = {share!r} needs an open budget: with dg.budget(epsilon, delta): …; or state "
                 "epsilon and delta."
             )
-        epsilon, delta = _of_gaussian_noise(float(share), budget.caps, budget.delta)
-        return Terms(epsilon, delta, float(share), budget)
+        return Share(float(share), budget)
+
+    def of_gaussian_noise(self) -> tuple[float, float]:
+        """Return the ε and δ with which Gaussian noise takes the share; for a pure budget, its ε."""
+        part = self.budget.caps.price.part(self.part)
+        if part.mu == 0:
+            return part.pure, part.leak
+        # Without a cap on leaks a release leaks nothing, and this δ only says at which δ its ε is
+        # stated.
+        delta = part.leak if part.leak > 0 else self.budget.delta * self.part
+        return gaussian_epsilon(delta, part.mu), delta
 
     def settled(
-        self, event_of: Callable[[float, float], Event], relation: Relation, unit: Unit
-    ) -> Terms:
-        """Find an ε at which a release takes nearly all of its share; keep an ε that is stated.
+        self, event_of: Callable[[float], Event], epsilon: float, relation: Relation, unit: Unit
+    ) -> float:
+        """Find an ε at which a release takes nearly all of the share.
 
         Args:
-            event_of: makes the event of a release with this ε and δ, from public numbers alone.
+            event_of: makes the event of a release with this ε, from public numbers alone.
+            epsilon: where the search begins: the ε of Gaussian noise that takes the share.
             relation: the neighbouring relation.
             unit: the privacy unit.
 
         Raises:
             ParameterError: if no ε makes the release fit into its share.
         """
-        if self.share is None or self.budget is None:
-            return self
-        caps, share, delta = self.budget.caps.price, self.share, self.delta
-        room = caps.part(share)
+        caps = self.budget.caps.price
+        room = caps.part(self.part)
         fits, too_much = 0.0, math.inf
         factor = 1.0
         for _ in range(_MOST_TRIALS):
-            taken = price(event_of(self.epsilon * factor, delta), relation, unit, caps, room)
+            taken = price(event_of(epsilon * factor), relation, unit, caps, room)
             part = taken.share_of(room)
             if part <= 1 + SUMMING:
                 fits = factor
@@ -120,11 +113,11 @@ class Terms:
                 break
         if fits == 0:
             raise ParameterError(
-                f"share = {share:g} of this budget holds no such release, which has no price in "
+                f"share = {self.part:g} of this budget holds no such release, which has no price in "
                 "what the budget holds; open the budget with leak=, or with pure= for releases "
                 "without Gaussian noise, or choose other noise."
             )
-        return Terms(self.epsilon * fits, delta, share, self.budget)
+        return epsilon * fits
 
 
 def of_share(share: float, release: Callable[[float, float], Published]) -> Published:
@@ -137,21 +130,27 @@ def of_share(share: float, release: Callable[[float, float], Published]) -> Publ
     Raises:
         ParameterError: if no budget is open, or no ε makes the release fit into its share.
     """
-    asked = Terms.of(None, 0.0, share)
+    return _of(Share.of(share), release)
+
+
+def _of(share: Share, release: Callable[[float, float], Published]) -> Published:
+    """Make a release with the ε and δ at which it takes this share."""
 
     @cache
-    def promised(epsilon: float, delta: float) -> Guarantee:
+    def guaranteed(epsilon: float, delta: float) -> Guarantee:
         return rehearsed(lambda: release(epsilon, delta))
 
-    first = promised(asked.epsilon, asked.delta)
-    settled = asked.settled(
-        lambda epsilon, delta: promised(epsilon, delta).event,
+    epsilon, delta = share.of_gaussian_noise()
+    first = guaranteed(epsilon, delta)
+    settled = share.settled(
+        lambda trial: guaranteed(trial, delta).event,
+        epsilon,
         first.relation,
         OWN_UNIT[first.level],
     )
-    outer, _shared.budget = shared_budget(), asked.budget
+    outer, _shared.budget = shared_budget(), share.budget
     try:
-        return release(settled.epsilon, settled.delta)
+        return release(settled, delta)
     finally:
         _shared.budget = outer
 
@@ -183,17 +182,10 @@ def takes_share(function: Callable[Parameters, Published]) -> Callable[Parameter
             stated: dict[str, Any] = {"epsilon": epsilon, **({"delta": delta} if has_delta else {})}
             return function(*args, **{**kwargs, **stated})
 
-        if kwargs.get("epsilon") is not None:
-            raise _both(share)
-        return of_share(share, release)
+        beside: Any = kwargs.get("epsilon")
+        return _of(Share.of(share, epsilon=beside), release)
 
     return publishes
-
-
-def _both(share: object) -> ParameterError:
-    return ParameterError(
-        f"epsilon must be left out where share = {share!r} is given; state one of them."
-    )
 
 
 def _next(factor: float, part: float, fits: float, too_much: float) -> float:
@@ -203,13 +195,3 @@ def _next(factor: float, part: float, fits: float, too_much: float) -> float:
     if fits < guess < too_much:
         return guess
     return math.sqrt(fits * too_much) if fits > 0 else too_much / _LARGEST_STEP_FACTOR
-
-
-def _of_gaussian_noise(share: float, caps: Caps, delta: float) -> tuple[float, float]:
-    """Return the ε and δ with which Gaussian noise takes a share; for a pure budget, its ε."""
-    part = caps.price.part(share)
-    if part.mu == 0:
-        return part.pure, part.leak
-    # Without a cap on leaks a release leaks nothing, and this δ only says at which δ its ε is stated.
-    delta = part.leak if part.leak > 0 else delta * share
-    return gaussian_epsilon(delta, part.mu), delta

@@ -1,0 +1,299 @@
+"""The five steps that every statistic takes, from a request to noisy sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpgrain._progress import Progress
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.accounting import (
+    BoundedRange,
+    Gaussian,
+    Laplace,
+    Selection,
+)
+from dpgrain.noise import (
+    Source,
+    discrete_laplace,
+    gumbel_order,
+    raised,
+    rounded_gaussian,
+    source_of,
+)
+from dpgrain.publishing import before_publishing
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
+from dpgrain.statistics.plan import (
+    Plan,
+    grid_bits,
+    noise_sd,
+)
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.values import AutoRange
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.protocol import Engine
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.held import Contributions, candidates
+from dpgrain.tables.split import Split
+
+# Counts of fewer standard deviations may be of nothing.
+_STANDS_OUT = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Noisy sums of one release; everything in it is public.
+
+    Args:
+        groups: (V,) the groups, in the order of the public domain; selected ones sorted.
+        masses: (V, C) noisy sums of clipped contributions.
+        sd: (V,) standard deviation of the noise of each coordinate.
+        clip: (V,) the clipping bound of the group's cell.
+        split: how numbers were split, if they were.
+        guarantee: what is promised.
+        asked: what was asked for.
+    """
+
+    groups: Groups
+    masses: FloatArray
+    sd: FloatArray
+    clip: FloatArray
+    split: Split | None
+    guarantee: Guarantee
+    asked: Asked
+
+    def cautioned(self, coordinates: int) -> Asked:
+        """What was asked for, with a caution where next to no numbers were seen.
+
+        Args:
+            coordinates: the count of each group is the sum of its first so many coordinates.
+
+        Noisy numbers alone decide, which are released: a column of something else than numbers, or with
+        another decimal mark, shows in that its count does not stand out from the noise.
+        """
+        count = float(self.masses[:, :coordinates].sum())
+        noise = math.sqrt(coordinates * float((self.sd**2).sum()))
+        if not len(self.groups) or count > _STANDS_OUT * noise:
+            return self.asked
+        said = (
+            f"next to no numbers were seen, {max(count, 0):,.0f} ± {noise:,.0f} in all: ask the "
+            "curator whether the column holds numbers and how decimals are written (--check)"
+        )
+        return replace(self.asked, care=(said, *self.asked.care))
+
+
+def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Measured:
+    """Run a request: select, find bounds, add up, add noise.
+
+    Raises:
+        DataError: if the source cannot be read; nothing is released then.
+        ParameterError: if the budget in force does not hold it.
+    """
+    request = request.settled(lambda asked: asked.plan.event)
+    source, plan = source_of(random_state), request.plan
+    guarantee = request.guarantee(plan.event, source, request.plan_in_words())
+    asked, care, found_range = request.asked(), list[str](), None
+    cells = request.contribution.cells or 1
+    before_publishing(
+        guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
+    )
+    table = request.selecting[0] if request.domain.selected else request.table
+    if isinstance(request.bounds, AutoRange):
+        table = request.blocks.for_keys((), table)[0]
+    with table.open_engine() as engine, Progress(5, progress) as shown:
+        wider = None
+        if request.public is not None and request.best is None:
+            groups, cells_of = request.public
+        elif request.public is not None:
+            shown.stage("Choosing items")
+            groups = best_groups(engine, request, source)
+            cells_of = request.blocks.cells(groups, public=True)
+        else:
+            shown.stage("Selecting items")
+            found, wider = _selected(engine, request, source)
+            groups = request.domain.groups(found)
+            cells_of = request.blocks.cells(groups, public=False)
+        bounds = request.bounds
+        if isinstance(bounds, AutoRange):
+            shown.stage("Finding the range")
+            bounds, seen = _range(engine, request, bounds, source)
+            found_range = bounds
+            if not seen:
+                care.append("no number stood out from the noise: give bounds= or more ε")
+        split = None
+        if request.measure is not None:
+            split = request.measure.split(*(bounds or (0.0, 0.0)))
+        data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
+        clip = np.array([plan.clip], dtype=np.float64)
+        if isinstance(request.rule, AutoClip) and plan.bounds is not None:
+            shown.stage("Choosing clipping bounds")
+            clip, seen = _choose(data, plan, request, source)
+            if not seen:
+                care.append(
+                    "no size of a unit's data stood out from the noise, and the clipping bound is a "
+                    "guess: give clip= or more ε"
+                )
+        shown.stage("Adding up")
+        grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
+        sums = request.netted(data.sums(grid, indicator=request.indicator))
+        shown.stage("Adding noise")
+        known = data.dictionary
+        row = known.cell_rows(clip.size)
+        scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
+        # Modulo 2^64, as the sums are: post-processing of adding without bound.
+        sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    # In the order of the public domain, or of the keys that were selected.
+    order = np.argsort(known.given)
+    row = row[order]
+    return Measured(
+        known.groups.take(order),
+        sums[order] * grid.step[row][:, None],
+        noise_sd(plan.sums) * clip[row],
+        clip[row],
+        split,
+        guarantee,
+        replace(asked, found=found_range, care=tuple(care)),
+    )
+
+
+def _selected(
+    engine: Engine, request: Request, source: Source
+) -> tuple[Groups, Contributions | None]:
+    """The selected groups, sorted by key; and what was read, where it serves for the sums too."""
+    event = request.plan.select
+    assert isinstance(event, Selection)  # noqa: S101 - a plan selects wherever keys are to be selected
+    _, blocks = request.selecting
+    held = held_groups(engine, blocks, request.domain.selected, request.value)
+    cells = blocks.cells(held, public=False)
+    data = Contributions(engine, blocks, held, cells, request.value, request.presence)
+    groups = select(data, event, source).sorted()
+    same_rows = request.measure is None and not request.domain.public
+    return groups, data if same_rows else None
+
+
+def held_groups(
+    engine: Engine, blocks: Blocks, keys: Sequence[str], value: str | None = None
+) -> Groups:
+    """The groups that anybody may hold; private."""
+    if blocks.elements is None or blocks.key is None:
+        return candidates(engine, keys, value)
+    # A partition is asked about items that occur, and no others.
+    return engine.distinct(keys, value)
+
+
+def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
+    """The public groups with the most users, by one-shot Gumbel noise; the best first."""
+    event = request.plan.select
+    assert isinstance(event, BoundedRange)  # noqa: S101 - a plan chooses wherever a number is asked for
+    groups, cells = request.public or (Groups.of((), ()), None)
+    assert cells is not None  # noqa: S101 - asked for with a public domain only
+    groups = groups.filter(cells.codes >= 0)
+    # Counted by user, whatever the unit: one person's data move each count by at most 1.
+    blocks = Blocks("record" if request.table.user is None else "user")
+    data = Contributions(engine, blocks, groups, blocks.cells(groups, public=True))
+    counts = data.holders()
+    order = gumbel_order(counts, event.scale, event.count, source=source)
+    return data.dictionary.groups.take(order)
+
+
+def select(data: Contributions, event: Selection, source: Source) -> Groups:
+    """The groups whose noisy weighted indicator count reaches the threshold."""
+    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
+    sums = data.sums(grid, indicator=True, max_items=event.max_items)
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    # One step up: rounding the noise may carry a count half a step over.
+    threshold = math.ceil(event.threshold / float(grid.step[0])) + 1
+    noisy = sums + rounded_gaussian(scale, source=source)
+    # Never an item to which nobody adds: a block may hold any number of items beyond max_items,
+    # and enough zeros would pass the threshold now and then.
+    return data.dictionary.groups.filter((sums > 0) & (noisy >= threshold))
+
+
+def _range(
+    engine: Engine, request: Request, rule: AutoRange, source: Source
+) -> tuple[tuple[float, float], bool]:
+    """The range of the numbers from noisy counts of their magnitudes; whether any stood out."""
+    event = request.plan.ranges
+    assert event is not None  # noqa: S101 - a plan finds the range wherever it is not given
+    _, blocks = request.ranging
+    everything = Groups.of((), ())
+    data = Contributions(
+        engine,
+        blocks,
+        everything,
+        blocks.cells(everything, public=True),
+        request.value,
+        rule.split(),
+    )
+    grid = Grid(np.ones(1), grid_bits(event.noise_multiplier), request.norm)
+    sums = data.sums(grid)
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
+    return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
+
+
+def _choose(
+    data: Contributions, plan: Plan, request: Request, source: Source
+) -> tuple[FloatArray, bool]:
+    """The clipping bound of each cell from noisy counts of block norms; whether any stood out."""
+    event, rule = plan.bounds, request.rule
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert event is not None  # noqa: S101 - a plan has it then
+    counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
+    noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
+    noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
+    aligned = 1.0 if request.measure is None else request.measure.bias
+    if plan.align is not None:
+        aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
+    bounds = choose_bounds(
+        noisy,
+        rule.edges,
+        noise_sd(event),
+        request.noisy_coordinates(data.dictionary.cell_sizes),
+        noise_sd(plan.sums) / aligned,
+    )
+    # The last edge may lie beyond the largest norm of interest.
+    return np.minimum(bounds, rule.high), stands_out(noisy, noise_sd(event))
+
+
+def _alignment(
+    data: Contributions,
+    event: Gaussian | Laplace,
+    request: Request,
+    blocks: float,
+    source: Source,
+) -> float:
+    """How long the sum of blocks of one size is, as a share of what it would be if they were alike.
+
+    Args:
+        data: the blocks.
+        event: the noise of their sum.
+        request: the request.
+        blocks: the noisy number of blocks.
+        source: random bits.
+
+    What clipping takes from all blocks has about this share of the length that it would have if it
+    fell on one coordinate; it is estimated from above by one standard deviation.
+    """
+    assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
+    grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
+    sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
+    scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
+    noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])
+    variance = noise_sd(event) ** 2
+    length = float(noisy @ noisy) - sums.size * variance
+    spread = math.sqrt(2 * sums.size * variance**2 + 4 * variance * max(length, 0.0))
+    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+
+
+def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
+    """Noise of an event's law on the integers, never below the scale."""
+    sample = discrete_laplace if isinstance(event, Laplace) else rounded_gaussian
+    return sample(raised(scale), source=source)
