@@ -103,7 +103,7 @@ class FreshSteps:
         return _Choice(rounds, smoothness, excess)
 
     def _error(self, batch: int, noise: float) -> float:
-        """Return the rms error of the gradient of a batch, from noise and from the sampling of users."""
+        """Return the rms error of the gradient of a batch, from noise and from who is in it."""
         known = self.known
         return math.hypot(known.lipschitz / math.sqrt(batch * known.records), noise)
 

@@ -49,10 +49,12 @@ class ShuffleSgd:
         rounds: T; None for batches so large that the noise of a batch's mean is as long as one user's
             gradient may be, but at most 10,000 of them.
         honest_fraction: the share of each batch's users who follow the protocol, at least.
-        protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are fewer.
+        protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are
+            fewer.
 
     Steps go against the gradient (the paper prints + η). They have the length R/(L_G·√T), where
-    L_G² = G² + dν² and ν is the noise of a batch; the iterates are averaged. Source: Theorem 4.1, whose b is √d·log(d/δ)/ε.
+    L_G² = G² + dν² and ν is the noise of a batch; the iterates are averaged. Source: Theorem 4.1,
+    whose b is √d·log(d/δ)/ε.
 
     >>> program = ShuffleSgd(rounds=4).plan(Task(1000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.stages[0].mean.batch, program.event.epsilon(1e-6) <= 2.0
@@ -90,9 +92,9 @@ class ShuffleAgd:
         honest_fraction: the share of each batch's users who follow the protocol, at least.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    The solver is :class:`~dpgrain.optimize.AcSa`. Its steps are shorter than the printed ones: L_t has 2β
-    for β. A batch of b users with m records errs by σ² = G²/(mb) + dν². Source: Theorem 4.3, whose
-    batches are the same powers of n, d and ε where noise outweighs sampling.
+    The solver is :class:`~dpgrain.optimize.AcSa`. Its steps are shorter than the printed ones: L_t
+    has 2β for β. A batch of b users with m records errs by σ² = G²/(mb) + dν². Source: Theorem 4.3,
+    whose batches are the same powers of n, d and ε where noise outweighs sampling.
 
     >>> program = ShuffleAgd().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.rounds < 200, program.event.epsilon(1e-6) <= 2.0
@@ -124,9 +126,10 @@ class ShuffleAgdSmoothed:
         honest_fraction: the share of each batch's users who follow the protocol, at least.
         protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    The envelope has the curvature β = G√(T(T + 1))/(2R). It changes the loss by at most G²/(2β), which is
-    then as large as the error left after T steps without noise. Its gradients are no longer than those
-    of the loss, G: they are not doubled, because minimisers are looked for everywhere. The loss must have a proximal step.
+    The envelope has the curvature β = G√(T(T + 1))/(2R). It changes the loss by at most G²/(2β),
+    which is then as large as the error left after T steps without noise. Its gradients are no
+    longer than those of the loss, G: they are not doubled, because minimisers are looked for
+    everywhere. The loss must have a proximal step.
 
     >>> program = ShuffleAgdSmoothed().plan(Task(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.stages[0].smoothing > 0, program.event.epsilon(1e-6) <= 2.0

@@ -341,7 +341,8 @@ class ShuffledSum(ShownSum, ABC):
             source: the source of randomness.
 
         The counts are drawn as the analyzer sees them, with the law that they would have if all
-        messages were made one by one. Formal guarantee: that of :attr:`event`, if at least :attr:`honest` devices are enrolled.
+        messages were made one by one. Formal guarantee: that of :attr:`event`, if at least
+        :attr:`honest` devices are enrolled.
         """
         if not self.honest <= _validate.integer(minimum=1, enrolled=enrolled) <= self.n_users:
             raise ParameterError(
