@@ -109,7 +109,7 @@ def calibrate(
         return math.log(reported / epsilon) if reported > 0 else -math.inf
 
     best = _boundary(excess, low, high, rising=search == "largest", integer=integer)
-    if best is None and all(math.isinf(found) for found, _ in tried.values()):
+    if best is None and all(math.isinf(reported) for reported, _ in tried.values()):
         raise ParameterError(
             f"epsilon = {epsilon!r} is not reached by any parameter: nothing bounds what the unit "
             "adds (give User a max_elements), or the event has a part that costs more already."
@@ -120,8 +120,8 @@ def calibrate(
             f"epsilon = {epsilon!r} is not reached by any parameter from {low!r} to {high!r}: "
             f"change {end}, allow a larger epsilon, or spend less on other parts of the event."
         )
-    found, event = tried[best]
-    return Calibration(event, int(best) if integer else best, found, epsilon - found)
+    reported, event = tried[best]
+    return Calibration(event, int(best) if integer else best, reported, epsilon - reported)
 
 
 def _boundary(

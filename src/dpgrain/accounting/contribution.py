@@ -1,4 +1,4 @@
-"""How the units of one person enter a sum: the sensitivity of a clipped sum for every unit.
+"""The sensitivity of a clipped sum, for every unit of one person that may change.
 
 A sum adds up *blocks*, each clipped to norm 1 (everything here is in units of the clipping bound).
 A block is the data of one privacy unit: one record, one element, or one whole user. How far the sum
@@ -38,7 +38,7 @@ _REPLACE_FACTORS = {
 
 @dataclass(frozen=True)
 class Contribution:
-    """How one person's units enter a sum, in units of the clipping bound.
+    """The way in which one person's units enter a sum, in units of the clipping bound.
 
     Args:
         block: the unit whose data makes one clipped block.

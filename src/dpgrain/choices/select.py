@@ -256,7 +256,7 @@ def _records(records: tuple[Any, ...]) -> int:
     return int(sizes.pop())
 
 
-# How to choose ---------------------------------------------------------------------------------
+# The ways to choose ----------------------------------------------------------------------------
 
 Losses: TypeAlias = Callable[[int], NDArray[np.int64]]
 
@@ -283,8 +283,8 @@ class _Once:
 
     def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds where that is published."""
-        found = [_Total.of(losses(i)) for i in range(self.count)]
-        totals = np.array([each.lost for each in found], dtype=np.int64)
+        sums = [_Total.of(losses(i)) for i in range(self.count)]
+        totals = np.array([each.lost for each in sums], dtype=np.int64)
         scale = float(raised(raised(self.scale * STEPS)))
         if self.gumbel:
             index = int(gumbel_order(-totals, scale, 1, source=source)[0])
@@ -293,7 +293,7 @@ class _Once:
         if self.score is None:
             return _Chosen(index)
         width = self.score.noise_multiplier
-        return found[index].noisy(width, n is None, source).chosen(index, width, n)
+        return sums[index].noisy(width, n is None, source).chosen(index, width, n)
 
 
 @dataclass(frozen=True)
@@ -328,19 +328,19 @@ class _Repeated:
 
     def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
         """Choose a candidate: its index, and its noisy mean in bounds."""
-        known: dict[int, NDArray[np.int64]] = {}
+        by_index: dict[int, NDArray[np.int64]] = {}
 
         def run(source: Source) -> tuple[float, _Chosen]:
             index = below(self.count, source)
-            if index not in known:
+            if index not in by_index:
                 # Losses are kept, because only the noise is new when a candidate is drawn again.
-                known[index] = losses(index)
+                by_index[index] = losses(index)
             if self.evaluation is not None:
-                mean = self._evaluated(known[index] / STEPS, source)
+                mean = self._evaluated(by_index[index] / STEPS, source)
                 return -mean, _Chosen(index, mean)
-            found = _Total.of(known[index]).noisy(self.width, self.counted, source)
+            sums = _Total.of(by_index[index]).noisy(self.width, self.counted, source)
             # Candidates are compared by their sums: means would compare noisy numbers of units, too.
-            return -found.lost, found.chosen(index, self.width, n)
+            return -sums.lost, sums.chosen(index, self.width, n)
 
         # The law of the number of runs is never 0, so there is a result.
         return keep_best(run, self.event, source).result

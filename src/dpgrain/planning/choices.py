@@ -117,6 +117,6 @@ def _ties(hypotheses: int) -> tuple[float, float]:
     others = (hypotheses - 1) * np.exp(-gaps)
     tied = gaps * others / (1 + others)
     # The best one wins unless another that comes before it, in a random order, is taken.
-    taken = np.exp(-gaps)
-    flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-taken)) / (hypotheses * taken))
+    chances = np.exp(-gaps)
+    flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-chances)) / (hypotheses * chances))
     return float(tied.max()), float(flipped.max())

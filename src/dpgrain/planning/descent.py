@@ -371,10 +371,10 @@ def _calibrated(
             unit=unit,
             max_elements=max_elements,
         ).event
-    taken = rounds if passes is None else passes
+    count = rounds if passes is None else passes
     event = calibrate_gaussian(
-        epsilon, delta, contribution=blocks, relation=relation, unit=unit, count=taken
+        epsilon, delta, contribution=blocks, relation=relation, unit=unit, count=count
     )
     if sampling == "full":
         return event
-    return sampled.Participation(event.noise_multiplier, taken, level=blocks.block)
+    return sampled.Participation(event.noise_multiplier, count, level=blocks.block)

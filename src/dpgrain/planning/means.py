@@ -82,8 +82,8 @@ def plan_mean(
     # One unit adds at most `reach` clipping bounds, and there are at least `units` units.
     reach = reach_of(unit)
     units = max(n // reach, 1)
-    # One unit has `own` independent records in all its vectors; those of all units are `share` of
-    # the n.
+    # One unit has `own` independent records in all its vectors; the vectors of all units are
+    # `share` of the n.
     own, share = records * reach, units * reach / max(n, reach)
 
     def floor(units: int) -> float:

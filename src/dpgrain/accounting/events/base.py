@@ -1,6 +1,6 @@
-"""What happened: immutable, printable events, apart from what they cost.
+"""Events: immutable, printable accounts of what happened, kept apart from what it costs.
 
-An event answers for every granularity through one question, ``cost(asked)``; what it costs is a
+An event answers for every granularity through one question, ``cost(asked)``; the answer is a
 :class:`~dpgrain.accounting.losses.loss.Loss`. A new kind of event is a frozen dataclass with that one
 method; JSON, composition and the curve come with the base class.
 """
@@ -356,9 +356,9 @@ class Event(ABC):
         if isinstance(name, str) and name in _HOMES:
             import_module(_HOMES[name])
         if not isinstance(name, str) or name not in Event._kinds:
-            known = ", ".join(sorted({*Event._kinds, *_HOMES}))
+            kinds = ", ".join(sorted({*Event._kinds, *_HOMES}))
             raise ParameterError(
-                f"event {_validate.said(name)} is not known; this version knows {known}."
+                f"event {_validate.said(name)} is not known; this version knows {kinds}."
             )
         others = {key: value for key, value in values.items() if key != "event"}
         try:

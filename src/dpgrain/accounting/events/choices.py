@@ -171,8 +171,8 @@ class BoundedRange(Event):
     def cost(self, asked: Asked) -> Loss:
         if self.level == "record" and asked.level != "record":
             return Loss(pure=math.inf)
-        moved = asked.units if asked.level == "user" or self.level == "record" else 1
-        spread = product_up(self.rate, moved, 1 if asked.relation == "zero_out" else 2)
+        steps = asked.units if asked.level == "user" or self.level == "record" else 1
+        spread = product_up(self.rate, steps, 1 if asked.relation == "zero_out" else 2)
         return _choices_loss(self.count, spread)
 
 

@@ -58,10 +58,10 @@ class Selection(Event):
         return self.contribution.block
 
     def cost(self, asked: Asked) -> Loss:
-        moved = asked.move(self.contribution)
+        distance = asked.move(self.contribution)
         named = self._named(asked)
         leak = named / (1 - named) if named < 1 else 1.0
-        return Loss(mu=moved / self.noise_multiplier, leak=min(leak, 1.0))
+        return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
     def _named(self, asked: Asked) -> float:
         """Return the probability that an item held only by the changed units is named."""

@@ -89,21 +89,21 @@ class SampledGaussian(Event):
 
     @property
     def contribution(self) -> Contribution:
-        """How the blocks of one person enter the sum of a round in which all are drawn."""
+        """The way in which one person's blocks enter the sum of a round that draws all of them."""
         return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
     def cost(self, asked: Asked) -> Loss:
-        moved, rounds = asked.move(self.contribution), self.rounds * self.count
-        if math.isinf(moved):
+        distance, rounds = asked.move(self.contribution), self.rounds * self.count
+        if math.isinf(distance):
             return Loss(pure=math.inf)
         if self.sampling_rate == 1:
-            return Loss(mu=math.sqrt(rounds) * moved / self.noise_multiplier)
+            return Loss(mu=math.sqrt(rounds) * distance / self.noise_multiplier)
         changed, exchanged = self._changed(asked)
         if self.sampling == "users" and self.level != "user":
             if asked.level != "user":
-                return self._together(asked, changed, moved, rounds, exchanged=exchanged)
+                return self._together(asked, changed, distance, rounds, exchanged=exchanged)
             # Users are drawn one by one, each with all elements, as if they were blocks of this size.
-            size = moved / asked.units / (2 if exchanged else 1)
+            size = distance / asked.units / (2 if exchanged else 1)
             return self._independent(size, asked.units, rounds, exchanged=exchanged)
         if self.blocks == "disjoint" and self.level == "element":
             # Blocks on other coordinates cost what other rounds cost; blocks of several users may
@@ -166,8 +166,8 @@ class SampledGaussian(Event):
         A sampled run costs no more than one without sampling, and nothing is told in runs in which
         nobody concerned is drawn.
         """
-        told = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
-        sampled = Loss(leak=min(told * (1 + _RELATIVE_ROUNDING), 1.0))
+        chance = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
+        sampled = Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
         return Loss(mu=math.sqrt(rounds) * moved).or_else(sampled)
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:

@@ -156,8 +156,8 @@ class _Shifted(ABC):
         step = self.grid / 2 if removed and self.centred else float(self.grid)
         most = math.ceil(step)
         # Rounding moves every coordinate farther by less than 1.
-        moved = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
-        mu = math.sqrt(self.rounds) * self._ratio(people * most) * people * moved
+        distance = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
+        mu = math.sqrt(self.rounds) * self._ratio(people * most) * people * distance
         return Loss(mu=mu, leak=min(self.rounds * self.coordinates * self.leak, 1.0))
 
 

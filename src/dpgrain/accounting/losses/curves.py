@@ -127,7 +127,7 @@ class Rounds:
     Args:
         rate: the probability to take part in a round.
         rounds: how many rounds there are.
-        shift: how far the sum moves in a round with the person, in noise standard deviations.
+        shift: the distance that the sum moves in a round with the person, in noise standard deviations.
         mu: the μ of a Gaussian part that is composed with the rounds.
 
     Formal guarantee: δ(ε) = E[δ_G(ε; √(J·shift² + mu²))], J ~ Bin(rounds, rate). The
@@ -168,14 +168,14 @@ class Rounds:
         low, epsilon = 0.0, 0.8 * high
         # We use Newton's method on ln δ, which falls faster and faster, inside the bracket.
         for _ in range(60):
-            found = self._delta(epsilon, tail)
-            low, high = (low, epsilon) if found <= delta else (epsilon, high)
+            reached = self._delta(epsilon, tail)
+            low, high = (low, epsilon) if reached <= delta else (epsilon, high)
             if high - low <= 1e-9 * high:
                 break
             with np.errstate(divide="ignore"):
                 move = (
-                    math.log(found / delta) * found / self._slope(epsilon, tail)
-                    if found > 0
+                    math.log(reached / delta) * reached / self._slope(epsilon, tail)
+                    if reached > 0
                     else 0.0
                 )
             # We go a little too far, so that the next step closes the bracket from the other side.

@@ -348,8 +348,8 @@ class Loss:
         if epsilon >= self.pure:
             return 0.0
         # This is (e^p − e^ε)/(1 + e^p), written so that a large p does not overflow.
-        told = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
-        return min(told * (1 + 2.0**-50) + 5e-324, 1.0)
+        delta = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
+        return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
 @dataclass(frozen=True)
@@ -419,7 +419,7 @@ def _at(renyi: tuple[tuple[float, float], ...], order: float) -> float:
     """
     if not renyi:
         return 0.0
-    return min((value for known, value in renyi if known >= order), default=math.inf)
+    return min((value for at, value in renyi if at >= order), default=math.inf)
 
 
 def _added(

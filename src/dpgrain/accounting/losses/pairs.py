@@ -322,7 +322,7 @@ class Revealed(Pair):
 
     Args:
         rate: the probability to take part.
-        shift: how far the sum moves if the person takes part, in noise standard deviations.
+        shift: the distance that the sum moves if the person takes part, in noise standard deviations.
     """
 
     rate: float
@@ -330,8 +330,8 @@ class Revealed(Pair):
 
     @property
     def _mixed(self) -> Mixed:
-        moved = Mixtures(((1.0, self.shift),), ((1.0, 0.0),))
-        return Mixed((Null(), moved), (1 - self.rate, self.rate))
+        shifted = Mixtures(((1.0, self.shift),), ((1.0, 0.0),))
+        return Mixed((Null(), shifted), (1 - self.rate, self.rate))
 
     def look(self) -> Law:
         """Return the law of the mixture over taking part or not."""
