@@ -237,8 +237,7 @@ class Loss:
         """The mass that pairs have at infinite loss."""
         return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
 
-    # ------------------------- the methods below are about one alternative, most of them without
-    # its leak
+    # The methods below are about one alternative; most of them leave out its leak.
 
     @fails_closed(1.0)
     def _delta(self, epsilon: float) -> float:
