@@ -118,8 +118,7 @@ class PhasedErmSco:
             G√(nm) to the noise.
 
     Phase t has n/2^t users and the pull λ·4^t, where λ = √(G²/(nm) + ν²)/R and ν is the noise of one
-    mean. Source:
-    Theorem 5, with the constants of exact accounting.
+    mean. Source: Theorem 5, with the constants of exact accounting.
 
     >>> program = PhasedErmSco(Known(smoothness=1.0, records=100)).plan(
     ...     Task(100_000, (0.0, 0.0), 4.0, 1e-6)
@@ -181,8 +180,8 @@ class UserLevelSgd:
 
     Steps are of length (R/G)·min(G/(ν√T), T^(-3/4), √(nm)/T), where ν is the noise of a round; the
     iterates are averaged. A start known to be near the solution shrinks R (Remark 4.2): state how near
-    as the distance. Source: Theorem
-    4.1, whose noise is not private; the constants here are those of the soft core.
+    as the distance. Source: Theorem 4.1, whose noise is not private; the constants here are those of
+    the soft core.
 
     >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task(2000, (0.0,), 1.0, 1e-6))
     >>> program.event.epsilon(1e-6) <= 1.0

@@ -131,8 +131,8 @@ class Rounds:
         mu: the μ of a Gaussian part that is composed with the rounds.
 
     Formal guarantee: δ(ε) = E[δ_G(ε; √(J·shift² + mu²))], J ~ Bin(rounds, rate). The curve
-    is exact for what is revealed, and valid for any sampling of the roster that ignores data and earlier
-    outputs and has that law of J.
+    is exact for what is revealed, and valid for any sampling of the roster that ignores data and
+    earlier outputs and has that law of J.
 
     >>> round(Rounds(0.01, 10_000, 1.0, 0.0).epsilon(1e-6), 2)
     107.19
