@@ -1,4 +1,4 @@
-"""Losses of privacy: what happened (events), what it costs (losses), how much noise it takes."""
+"""The accountant: events say what happened, losses what it costs, and calibration finds the noise."""
 
 from __future__ import annotations
 

@@ -18,21 +18,21 @@ from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation, Unit
 
-# How far below the target the reported ε may stay, relative.
-_TOLERANCE = 1e-4
+# The reported ε may stay below the target by this share of it.
+_RELATIVE_TOLERANCE = 1e-4
 
 Made = TypeVar("Made", bound=Event)
 
 
 @dataclass(frozen=True)
 class Calibration(Generic[Made]):
-    """A parameter that keeps a promise.
+    """A parameter with which an event keeps a promise.
 
     Args:
-        event: the event with it.
-        parameter: its value.
+        event: the event that has this parameter.
+        parameter: the value of the parameter.
         epsilon: the ε that the event reports at the δ asked for.
-        slack: how far that is below the target.
+        slack: how far this ε lies below the target.
     """
 
     event: Made
@@ -55,10 +55,10 @@ def calibrate(
     low: float | None = None,
     high: float | None = None,
 ) -> Calibration[Made]:
-    """The smallest noise, or the largest rate or number of rounds, with at most a target's ε.
+    """Find the smallest noise, or the largest rate or number of rounds, that keeps a promise.
 
     Args:
-        make_event: from the parameter to the event.
+        make_event: a function that makes the event from the parameter.
         epsilon: the promised ε, above 0.
         delta: the promised δ, in [0, 1).
         units: how many units of one person the promise is for.
@@ -69,10 +69,11 @@ def calibrate(
             costs more (a sampling rate, rounds).
         integer: the parameter is a whole number (rounds); ``make_event`` gets an int.
         low: the smallest parameter to consider; by default 1e-6, or 1 for a whole number.
-        high: the largest; by default 1e9; give 1 for a sampling rate.
+        high: the largest parameter to consider; by default 1e9; give 1 for a sampling rate.
 
     Raises:
-        ParameterError: if no parameter between low and high keeps the promise, or one is out of range.
+        ParameterError: if no parameter between low and high keeps the promise, or if an argument is
+            out of range.
 
     Formal guarantee: the returned event's ``epsilon(delta)`` is at most the target, in floating point.
     It is within 1e-4 of it, relative, unless an end of the range or a whole number keeps it away.
@@ -98,17 +99,17 @@ def calibrate(
     tried: dict[float, tuple[float, Made]] = {}
 
     def excess(parameter: float) -> float:
-        """ln of the reported ε over the target: at most 0 where the promise is kept."""
+        """Return ln(reported ε ÷ target), which is at most 0 where the promise is kept."""
         event = make_event(int(parameter) if integer else parameter)  # type: ignore[arg-type]
         # A pure promise is asked for without δ.
-        found = event.epsilon(
+        reported = event.epsilon(
             delta or None, units=units, relation=relation, unit=unit, max_elements=max_elements
         )
-        tried[parameter] = found, event
-        return math.log(found / epsilon) if found > 0 else -math.inf
+        tried[parameter] = reported, event
+        return math.log(reported / epsilon) if reported > 0 else -math.inf
 
     best = _boundary(excess, low, high, rising=search == "largest", integer=integer)
-    if best is None and all(math.isinf(found) for found, _ in tried.values()):
+    if best is None and all(math.isinf(reported) for reported, _ in tried.values()):
         raise ParameterError(
             f"epsilon = {epsilon!r} is not reached by any parameter: nothing bounds what the unit "
             "adds (give User a max_elements), or the event has a part that costs more already."
@@ -119,16 +120,19 @@ def calibrate(
             f"epsilon = {epsilon!r} is not reached by any parameter from {low!r} to {high!r}: "
             f"change {end}, allow a larger epsilon, or spend less on other parts of the event."
         )
-    found, event = tried[best]
-    return Calibration(event, int(best) if integer else best, found, epsilon - found)
+    reported, event = tried[best]
+    return Calibration(event, int(best) if integer else best, reported, epsilon - reported)
 
 
 def _boundary(
     excess: Callable[[float], float], low: float, high: float, *, rising: bool, integer: bool
 ) -> float | None:
-    """The last parameter at which the excess is at most 0, coming from the side where it is."""
+    """Return the last parameter that keeps the promise, coming from the side that keeps it.
+
+    None says that no parameter from ``low`` to ``high`` keeps it.
+    """
     start = min(max(1.0, low), high)
-    # Towards `far` the promise is kept, towards `near` it is broken.
+    # The promise is kept towards `far` and broken towards `near`.
     far, near = (low, high) if rising else (high, low)
     at = {start: excess(start)}
     step = 2.0
@@ -151,12 +155,13 @@ def _boundary(
         good, bad = (next_, bad) if at[next_] <= 0 else (good, next_)
         step *= 2
     for _ in range(200):
-        if at[good] >= -_TOLERANCE or (integer and abs(good - bad) <= 1):
+        if at[good] >= -_RELATIVE_TOLERANCE or (integer and abs(good - bad) <= 1):
             break
-        # ε is nearly a power of the parameter: the false position in logarithms, well inside.
+        # ε is nearly a power of the parameter, so we take the false position in logarithms, and stay
+        # well inside the bracket.
         share = 0.5
         if math.isfinite(at[good]) and math.isfinite(at[bad]):
-            share = (-0.5 * _TOLERANCE - at[good]) / (at[bad] - at[good])
+            share = (-0.5 * _RELATIVE_TOLERANCE - at[good]) / (at[bad] - at[good])
         share = min(max(share, 0.01), 0.99)
         middle = math.exp(math.log(good) + share * (math.log(bad) - math.log(good)))
         if integer:
@@ -230,16 +235,21 @@ def gaussian_multipliers(
     delta = _validate.delta(allow_zero=False, delta=delta)
     total = sum(_validate.positive(share=share) for share in shares)
     mu = gaussian_mu(epsilon, delta)
-    # Rounding in the squares below must not push the sum above μ², nor that in ε above the target.
+    # The margin keeps rounding from pushing the sum of squares above μ², or ε above the target.
     margin = 1e-12
-    moved = [_finite(contribution.sensitivity(1, relation, unit)) for contribution in contributions]
+    sensitivities = [
+        _finite(contribution.sensitivity(1, relation, unit)) for contribution in contributions
+    ]
     while True:
         mu *= 1 - margin
         multipliers = [
-            one / (mu * math.sqrt(share / total)) for one, share in zip(moved, shares, strict=True)
+            one / (mu * math.sqrt(share / total))
+            for one, share in zip(sensitivities, shares, strict=True)
         ]
-        # As the accountant will ask.
-        spent = math.hypot(*(one / noise for one, noise in zip(moved, multipliers, strict=True)))
+        # We ask what the accountant will ask, with its rounding.
+        spent = math.hypot(
+            *(one / noise for one, noise in zip(sensitivities, multipliers, strict=True))
+        )
         if all(gaussian_epsilon(delta, asked) <= epsilon for asked in (mu, spent)):
             return multipliers
         margin *= 2
@@ -253,7 +263,17 @@ def calibrate_laplace(
     unit: Unit | None = None,
     count: int = 1,
 ) -> Laplace:
-    """The Laplace event with the least noise that is ε-DP for one unit; arguments as above.
+    """The Laplace event with the least noise that is ε-DP for one unit.
+
+    Args:
+        epsilon: the promised ε, above 0.
+        contribution: how units enter the sum, with ``norm="l1"``.
+        relation: the neighbouring relation.
+        unit: the unit that is protected; by default the one whose data is a block.
+        count: how many such sums are released under the one promise.
+
+    Raises:
+        ParameterError: if ε is out of range, or nothing bounds the contribution.
 
     >>> calibrate_laplace(0.5, relation="replace").noise_multiplier
     4.0
@@ -261,10 +281,10 @@ def calibrate_laplace(
     epsilon = _validate.positive(epsilon=epsilon)
     count = _validate.integer(minimum=1, count=count)
     contribution = Contribution(norm="l1") if contribution is None else contribution
-    moved = _finite(contribution.sensitivity(1, relation, unit))
-    multiplier = count * moved / epsilon
-    # As the accountant will ask.
-    while product_up(count, moved, over=multiplier) > epsilon:
+    sensitivity = _finite(contribution.sensitivity(1, relation, unit))
+    multiplier = count * sensitivity / epsilon
+    # We ask what the accountant will ask, with its rounding.
+    while product_up(count, sensitivity, over=multiplier) > epsilon:
         multiplier = math.nextafter(multiplier, math.inf)
     return Laplace(multiplier, contribution, count)
 
@@ -278,7 +298,7 @@ def calibrate_truncated_geometric(
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> TruncatedGeometric:
-    """The event with the lowest cutoff that is (ε, δ)-DP for one unit: items and counts at once.
+    """The event that names items with their counts, (ε, δ)-DP for one unit, with the lowest cutoff.
 
     Args:
         epsilon: the promised ε, above 0.
@@ -291,8 +311,9 @@ def calibrate_truncated_geometric(
     Raises:
         ParameterError: if ε or δ is out of range, or nothing bounds the contribution.
 
-    Formal guarantee: as :class:`TruncatedGeometric`, with all of δ for what passes the cutoff; or with
-    half of it, the other half paying for more ε per change (zCDP), where a unit makes many changes.
+    Formal guarantee: that of :class:`TruncatedGeometric`. Either all of δ is spent on what passes the
+    cutoff, or, where a unit makes many changes, one half of it is, and the other half pays for more ε
+    per change (zCDP).
 
     >>> event = calibrate_truncated_geometric(1.0, 1e-5)
     >>> event.rate, event.cutoff
@@ -363,7 +384,7 @@ def calibrate_bounded_range(
 
 
 def _around(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """A power of two where a condition does not hold, and the next, where it does."""
+    """Return a power of two at which a condition does not hold, and the next one, at which it does."""
     low = 1.0
     while holds(low):
         low /= 2

@@ -1,4 +1,4 @@
-"""How the units of one person enter a sum: the sensitivity of a clipped sum for every unit.
+"""The sensitivity of a clipped sum, for every unit of one person that may change.
 
 A sum adds up *blocks*, each clipped to norm 1 (everything here is in units of the clipping bound).
 A block is the data of one privacy unit: one record, one element, or one whole user. How far the sum
@@ -6,7 +6,8 @@ moves when k units of one person change depends on where the blocks sit:
 
 - ``disjoint``: blocks of one person lie on disjoint coordinates, because the cell is a public
   function of the item. k blocks move the l2 norm by √k;
-- ``shared``: they may share coordinates (the cell is another column, or the sum is a gradient).
+- ``shared``: blocks of one person may share coordinates (the cell is another column, or the sum is a
+  gradient).
   k blocks move it by k.
 
 Proofs: docs/theory.md, "Sums".
@@ -22,8 +23,8 @@ from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Level, Relation, Unit, User, unit_level
 
-# How far apart two blocks of norm at most 1 can lie: the factor that `replace` costs.
-_REPLACE = {
+# Two blocks of norm at most 1 lie at most this far apart: it is the factor that `replace` costs.
+_REPLACE_FACTORS = {
     ("l2", "one"): 1.0,
     ("l2", "nonnegative"): math.sqrt(2.0),
     ("l2", "signed"): 2.0,
@@ -37,14 +38,15 @@ _REPLACE = {
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one person's units may add to a sum, in units of the clipping bound.
+    """The way in which one person's units enter a sum, in units of the clipping bound.
 
     Args:
-        block: whose data one clipped block holds.
+        block: the unit whose data makes one clipped block.
         layout: whether blocks of one person lie on disjoint or on shared coordinates.
-        coordinates: a block is one non-negative number, several, or signed. ``"one"`` of a record or
-            a user, or in the shared layout, says that the whole sum is one number. ``"stated"``:
-            nothing is known but that exchanging one block for another moves the sum by at most 1.
+        coordinates: whether a block is one non-negative number, several of them, or signed numbers.
+            ``"one"`` of a record or a user, or in the shared layout, says that the whole sum is one
+            number. ``"stated"`` says that exchanging one block for another moves the sum by at most
+            1, and nothing else.
         norm: the norm that is clipped.
         max_elements: the number of elements a user keeps, where the release enforces it.
         cells: the public number of cells, which bounds the elements a user can hold.
@@ -84,17 +86,17 @@ class Contribution:
 
     @property
     def replace_factor(self) -> float:
-        """How far a block can move when it is exchanged for another: 1, √2 or 2."""
-        return _REPLACE[self.norm, self.coordinates]
+        """The distance that a block moves at most when it is exchanged for another: 1, √2 or 2."""
+        return _REPLACE_FACTORS[self.norm, self.coordinates]
 
     def _add(self, blocks: float) -> float:
-        """The norm of a sum of so many blocks of norm 1 that one person holds."""
+        """Return the norm of the sum of ``blocks`` blocks of norm 1 that one person holds."""
         root = self.norm == "l2" and self.layout == "disjoint"
         return math.sqrt(blocks) if root else float(blocks)
 
     @property
     def _moved(self) -> float:
-        """How far the sum moves when one block vanishes and another appears elsewhere."""
+        """The distance that the sum moves when one block vanishes and another appears elsewhere."""
         if self.coordinates == "stated":
             return 2.0
         if self.layout == "shared":
@@ -115,7 +117,7 @@ class Contribution:
             ParameterError: if ``units`` is not a whole number of at least 1, or another argument is
                 not one of these.
 
-        Infinite where nothing bounds it (a user with any number of elements).
+        The answer is infinite where nothing bounds it (a user with any number of elements).
         """
         units = _validate.integer(minimum=1, units=units)
         _validate.one_of(RELATIONS, relation=relation)
@@ -123,7 +125,7 @@ class Contribution:
         condition = unit.max_elements if isinstance(unit, User) else None
         match self.block, level:
             case "record", "record":
-                # A replaced record may change its item: it leaves one coordinate, enters another.
+                # A replaced record may change its item: it leaves one coordinate and enters another.
                 return units * (1.0 if relation == "zero_out" else self.replace_factor)
             case "record", _:
                 return math.inf
@@ -143,16 +145,16 @@ class Contribution:
 
     @property
     def _stretch(self) -> float:
-        """How many times farther apart clipping can put two blocks than they were."""
-        # In l2 clipping is the projection to the ball: 1. In l1 it is not: scaling (1, r) down to
-        # norm 1 also moves the first coordinate, so r > 0 added to (1, 0) moves it by 2r/(1+r). It is
-        # never more than 2: with ‖x‖ ≥ max(‖y‖, 1) and y' the clipped y,
+        """The factor by which clipping can put two blocks farther apart than they were."""
+        # In l2 clipping is the projection to the ball, so the factor is 1. In l1 it is not: scaling
+        # (1, r) to norm 1 also moves the first coordinate, so r > 0 added to (1, 0) moves it by
+        # 2r/(1+r). It is never more than 2: with ‖x‖ ≥ max(‖y‖, 1) and y' the clipped y,
         # ‖x/‖x‖ − y'‖ ≤ ‖x − y‖/‖x‖ + (min(‖y‖, 1) − ‖y‖/‖x‖) ≤ (‖x − y‖ + ‖x‖ − ‖y‖)/‖x‖.   (*)
         return 2.0 if self.norm == "l1" and self.coordinates != "one" else 1.0
 
     @property
     def _replaced_record(self) -> float:
-        """How far the block of an exchanged record moves when it stays there, in record sizes."""
+        """The distance, in record sizes, that a block moves when one of its records is exchanged."""
         match self.norm, self.coordinates:
             case _, "one":
                 return 1.0
@@ -164,9 +166,9 @@ class Contribution:
         return 2.0 * self._stretch
 
     def _record_moves(self, records: int, relation: Relation) -> float:
-        """How far k records move their one block."""
+        """Return the distance that some records of one block move it together."""
         if self.max_elements is not None:
-            # A record that empties an element admits another of any size to the kept ones.
+            # A record that empties an element lets another element, of any size, be kept in its place.
             return math.inf
         factor = self._stretch if relation == "zero_out" else self._replaced_record
         return records * factor * self.record_size
@@ -174,29 +176,29 @@ class Contribution:
     def _records_in_elements(self, records: int, relation: Relation) -> float:
         within = min(self._stretch * self.record_size, self.replace_factor)
         if self.max_elements is not None:
-            # A record that empties an element admits another element to the kept ones.
+            # A record that empties an element lets another element be kept in its place.
             within = max(within, self._moved)
         changes = records * (2 if relation == "replace" else 1)
         if self.layout == "shared" or self.norm == "l1":
-            moved = changes * within
+            distance = changes * within
         else:
-            # One by one each record moves the sum by at most `within`; exchanged, by √2 of it when
-            # it goes to another cell, and by 2 of it when it turns round (signed) in its own; and
-            # block by block Σ min(mᵢ·r, s)² ≤ s·r·Σmᵢ.
+            # Counted one by one, each record moves the sum by at most `within`; an exchanged one
+            # moves it by √2 times that when it goes to another cell, and by 2 times that when it
+            # turns round (signed) in its own. Counted block by block, Σ min(mᵢ·r, s)² ≤ s·r·Σmᵢ.
             exchanged = 2.0 if self.coordinates == "signed" else math.sqrt(2.0)
             one_by_one = records * within * (exchanged if relation == "replace" else 1.0)
             widest = max(within, self.replace_factor)
-            moved = min(one_by_one, math.sqrt(changes * within * widest))
+            distance = min(one_by_one, math.sqrt(changes * within * widest))
         if self.max_elements is None and self.cells is None:
-            return moved
-        return min(moved, self._user_of_elements("replace", None))
+            return distance
+        return min(distance, self._user_of_elements("replace", None))
 
     def _elements(self, elements: int, relation: Relation) -> float:
         k = elements if self.cells is None else min(elements, self.cells)
         replaced = self.replace_factor * self._add(k)
         if self.max_elements is None:
             return self._add(k) if relation == "zero_out" else replaced
-        # With M kept in a public order, emptying k elements admits up to k others.
+        # M elements are kept in a public order, so that emptying k of them admits up to k others.
         changed = max(self._moved * self._add(k), replaced)
         return min(changed, self._user_of_elements("replace", None))
 
@@ -207,12 +209,12 @@ class Contribution:
         m = min(bounds)
         if relation == "zero_out":
             return self._add(m)
-        moved = max(self._moved, self.replace_factor) * self._add(m)
+        distance = max(self._moved, self.replace_factor) * self._add(m)
         if self.cells is not None:
-            # No more cells than exist can change.
-            moved = min(moved, self.replace_factor * self._add(self.cells))
-        return moved
+            # There is a fixed number of cells, and no more than all of them can change.
+            distance = min(distance, self.replace_factor * self._add(self.cells))
+        return distance
 
 
-#: How a sum of one vector for each user is to the accountant.
+#: The accountant sees a sum of one vector for each user in this way.
 ONE_EACH = Contribution(block="user", layout="shared", coordinates="signed")

@@ -19,8 +19,8 @@ from dpgrain.publishing.guarantee import Guarantee
 
 Result = TypeVar("Result")
 
-# At this δ a promise is printed that has none without.
-_DELTA = 1e-6
+# A promise that is not pure is printed at this δ.
+_PRINTED_DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Best(Generic[Result]):
     """The best result of several runs.
 
     Args:
-        result: what the best run has returned; the default where nothing was run.
-        score: its score; None where nothing was run.
-        event: what may be said of it to the accountant.
+        result: the result of the best run; the default where nothing was run.
+        score: the score of the best run; None where nothing was run.
+        event: the event of all runs, for the accountant.
         private: False where a seeded source was used, whose noise can be predicted.
 
     >>> from dpgrain.accounting import PureDP
@@ -46,12 +46,12 @@ class Best(Generic[Result]):
 
     def __str__(self) -> str:
         event = self.event
-        delta = 0.0 if math.isfinite(event.epsilon(0.0)) else _DELTA
+        delta = 0.0 if math.isfinite(event.epsilon(0.0)) else _PRINTED_DELTA
         drawn = (f"{event.mean:g} runs on average, whose number and time are not published",)
         guarantee = Guarantee(event.level, "", "zero_out", delta, event, drawn, self.private)
         score = "" if self.score is None else f", score {self.score:.4g}"
-        found = "the best of several runs" if self.score is not None else "nothing was run"
-        return f"{found}{score}: {shown(self.result)}.\n{guarantee}"
+        subject = "the best of several runs" if self.score is not None else "nothing was run"
+        return f"{subject}{score}: {shown(self.result)}.\n{guarantee}"
 
 
 def best_of(
@@ -67,17 +67,18 @@ def best_of(
     """Run a private candidate a random number of times, and keep the result of the largest score.
 
     Args:
-        run: one run: from a source of randomness to its score and its result, both private. It draws
-            settings from a public law, and must not depend on other runs. Of equal scores the first
-            counts; one that is not a number is the smallest, and so is that of a run that raises,
-            whose result is the default.
-        event: the event, or events, of one run: of what computes the result *and* the score.
+        run: a function that makes one run with a source of randomness, and returns its score and its
+            result, both private. It draws settings from a public law, and must not depend on other
+            runs. Of equal scores the first counts. A score that is not a number is the smallest, and so
+            is that of a run that raises, whose result is the default.
+        event: the event, or events, of one run, for what computes the result *and* the score.
         mean: the mean number of runs.
-        stopping: the law of their number, ``"negative_binomial"`` or ``"poisson"``.
+        stopping: the law of the number of runs, ``"negative_binomial"`` or ``"poisson"``.
         eta: η of the negative binomial law; 1 stops after each run with probability 1/mean.
         default: the result where the Poisson law says that nothing is run, and of a run that raises; it
             must not depend on data.
-        source: randomness of the number of runs and of the runs; by default the operating system's.
+        source: the source of randomness for the number of runs and for the runs; by default that of
+            the operating system.
 
     Raises:
         ParameterError: if a parameter is out of range, or a budget is open, before anything is run.
@@ -85,10 +86,10 @@ def best_of(
     Only what is returned may be published. The number of runs, the time they took, whatever they
     printed, and the other results may not: a timing is a release.
 
-    Formal guarantee: :class:`dpgrain.accounting.SelectBest`, for the law that the number is drawn from,
-    exactly. A budget would be charged once a run, for too little, and count the runs: outside of it,
-    whoever calls this promises the event. Source: Papernot & Steinke 2022, Algorithm 1; Levy et al.
-    2021, Algorithm 5, is η = 1.
+    Formal guarantee: that of :class:`dpgrain.accounting.SelectBest`; the number of runs is drawn
+    exactly from its law. It must run outside of a budget, which would be charged for each run, and
+    so count the runs, but for too little in all. The caller vouches for the event. Source: Papernot
+    & Steinke 2022, Algorithm 1; Levy et al. 2021, Algorithm 5, is η = 1.
 
     >>> from dpgrain.accounting import Laplace
     >>> from dpgrain.noise import discrete_laplace
@@ -111,7 +112,8 @@ def best_of(
                 score, result = run(source)
                 return float(score), result
         except BaseException as error:
-            # What a run raises, or warns of, may tell of one person's data.
+            # The errors and warnings of a run are swallowed, because they may tell of one person's
+            # data.
             only_interrupts(error)
             return -math.inf, default  # type: ignore[return-value]
 
@@ -124,27 +126,27 @@ def keep_best(
     source: Source,
     default: Result | None = None,
 ) -> Best[Result]:
-    """:func:`best_of` for an event that is made already, and was charged.
+    """Run like :func:`best_of` for an event that is made already, and was charged.
 
     Args:
-        run: one run, which charges nothing.
+        run: a function that makes one run, which charges nothing, and returns its score and its result.
         about: the event of all runs.
-        source: randomness of the number of runs and of the runs.
+        source: the source of randomness for the number of runs and for the runs.
         default: the result where nothing is run.
     """
-    found: tuple[float, Result] | None = None
+    best: tuple[float, Result] | None = None
     for _ in range(_number(about, source)):
         score, result = run(source)
         score = -math.inf if math.isnan(score) else float(score)
-        if found is None or score > found[0]:
-            found = score, result
-    if found is None:
+        if best is None or score > best[0]:
+            best = score, result
+    if best is None:
         return Best(default, None, about, source.private)  # type: ignore[arg-type]
-    return Best(found[1], found[0], about, source.private)
+    return Best(best[1], best[0], about, source.private)
 
 
 def _number(event: SelectBest, source: Source) -> int:
-    """How many runs there are."""
+    """Draw the number of runs."""
     if event.stopping == "poisson":
         return poisson(event.mean, source=source)
     return negative_binomial(event.eta, event.gamma, source=source)

@@ -1,4 +1,4 @@
-"""Points of a ball, one of which is close to every point: candidates for ``dg.select``."""
+"""Covers of a ball by finitely many points, as candidates for ``dg.select``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dpgrain.errors import ParameterError
 
 @dataclass(frozen=True, eq=False)
 class Cover(Sequence[FloatArray]):
-    """Finitely many points of a ball, such that every point of it has one of them nearby.
+    """Finitely many points of a ball, one of which lies near every point of the ball.
 
     Args:
-        points: (n, dimension).
-        radius: the covering radius: how far from a point of the ball the nearest one is at most, in the
-            norm of the ball.
+        points: (n, dimension) the points.
+        radius: the covering radius: the largest distance of a point of the ball from the nearest of
+            these points, in the norm of the ball.
     """
 
     points: FloatArray
@@ -51,20 +51,20 @@ def ball_cover(
     *,
     most: int = 1_000_000,
 ) -> Cover:
-    """Points of a cubic lattice that cover a ball around 0.
+    """Cover a ball around 0 by points of a cubic lattice.
 
     Args:
-        dimension: d.
+        dimension: the dimension d of the ball.
         radius: the radius R of the ball.
         spacing: the distance h of neighbouring points of the lattice.
-        norm: of the ball, ``"l2"`` or ``"linf"``.
-        most: how many points may be made.
+        norm: the norm of the ball, ``"l2"`` or ``"linf"``.
+        most: the largest number of points that may be made.
 
     Returns:
         the points of hℤᵈ whose cell (the cube of side h around it) meets the ball, projected to the
         ball. A point of the ball lies in the cell of one of them, so at most h/2 from it in l∞ and
-        h√d/2 in l2; and projecting takes no point farther from one that is in the ball. So that is the
-        covering radius.
+        h√d/2 in l2; and projecting takes no point farther from one that is in the ball. The covering
+        radius is therefore h/2 or h√d/2.
 
     Raises:
         ParameterError: if a parameter is out of range, or there are more points than ``most``.
@@ -84,9 +84,9 @@ def ball_cover(
     points = np.zeros((1, 0))
     left = np.array([reach**2])
     for _ in range(d):
-        # So many steps to either side: |z| − ½ is the distance from the cell.
+        # The coordinate goes this many steps to either side: |z| − ½ is the distance from the cell.
         sides = np.floor(np.sqrt(left) + 0.5)
-        # Every point goes on by 0 at least: what is too many now stays so.
+        # Every point goes on by at least the coordinate 0, so that the number never falls again.
         if not (count := float((2 * sides + 1).sum())) <= most:
             raise ParameterError(
                 f"spacing = {spacing!r} needs at least {count:.3g} points in {d} dimensions, more than "

@@ -1,4 +1,4 @@
-"""Losses of blocks as whole numbers: what a choice between candidates adds up."""
+"""Losses of blocks as whole numbers, which a choice between candidates adds up."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dpgrain._types import IntArray
 from dpgrain.arrays.blocks import Rows
 from dpgrain.inputs.numbers import numbers, vector
 
-# A block's loss is so many steps at most.
+# The largest loss of a block is this many steps.
 STEPS = 2**24
-# Totals saturate here, which no unit's step exceeds.
-_LARGEST = 2**52
+# Totals saturate here; saturating never makes one unit move a total farther.
+_LARGEST_TOTAL = 2**52
 
 
 @dataclass(frozen=True)
 class BlockLosses:
-    """How losses of records become one whole number for each block, from 0 to 2^24.
+    """A rule that makes of records' losses one whole number for each block, from 0 to 2^24.
 
     Args:
-        rows: which block each record is in.
+        rows: the rows, which say in which block each record is.
         lower: the loss that counts 0.
-        bound: how far above it the loss counts most.
+        bound: the distance above ``lower`` from which a loss counts most.
 
     A record's loss is clipped to [lower, lower + bound] and truncated to a step; one that is not a
-    number counts as lower + bound. A block's is the mean over its records, truncated. All sums are of
-    whole numbers: exact, and the same in any order.
+    number counts as lower + bound. The loss of a block is the mean over its records, truncated. All
+    sums are of whole numbers, so that they are exact, and the same in any order.
 
     >>> from dpgrain.arrays.blocks import arrange
     >>> from dpgrain.units import User
@@ -42,28 +42,28 @@ class BlockLosses:
     bound: float
 
     def of(self, losses: Any) -> IntArray:
-        """(G,) the blocks' losses in steps.
+        """Return the losses of the G blocks in steps, (G,).
 
         Args:
-            losses: (m,) of all records, also of those that do not count.
+            losses: (m,) losses of all records, also of those that do not count.
         """
-        found = numbers(vector(losses))[self.rows.kept]
+        counted = numbers(vector(losses))[self.rows.kept]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(
-                (found - self.lower) / self.bound, nan=1.0, posinf=1.0, neginf=0.0
+                (counted - self.lower) / self.bound, nan=1.0, posinf=1.0, neginf=0.0
             )
         steps = np.floor(np.clip(share, 0.0, 1.0) * STEPS)
         blocks = len(self.rows.owners)
-        # Whole numbers below 2^53: exact in floating point.
+        # The sums are whole numbers below 2^53, which are exact in floating point.
         sums = np.bincount(self.rows.blocks, steps, minlength=blocks).astype(np.int64)
         means: IntArray = sums // np.bincount(self.rows.blocks, minlength=blocks)
         return np.minimum(means, STEPS)
 
 
 def total(losses: IntArray) -> int:
-    """The sum over blocks, which saturates at 2^52.
+    """Return the sum over blocks, which saturates at 2^52.
 
     >>> total(np.array([1, 2]))
     3
     """
-    return min(int(losses.sum()), _LARGEST)
+    return min(int(losses.sum()), _LARGEST_TOTAL)

@@ -42,12 +42,12 @@ METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repea
 Evaluation: TypeAlias = Callable[[FloatArray, float, Source], float]
 
 
-# The share of ε that publishes the winner's mean loss.
-_SCORE = 0.2
-# The mean number of runs to a candidate, where candidates are drawn at random.
-_RUNS = 10.0
-# Below this ε Laplace noise on the grid of losses would not fit into its integers.
-_LEAST = 1e-3
+# This share of ε pays for the winner's mean loss.
+_SCORE_SHARE = 0.2
+# Where candidates are drawn at random, each is run this often on average.
+_RUNS_EACH = 10.0
+# With a smaller ε Laplace noise on the grid of losses would not fit into its integers.
+_LEAST_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Choice:
     """A candidate that was chosen privately.
 
     Args:
-        index: which one, from 0.
+        index: the number of the candidate, from 0.
         value: the candidate.
-        guarantee: what is promised.
-        loss: its mean loss over the roster, with noise; None where none was published. A user without
-            records counts with the lower end. Without a stated roster it is the mean over the units
-            that have records.
-        std_error: the standard error of the noise in ``loss``, of one evaluation; the smallest of
+        guarantee: the guarantee of the choice.
+        loss: the mean loss of the candidate over the roster, with noise; None where none was published.
+            A user without records counts with the lower end. Without a stated roster it is the mean
+            over the units that have records.
+        std_error: the standard error of the noise in ``loss``, for one evaluation; the smallest of
             several (``method="repeat"``) is also biased downwards.
 
     >>> found = select([0.0, 1.0], lambda guess, x: abs(guess - x), np.ones(100))
@@ -112,35 +112,39 @@ def select(
     """Choose the candidate with about the smallest mean loss over users.
 
     Args:
-        candidates: what is chosen from, fixed without the data: thresholds, a :func:`ball_cover`.
-        loss: ``loss(candidate, records)``, or ``loss(candidate, X, y)`` where ``data`` is a tuple: (m,)
-            one number for each record, which depends on that record and the candidate alone. It is
-            tried on records of zeros first; a record on which it raises then counts most.
+        candidates: the candidates, which are fixed without the data, such as thresholds or a
+            :func:`ball_cover`.
+        loss: a function ``loss(candidate, records)``, or ``loss(candidate, X, y)`` where ``data`` is a
+            tuple. It returns (m,) one number for each record, which depends on that record and the
+            candidate alone. It is tried on records of zeros first; a record on which it raises later
+            counts most.
         data: m records: an array, a table or a list, or a tuple of these.
-        users: (m,) whose each record is; None for one user per record. One without user is left out.
+        users: (m,) the user of each record; None for one user per record. A record without a user is
+            left out.
         epsilon: the promised ε; by default 1.
         delta: the promised δ; the choice itself is pure, and 0 is the default.
         share: the share of the open budget, such as 0.5, in place of ε and δ; see
             :func:`dpgrain.budget`.
-        lower: the loss that counts as none; smaller ones count as it.
-        bound: how far above ``lower`` a loss counts most; larger ones, and NaN, count so.
+        lower: the loss that counts as none; smaller losses count as this one.
+        bound: the distance above ``lower`` from which a loss counts most; NaN counts most, too.
         method: ``"permute_and_flip"``, the least error for an ε; ``"exponential"``, the exponential
             mechanism, whose price in a budget is half as high; ``"auto"``, the second of these two
             inside a budget, and else the first; ``"repeat"``, noisy evaluations of candidates drawn at
             random, of which the best is kept.
-        unit: what is protected: ``User()`` (the default, None), ``Element()`` or ``Record()``. A unit's
-            loss is the mean over its records, and candidates are compared by the sum over units.
+        unit: the protected unit: ``User()`` (the default, None), ``Element()`` or ``Record()``. A
+            unit's loss is the mean over its records, and candidates are compared by the sum over units.
         elements: (m,) the cell of each record, by a public partition, for ``Element()``.
         relation: the neighbouring relation.
         n_users: the public size of the roster, if it is known. The choice does not depend on it; a mean
             loss is divided by it, or else by a number of units that is part of the release.
-        score: also publish the winner's mean loss, with a fifth of ε; ``"repeat"`` publishes it anyhow
-            where ``n_users`` is stated or ``evaluation`` given, and then scores do not cost more. Under
-            ``replace`` and without ``n_users`` its noise is doubled.
+        score: whether to publish the winner's mean loss also, with a fifth of ε. With ``"repeat"``
+            it is published anyhow, at no further cost, where ``n_users`` is stated or
+            ``evaluation`` given. Under ``replace`` and without ``n_users`` its noise is doubled.
         runs: the mean number of evaluations of ``"repeat"``; by default 10 per candidate.
-        evaluation: of ``"repeat"``: ``evaluation(losses, epsilon, source)``, an ε-DP estimate of their
-            mean from one loss in [0, 1] for each unit that has records, (loss − lower)/bound; by
-            default the mean over the roster with Laplace noise. Where it raises it counts as the worst.
+        evaluation: a function ``evaluation(losses, epsilon, source)`` for ``"repeat"``, which
+            returns an ε-DP estimate of the mean of losses in [0, 1], (loss − lower)/bound, one for
+            each unit that has records. By default it is the mean over the roster with Laplace
+            noise. Where it raises, the candidate counts as the worst.
         random_state: a seed, for tests and research: it makes the choice not private.
 
     Raises:
@@ -173,16 +177,16 @@ def select(
     parts = _parts_of(promise.level, n_users, score)
     plan: _Once | _Repeated
     if method == "repeat":
-        mean = _RUNS * count if runs is None else _validate.positive(runs=runs)
+        mean = _RUNS_EACH * count if runs is None else _validate.positive(runs=runs)
         plan = _repeated(promise, parts, count, mean, evaluation)
     elif runs is not None or evaluation is not None:
         raise ParameterError("runs and evaluation must be left out unless method='repeat'.")
     else:
         gumbel = method == "exponential" or (method == "auto" and in_budget())
         plan = _once(promise, parts, count, gumbel=gumbel, score=score)
-    if (score or method == "repeat") and promise.epsilon < _LEAST:
+    if (score or method == "repeat") and promise.epsilon < _LEAST_EPSILON:
         raise ParameterError(
-            f"epsilon must be at least {_LEAST:g} where a loss is published, not "
+            f"epsilon must be at least {_LEAST_EPSILON:g} where a loss is published, not "
             f"{promise.epsilon!r}."
         )
     records = data if isinstance(data, tuple) else (data,)
@@ -220,7 +224,7 @@ def select(
             parts = records if whole else (part_of(part, first, last) for part in records)
             return vector(loss(candidates[index], *parts))
 
-        # A record on which the loss fails counts most, as one whose loss is no number.
+        # A record on which the loss fails counts most, like one whose loss is no number.
         return blocks.of(by_record(some, m))
 
     chosen = plan.choose(losses, n, source)
@@ -230,7 +234,7 @@ def select(
 
 
 def _range(lower: Any, bound: float) -> tuple[float, float]:
-    """The range of a loss, checked."""
+    """Check the range of a loss, and return it as floats."""
     if isinstance(lower, bool) or not isinstance(lower, Real) or not abs(float(lower)) <= 1e100:
         raise ParameterError(f"lower must be a number between -1e100 and 1e100, not {lower!r}.")
     if not 1e-100 <= _validate.positive(bound=bound) <= 1e100:
@@ -239,28 +243,29 @@ def _range(lower: Any, bound: float) -> tuple[float, float]:
 
 
 def _records(records: tuple[Any, ...]) -> int:
-    """How many records there are."""
+    """Return the number of records."""
     sizes = {part.shape[0] if hasattr(part, "shape") else len(part) for part in records}
     if len(sizes) != 1:
         raise ParameterError("data must hold as many of everything, one for each record.")
     return int(sizes.pop())
 
 
-# How to choose ---------------------------------------------------------------------------------
+# The ways to choose ----------------------------------------------------------------------------
 
 Losses: TypeAlias = Callable[[int], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class _Once:
-    """Each candidate is evaluated once, and one is chosen by its noisy total; public numbers only.
+    """The plan to evaluate each candidate once and choose one by its noisy total, in public numbers.
 
     Args:
-        event: all that is published.
-        count: how many candidates there are.
-        scale: of the noise of the choice, in bounds.
-        gumbel: whether that is Gumbel noise, or exponential.
-        score: the event of the published loss, if it is.
+        event: the event of all that is published.
+        count: the number of candidates.
+        scale: the scale of the noise of the choice, in bounds.
+        gumbel: whether that noise is Gumbel noise; otherwise it is exponential.
+        score: the event of the published loss, or None if no loss is published.
+        facts: further public facts, in words.
     """
 
     event: Event
@@ -271,9 +276,9 @@ class _Once:
     facts: tuple[str, ...] = ()
 
     def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
-        """The index, and the noisy mean in bounds where it is published."""
-        found = [_Total.of(losses(i)) for i in range(self.count)]
-        totals = np.array([each.lost for each in found], dtype=np.int64)
+        """Choose a candidate: its index, and its noisy mean in bounds where that is published."""
+        sums = [_Total.of(losses(i)) for i in range(self.count)]
+        totals = np.array([each.lost for each in sums], dtype=np.int64)
         scale = float(raised(raised(self.scale * STEPS)))
         if self.gumbel:
             index = int(gumbel_order(-totals, scale, 1, source=source)[0])
@@ -282,19 +287,19 @@ class _Once:
         if self.score is None:
             return _Chosen(index)
         width = self.score.noise_multiplier
-        return found[index].noisy(width, n is None, source).chosen(index, width, n)
+        return sums[index].noisy(width, n is None, source).chosen(index, width, n)
 
 
 @dataclass(frozen=True)
 class _Repeated:
-    """Candidates drawn at random are evaluated with noise, and the smallest result is kept.
+    """The plan to evaluate candidates drawn at random with noise, and keep the smallest result.
 
     Args:
-        event: all that is published.
-        count: how many candidates there are.
-        epsilon: of one evaluation.
-        evaluation: the caller's, if it is not the mean with Laplace noise.
-        width: the scale of that noise, in bounds.
+        event: the event of all that is published.
+        count: the number of candidates.
+        epsilon: the ε of one evaluation.
+        evaluation: the caller's evaluation; None for the mean with Laplace noise.
+        width: the scale of the Laplace noise, in bounds.
         counted: whether units are counted along with their losses.
     """
 
@@ -307,7 +312,7 @@ class _Repeated:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What is public, in words."""
+        """The public facts of the choice, in words."""
         drawn = (
             f"{self.event.mean:g} evaluations on average, whose number and time are not published"
         )
@@ -316,32 +321,32 @@ class _Repeated:
         return (drawn, f"evaluations that are {self.epsilon:.4g}-DP, as stated by the caller")
 
     def choose(self, losses: Losses, n: int | None, source: Source) -> _Chosen:
-        """The index, and the noisy mean in bounds."""
-        known: dict[int, NDArray[np.int64]] = {}
+        """Choose a candidate: its index, and its noisy mean in bounds."""
+        by_index: dict[int, NDArray[np.int64]] = {}
 
         def run(source: Source) -> tuple[float, _Chosen]:
             index = below(self.count, source)
-            if index not in known:
-                # Of another evaluation only the noise is new.
-                known[index] = losses(index)
+            if index not in by_index:
+                # Losses are kept, because only the noise is new when a candidate is drawn again.
+                by_index[index] = losses(index)
             if self.evaluation is not None:
-                mean = self._evaluated(known[index] / STEPS, source)
+                mean = self._evaluated(by_index[index] / STEPS, source)
                 return -mean, _Chosen(index, mean)
-            found = _Total.of(known[index]).noisy(self.width, self.counted, source)
-            # By the sum: to divide by the number of units would compare noisy numbers of them.
-            return -found.lost, found.chosen(index, self.width, n)
+            sums = _Total.of(by_index[index]).noisy(self.width, self.counted, source)
+            # Candidates are compared by their sums: means would compare noisy numbers of units, too.
+            return -sums.lost, sums.chosen(index, self.width, n)
 
-        # At least one candidate is run.
+        # The law of the number of runs is never 0, so there is a result.
         return keep_best(run, self.event, source).result
 
     def _evaluated(self, losses: NDArray[np.float64], source: Source) -> float:
-        """The caller's estimate of a candidate's mean loss."""
+        """Return the caller's estimate of a candidate's mean loss, or NaN where it raises."""
         assert self.evaluation is not None  # noqa: S101 - asked where there is one
         try:
             with silent():
                 return float(self.evaluation(losses, self.epsilon, source))
         except BaseException as error:
-            # What it raises would tell of the records: it counts as no number does.
+            # An error would tell of the records, so it counts like a result that is no number.
             only_interrupts(error)
             return math.nan
 
@@ -357,11 +362,11 @@ class _Chosen:
 
 @dataclass(frozen=True)
 class _Total:
-    """The sum of units' losses in steps, and what is left of their number; noisy ones in bounds.
+    """The sum of units' losses and that of their complements, in steps or, with noise, in bounds.
 
     Args:
         lost: the sum of losses.
-        rest: the sum of what each loss is below 1; None where it is not published.
+        rest: the sum of 1 − loss over the units; None where it is not published.
     """
 
     lost: float
@@ -369,11 +374,11 @@ class _Total:
 
     @staticmethod
     def of(losses: NDArray[np.int64]) -> _Total:
-        """Of each unit's loss."""
+        """Add up the losses of all units, which are in steps."""
         return _Total(total(losses), total(STEPS - losses))
 
     def noisy(self, width: float, counted: bool, source: Source) -> _Total:
-        """Both with Laplace noise, the second one where units are counted."""
+        """Add Laplace noise to the first sum and, where units are counted, to the second."""
         assert self.rest is not None  # noqa: S101 - of sums without noise
         scale = raised(raised(width * STEPS))
         noise = [int(z) for z in discrete_laplace(scale, 1 + counted, source=source)]
@@ -381,7 +386,7 @@ class _Total:
         return _Total((int(self.lost) + noise[0]) / STEPS, rest)
 
     def chosen(self, index: int, width: float, n: int | None) -> _Chosen:
-        """What is published of noisy sums: the mean over a roster, or over the units that there are."""
+        """Return what is published: the mean over a roster, or over the units that have records."""
         error = math.sqrt(2.0) * width
         if n is not None:
             return _Chosen(index, self.lost / n, error / n)
@@ -401,17 +406,17 @@ def _once(
     gumbel: bool,
     score: bool,
 ) -> _Once:
-    """The noise of one choice, and of one score."""
+    """Plan the noise of one choice, and of one score."""
     epsilon, relation, level = promise.epsilon, promise.relation, parts.block
-    width = parts.sensitivity(1, relation) / (_SCORE * epsilon)
+    width = parts.sensitivity(1, relation) / (_SCORE_SHARE * epsilon)
     published = Laplace(width, parts) if score else None
-    # Rounding must not carry the sum above ε.
-    left = epsilon if published is None else epsilon * (1 - _SCORE) * (1 - 1e-12)
+    # The margin keeps rounding from carrying the sum above ε.
+    left = epsilon if published is None else epsilon * (1 - _SCORE_SHARE) * (1 - 1e-12)
     # Under `zero_out` the totals of all candidates move one way, by at most one bound.
     rate = left if relation == "zero_out" else left / 2
     event: Event = PureDP(rate, level=level)
     if gumbel:
-        # The division is rounded, and so is what is asked of it: towards more noise.
+        # The division is rounded, and so is what the accountant makes of it; we err towards more noise.
         event = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
     whole = event if published is None else event + published
     return _Once(whole, count, (1 / rate) * (1 + 2.0**-50), gumbel, published)
@@ -424,33 +429,33 @@ def _repeated(
     runs: float,
     evaluation: Evaluation | None,
 ) -> _Repeated:
-    """The noise of one evaluation, of which the best of several is kept."""
+    """Plan the noise of one evaluation, of which the best of several is kept."""
     relation = promise.relation
-    moved = parts.sensitivity(1, relation)
+    sensitivity = parts.sensitivity(1, relation)
 
     def of(rate: float) -> SelectBest:
         if evaluation is not None:
             return SelectBest(PureDP(rate, level=parts.block, relation=relation), runs)
-        return SelectBest(Laplace(moved / rate, parts), runs)
+        return SelectBest(Laplace(sensitivity / rate, parts), runs)
 
-    found = calibrate(of, promise.epsilon, promise.delta, search="largest", relation=relation)
+    calibration = calibrate(of, promise.epsilon, promise.delta, search="largest", relation=relation)
     counted = parts.coordinates != "one"
-    width = moved / found.parameter
-    return _Repeated(found.event, count, found.parameter, evaluation, width, counted)
+    width = sensitivity / calibration.parameter
+    return _Repeated(calibration.event, count, calibration.parameter, evaluation, width, counted)
 
 
 def _parts_of(level: Level, n_users: int | None, score: bool) -> Contribution:
-    """What each unit adds where losses are published: its loss between 0 and 1, or what is left, too.
+    """Return how each unit enters the sums: by its loss in [0, 1], and maybe by 1 − loss.
 
-    Of two such numbers the l1 norm is 1: the number of units costs nothing beside the sum of losses
-    where a unit is removed. A unit that is exchanged moves them by 2 together.
+    Two such numbers have the l1 norm 1, so that the number of units costs nothing beside the sum of
+    losses where a unit is removed. A unit that is exchanged moves them by 2 together.
     """
     counted = score and n_users is None
     return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
 
 
 def _count_of(candidates: Any) -> int:
-    """How many candidates there are."""
+    """Check the candidates, and return their number."""
     if isinstance(candidates, Mapping) or not hasattr(candidates, "__getitem__"):
         raise ParameterError(
             f"candidates must be a sequence, whose order is public, not {type(candidates).__name__}."

@@ -24,11 +24,11 @@ from dpgrain.units import Relation, User
 
 @dataclass(frozen=True)
 class TypicalRecords:
-    """About how many records a user has.
+    """A typical number of records of a user, published with noise.
 
     Args:
-        records: about the median over users with records.
-        guarantee: what is promised; it composes with a fit's on the same users: ``a + b``.
+        records: about the median number of records, over users with records.
+        guarantee: the guarantee, which composes with that of a fit on the same users: ``a + b``.
     """
 
     records: int
@@ -49,26 +49,27 @@ def typical_records(
     """Publish about the median number of records of a user, for ``Known(records=…)``.
 
     Each user's number is rounded to the nearest of the whole numbers next to 1, 2^(1/4), 2^(1/2), …;
-    the exponential mechanism chooses one of them. Of n users with records at most the share 1/2 +
-    ln(80/p)/(nε) lie below it, and above it, but for a probability of p (under ``replace`` twice as
-    much beyond the half).
+    the exponential mechanism chooses one of them. But for a probability of p, at most the share 1/2 +
+    ln(80/p)/(nε) of the n users with records lies below it, and at most that share above it (under
+    ``replace`` the part beyond 1/2 is twice as large).
 
     Args:
-        users: (m,) whose each record is; a record without user is left out.
+        users: (m,) the user of each record; a record without a user is left out.
         epsilon: the promised ε; there is no δ.
         share: the share of the open budget, such as 0.5, in place of ε; see
             :func:`dpgrain.budget`.
         n_users: the public size of the roster, if it is known; nothing depends on it.
         relation: the neighbouring relation.
         random_state: a seed, which makes the release not private.
-        largest: the largest number that it may be.
+        largest: the largest number of records that may be published.
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Formal guarantee: ε-DP for users. Of the numbers of users below and above a candidate the larger
-    one is to be small; a removed user lowers it by 0 or 1 for each candidate, an exchanged one changes
-    it by at most 1. Source: McSherry & Talwar 2007; docs/theory.md, "User-level recipes".
+    Formal guarantee: ε-DP for users. The score of a candidate is minus the larger of two numbers, those
+    of users below and above it. A removed user lowers the larger number by 0 or 1 for each candidate,
+    and an exchanged one changes it by at most 1. Source: McSherry & Talwar 2007; docs/theory.md,
+    "User-level recipes".
 
     >>> found = typical_records(np.repeat(np.arange(2000), 16), epsilon=0.5)
     >>> found.records, found.guarantee.epsilon()
@@ -104,11 +105,11 @@ def typical_records(
 
 
 def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How near to the middle each candidate is: minus the users on its larger side.
+    """Score each candidate by how near it is to the middle: minus the users on its larger side.
 
     Args:
-        held: (users,) how many records each has; who has none is not there.
-        candidates: (c,) rising numbers of records.
+        held: (users,) the number of records of each user; users with 0 records do not count.
+        candidates: (c,) increasing numbers of records.
 
     >>> middle_scores(np.array([1, 4, 5]), np.array([1, 2, 4])).tolist()
     [-2, -2, -1]
@@ -121,14 +122,14 @@ def middle_scores(held: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[
 
 
 def _grid(largest: int) -> NDArray[np.int64]:
-    """Whole numbers a quarter of an octave apart, from 1."""
+    """Return whole numbers from 1 to the largest, about a quarter of an octave apart."""
     steps = 2.0 ** (np.arange(4 * largest.bit_length() + 1) / 4)
     numbers = np.unique(np.round(steps).astype(np.int64))
     return numbers[numbers <= largest]
 
 
 def _choice(promise: Promise) -> ExponentialMechanism:
-    """The choice with the least noise that keeps the promise."""
+    """Return the choice with the least noise that keeps the promise."""
     # A removed user moves all scores the same way; an exchanged one is removed and added.
     epsilon, relation = promise.epsilon, promise.relation
     event = ExponentialMechanism((1 if relation == "zero_out" else 2) / epsilon, one_way=True)

@@ -20,7 +20,8 @@ from dpgrain.units import RELATIONS, Level, Relation, Trust
 
 #: Whether each round asks users of its own, or all of them.
 Interaction: TypeAlias = Literal["sequential", "full"]
-Protocol: TypeAlias = Literal["binomial", "poisson"]
+#: The noise that users add to their messages, by the name of its law.
+Messages: TypeAlias = Literal["binomial", "poisson"]
 
 _PROTOCOLS: dict[str, type[VectorSum] | type[PoissonSum]] = {
     "binomial": VectorSum,
@@ -87,7 +88,7 @@ class Shuffled:
         relation: Relation = "zero_out",
         interaction: Interaction = "sequential",
         honest_fraction: float = 1.0,
-        protocol: Protocol = "binomial",
+        protocol: Messages = "binomial",
         beside: Event | None = None,
     ) -> Shuffled:
         """The shuffled mean with the least noise that keeps a promise over all rounds.
@@ -269,7 +270,7 @@ class FreshBatches:
     dimension: int
     relation: Relation = "zero_out"
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         _validate.plain(self)
@@ -380,7 +381,7 @@ def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
         )
 
 
-def _made(protocol: Protocol, **numbers: Any) -> VectorSum | PoissonSum:
+def _made(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
     """A sum of one round."""
     _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
     return _PROTOCOLS[protocol](**numbers)

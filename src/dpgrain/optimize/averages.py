@@ -1,4 +1,4 @@
-"""How the solution is made of the points that were visited."""
+"""Averages, which make the solution from the points that were visited."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dpgrain import _validate
 
 
 class Average(Protocol):
-    """Which point the iterates become: each is weighed against all before it."""
+    """A rule that weighs each iterate against all before it."""
 
     def weight(self, k: int) -> float:
-        """The share of iterate k = 1, 2, … in the average of the first k."""
+        """Return the share of iterate k = 1, 2, … in the average of the first k."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Uniform:
     """The mean of all iterates."""
 
     def weight(self, k: int) -> float:
-        """1/k."""
+        """Return 1/k."""
         return 1 / k
 
 
@@ -31,7 +31,8 @@ class Weighted:
     """The mean with weights that grow like k^power.
 
     Args:
-        power: at least 0; 0 is :class:`Uniform`, 1 forgets the start as needed by steps 2/(μk).
+        power: the power, at least 0; 0 is :class:`Uniform`, and 1 forgets the start as fast as steps
+            2/(μk) need it.
     """
 
     power: float = 1.0
@@ -40,7 +41,7 @@ class Weighted:
         _validate.non_negative(power=self.power)
 
     def weight(self, k: int) -> float:
-        """(power + 1)/(power + k): the weights are those of k(k+1)…(k+power−1)."""
+        """Return (power + 1)/(power + k), which gives weights in proportion to k(k+1)…(k+power−1)."""
         return (self.power + 1) / (self.power + k)
 
 
@@ -49,7 +50,7 @@ class Last:
     """The last iterate."""
 
     def weight(self, k: int) -> float:
-        """1."""
+        """Return 1."""
         return 1.0
 
 
@@ -58,7 +59,7 @@ class Tail:
     """The mean of the iterates after the first ones.
 
     Args:
-        begin: how many are left out, at least 0.
+        begin: the number of iterates that are left out, at least 0.
     """
 
     begin: int
@@ -67,7 +68,7 @@ class Tail:
         _validate.integer(minimum=0, begin=self.begin)
 
     def weight(self, k: int) -> float:
-        """1 up to the first that counts, then as of a mean."""
+        """Return 1 up to the first iterate that counts, then the share in a mean of those that do."""
         return 1 / max(k - self.begin, 1)
 
 
@@ -76,7 +77,7 @@ class RandomIterate:
     """One iterate, chosen uniformly at random.
 
     Args:
-        chosen: its number, from 1, drawn beforehand: see :meth:`draw`.
+        chosen: the number of the iterate, from 1, drawn beforehand, such as by :meth:`draw`.
     """
 
     chosen: int
@@ -86,9 +87,9 @@ class RandomIterate:
 
     @staticmethod
     def draw(rounds: int, generator: np.random.Generator) -> RandomIterate:
-        """One of so many iterates."""
+        """Draw one of ``rounds`` iterates."""
         return RandomIterate(int(generator.integers(1, rounds + 1)))
 
     def weight(self, k: int) -> float:
-        """1 up to the chosen one, 0 after it."""
+        """Return 1 up to the chosen iterate, and 0 after it."""
         return float(k <= self.chosen)

@@ -1,4 +1,4 @@
-"""Steps without a length to choose: bets on the next gradient."""
+"""A solver whose steps are bets on the next gradient, so that no length need be chosen."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _LATE_MORE = Weighted(3.0)
 
 @dataclass(frozen=True)
 class Bets:
-    """Where coin betting stands: per coordinate what :class:`CoinBetting` keeps.
+    """The state of a run of :class:`CoinBetting`.
 
     Args:
         theta: the iterate, (p,).
-        average: of the iterates at which gradients were asked for, (p,).
-        done: how many gradients there were.
-        largest: the largest gradient so far.
-        sum: the sum of gradients.
-        absolute: the sum of absolute gradients.
-        reward: what betting has won so far.
-        start: where it began, (p,).
+        average: the average of the iterates at which gradients were asked for, (p,).
+        done: the number of gradients so far.
+        largest: the largest absolute gradient so far, (p,).
+        sum: the sum of gradients, (p,).
+        absolute: the sum of absolute gradients, (p,).
+        reward: the winnings so far, (p,).
+        start: the point at which the run began, (p,).
     """
 
     theta: FloatArray
@@ -41,13 +41,14 @@ class Bets:
 
 @dataclass(frozen=True)
 class CoinBetting:
-    """Steps without a step size: each coordinate bets a share of its wealth on the gradient's sign.
+    """Steps without a step size, as each coordinate bets a share of its wealth on the gradient's sign.
 
-    It does not matter on what scale gradients are: θ stays the same if all are multiplied by a number.
+    The scale of gradients does not matter: θ stays the same if all are multiplied by a number.
 
     Args:
-        wealth: what each coordinate begins with, about how far it gets in the first steps, above 0.
-        average: what the iterates become in the end.
+        wealth: the wealth of each coordinate at the start, above 0; it is about the distance that the
+            first steps cover.
+        average: the rule that makes the solution from the iterates.
 
     Source: Orabona, Tommasi, *Training deep networks without learning rates through coin betting*,
     NeurIPS 2017, Algorithm 1 (COCOB), with a start at any θ.
@@ -65,16 +66,16 @@ class CoinBetting:
         _validate.positive(wealth=self.wealth)
 
     def init(self, theta: FloatArray) -> Bets:
-        """The state before the first step."""
+        """Return the state before the first step."""
         zero = np.zeros_like(theta)
         return Bets(theta, theta, 0, zero, zero, zero, zero, theta)
 
     def point(self, state: Bets) -> FloatArray:
-        """The iterate."""
+        """Return the iterate."""
         return state.theta
 
     def step(self, state: Bets, gradient: FloatArray) -> Bets:
-        """A new bet."""
+        """Settle the last bet by the gradient, and make a new one."""
         start = state.start
         largest = np.maximum(state.largest, np.abs(gradient))
         absolute = state.absolute + np.abs(gradient)
@@ -88,5 +89,5 @@ class CoinBetting:
         return Bets(theta, average, state.done + 1, largest, total, absolute, reward, start)
 
     def finish(self, state: Bets) -> FloatArray:
-        """The average."""
+        """Return the average of the iterates."""
         return state.average

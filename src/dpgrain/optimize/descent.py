@@ -1,4 +1,4 @@
-"""Steps against the gradient: of a public length, or of one that the gradients set."""
+"""Solvers that step against the gradient, by a public length or by one that gradients set."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LATE_MORE = Weighted(3.0)
 
 @dataclass(frozen=True)
 class Steps:
-    """Where a run of steps stands.
+    """The state of a run of steps.
 
     Args:
         theta: the iterate, (p,).
-        average: of the iterates after each step so far, (p,).
-        done: how many steps there were.
+        average: the average of the iterates after each step so far, (p,).
+        done: the number of steps so far.
         squares: the sum of squared gradients, (p,), where steps need it.
     """
 
@@ -35,7 +35,7 @@ class Steps:
     squares: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def moved(self, theta: FloatArray, average: Average, **changed: Any) -> Steps:
-        """After a step to θ."""
+        """Return the state after a step to θ."""
         share = average.weight(self.done + 1)
         mean = self.average + share * (theta - self.average)
         return replace(self, theta=theta, average=mean, done=self.done + 1, **changed)
@@ -47,8 +47,8 @@ class Sgd:
 
     Args:
         schedule: the lengths of steps.
-        domain: what iterates are projected to.
-        average: what the iterates become in the end.
+        domain: the set that iterates are projected to.
+        average: the rule that makes the solution from the iterates.
 
     Source: element-level paper, (14) and Theorem 1; user-level papers, with their averages.
 
@@ -63,36 +63,36 @@ class Sgd:
     average: Average = _ALL_ALIKE
 
     def init(self, theta: FloatArray) -> Steps:
-        """The state before the first step."""
+        """Return the state before the first step."""
         start = self.domain.project(theta)
         return Steps(start, start)
 
     def point(self, state: Steps) -> FloatArray:
-        """The iterate."""
+        """Return the iterate."""
         return state.theta
 
     def step(self, state: Steps, gradient: FloatArray) -> Steps:
-        """One projected step."""
-        moved = state.theta - self.schedule(state.done + 1) * gradient
-        return state.moved(self.domain.project(moved), self.average)
+        """Make one projected step."""
+        target = state.theta - self.schedule(state.done + 1) * gradient
+        return state.moved(self.domain.project(target), self.average)
 
     def finish(self, state: Steps) -> FloatArray:
-        """The average."""
+        """Return the average of the iterates."""
         return state.average
 
 
 @dataclass(frozen=True)
 class Adagrad:
-    """Steps of a length of its own for each coordinate: scale/√(sum of its squared gradients).
+    """Steps of length scale/√(sum of squared gradients), for each coordinate by itself.
 
-    What is computed from noisy gradients is public already, so adaptive steps cost no privacy, and they
-    need not know the scale of any feature.
+    Noisy gradients are public already, so adaptive steps cost no privacy, and they need not know the
+    scale of any feature.
 
     Args:
-        scale: about how far the solution is from the start in each coordinate, above 0.
-        domain: what iterates are projected to (in the l2 norm).
-        average: what the iterates become in the end.
-        floor: the least sum of squares: what the noise alone would leave after one round, say.
+        scale: about the distance of the solution from the start in each coordinate, above 0.
+        domain: the set that iterates are projected to (in the l2 norm).
+        average: the rule that makes the solution from the iterates.
+        floor: the least sum of squares, such as that of the noise alone after one round.
 
     Source: Duchi, Hazan, Singer, *Adaptive subgradient methods*, JMLR 2011.
 
@@ -112,20 +112,20 @@ class Adagrad:
         _validate.positive(floor=self.floor)
 
     def init(self, theta: FloatArray) -> Steps:
-        """The state before the first step."""
+        """Return the state before the first step."""
         start = self.domain.project(theta)
         return Steps(start, start, 0, np.full(start.shape, self.floor))
 
     def point(self, state: Steps) -> FloatArray:
-        """The iterate."""
+        """Return the iterate."""
         return state.theta
 
     def step(self, state: Steps, gradient: FloatArray) -> Steps:
-        """One step, shorter where gradients were larger."""
+        """Make one step, which is shorter where gradients were larger."""
         squares = state.squares + gradient**2
-        moved = state.theta - self.scale * gradient / np.sqrt(squares)
-        return state.moved(self.domain.project(moved), self.average, squares=squares)
+        target = state.theta - self.scale * gradient / np.sqrt(squares)
+        return state.moved(self.domain.project(target), self.average, squares=squares)
 
     def finish(self, state: Steps) -> FloatArray:
-        """The average."""
+        """Return the average of the iterates."""
         return state.average

@@ -1,4 +1,4 @@
-"""Steps on losses that are not convex, back to the point with the smallest gradient mapping."""
+"""A solver for losses that need not be convex, which looks for a small gradient mapping."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from dpgrain.optimize.domains import EVERYWHERE, Domain
 def gradient_mapping(
     theta: FloatArray, gradient: FloatArray, size: float, domain: Domain = EVERYWHERE
 ) -> FloatArray:
-    """How far from stationary a point is: (θ − Π(θ − size·gradient))/size; the gradient, everywhere.
+    """The gradient mapping (θ − Π(θ − size·gradient))/size, which is 0 at stationary points.
+
+    Without a domain it is the gradient.
 
     Args:
-        theta: (p,), in the domain.
-        gradient: there, (p,).
+        theta: the point θ, (p,), in the domain.
+        gradient: the gradient at θ, (p,).
         size: the length of a step, above 0.
-        domain: what Π projects to.
+        domain: the set that Π projects to.
 
     Raises:
         ParameterError: if size is not above 0.
@@ -37,13 +39,13 @@ def gradient_mapping(
 
 @dataclass(frozen=True)
 class Mapped:
-    """Where a search for a stationary point stands.
+    """The state of a search for a stationary point.
 
     Args:
         theta: the iterate, (p,).
         kept: the chosen iterate, or the last one before it, (p,).
-        norm: the l2 norm of the last gradient mapping, as noisy as the gradient it is of.
-        done: how many steps there were.
+        norm: the l2 norm of the last gradient mapping, which is as noisy as the gradient.
+        done: the number of steps so far.
     """
 
     theta: FloatArray
@@ -54,15 +56,15 @@ class Mapped:
 
 @dataclass(frozen=True)
 class GradientMapping:
-    """Projected steps of one length to where the gradient mapping is small; losses need not be convex.
+    """Projected steps of one length towards a small gradient mapping; losses need not be convex.
 
-    The solution is one of the points at which gradients were asked for, uniformly at random: on average
-    over them the squared mapping is bounded, for the last one it need not be.
+    The solution is one of the points at which gradients were asked for, uniformly at random: the
+    squared mapping is bounded on average over them, but need not be at the last one.
 
     Args:
         size: the length of steps, 1/smoothness for the source's bound, above 0.
-        chosen: the number, from 1, of the point that will be the solution: see :meth:`draw`.
-        domain: what iterates are projected to.
+        chosen: the number, from 1, of the point that will be the solution; :meth:`draw` draws it.
+        domain: the set that iterates are projected to.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -87,28 +89,29 @@ class GradientMapping:
     def draw(
         size: float, rounds: int, generator: np.random.Generator, domain: Domain = EVERYWHERE
     ) -> GradientMapping:
-        """A run of so many rounds, with the solution chosen beforehand."""
+        """Make a solver for a number of rounds, with the solution chosen beforehand."""
         rounds = _validate.integer(minimum=1, rounds=rounds)
         return GradientMapping(size, int(generator.integers(1, rounds + 1)), domain)
 
     def init(self, theta: FloatArray) -> Mapped:
-        """The state before the first step."""
+        """Return the state before the first step."""
         start = self.domain.project(theta)
         return Mapped(start, start)
 
     def point(self, state: Mapped) -> FloatArray:
-        """The iterate."""
+        """Return the iterate."""
         return state.theta
 
     def step(self, state: Mapped, gradient: FloatArray) -> Mapped:
-        """One projected step, along the gradient mapping."""
+        """Make one projected step along the gradient mapping."""
         mapping = gradient_mapping(state.theta, gradient, self.size, self.domain)
         done = state.done + 1
-        # Projected again: a difference of close numbers, divided and multiplied, may leave the domain.
-        moved = self.domain.project(state.theta - self.size * mapping)
-        kept = state.theta if done <= self.chosen else state.kept
-        return Mapped(moved, kept, float(np.linalg.norm(mapping)), done)
+        # We project again, because a difference of close numbers, divided and multiplied, may leave the
+        # domain.
+        target = self.domain.project(state.theta - self.size * mapping)
+        solution = state.theta if done <= self.chosen else state.kept
+        return Mapped(target, solution, float(np.linalg.norm(mapping)), done)
 
     def finish(self, state: Mapped) -> FloatArray:
-        """The chosen iterate."""
+        """Return the chosen iterate."""
         return state.kept

@@ -1,4 +1,4 @@
-"""Lengths of steps, round by round."""
+"""Schedules, which give the length of each step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dpgrain.errors import ParameterError
 
 
 class Schedule(Protocol):
-    """The length of each step."""
+    """A function that gives the length of each step."""
 
     def __call__(self, k: int) -> float:
-        """The length of step k = 1, 2, …"""
+        """Return the length of step k = 1, 2, …"""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Constant:
     """Steps of one length.
 
     Args:
-        size: α, above 0.
+        size: the length α, above 0.
     """
 
     size: float
@@ -30,7 +30,7 @@ class Constant:
         _validate.positive(size=self.size)
 
     def __call__(self, k: int) -> float:
-        """The length of step k."""
+        """Return the length of step k."""
         return self.size
 
 
@@ -39,8 +39,8 @@ class Power:
     """Steps of length α₀·k^(−β).
 
     Args:
-        first: α₀, above 0.
-        power: β in [0, 1]. Source: element-level paper, Theorem 1, with β in (½, 1).
+        first: the length α₀ of the first step, above 0.
+        power: the power β, in [0, 1]. Source: element-level paper, Theorem 1, with β in (½, 1).
     """
 
     first: float
@@ -51,7 +51,7 @@ class Power:
         _validate.probability(power=self.power)
 
     def __call__(self, k: int) -> float:
-        """The length of step k."""
+        """Return the length of step k."""
         return float(self.first * k**-self.power)
 
 
@@ -60,8 +60,8 @@ class StronglyConvex:
     """Steps of length 2/(μ(k + 1 + shift)), for μ-strongly convex losses.
 
     Args:
-        strength: μ, above 0.
-        shift: delays the decrease, so that the first steps are no longer than 2/(μ·shift).
+        strength: the least curvature μ, above 0.
+        shift: a delay of the decrease, so that the first steps are no longer than 2/(μ·shift).
     """
 
     strength: float
@@ -72,23 +72,24 @@ class StronglyConvex:
         _validate.non_negative(shift=self.shift)
 
     def __call__(self, k: int) -> float:
-        """The length of step k."""
+        """Return the length of step k."""
         return 2 / (self.strength * (k + 1 + self.shift))
 
 
 @dataclass(frozen=True)
 class DecreasingRestart:
-    """One restart with falling steps, for smooth, strongly convex losses: both lengths and weights.
+    """Lengths and weights of one restart with falling steps, for smooth, strongly convex losses.
 
-    First steps of 1/(2·smoothness), which forget the start exponentially fast, and count for nothing;
-    from the middle of the run on 2/(μ·(κ + j)), j = 0, 1, …, weighed with (κ + j)², κ = 4·smoothness/μ.
-    Runs of at most 2·smoothness/μ rounds have the first kind of steps only, with growing weights.
-    Use it twice: ``Sgd(restart, domain, restart)``.
+    The first steps have the length 1/(2·smoothness); they forget the start exponentially fast, and
+    their iterates count for nothing. From the middle of the run on, steps have the length 2/(μ·(κ +
+    j)), j = 0, 1, …, and weights (κ + j)², where κ = 4·smoothness/μ. Runs of at most 2·smoothness/μ
+    rounds have the first kind of steps only, with growing weights. It is both a schedule and an
+    average: ``Sgd(restart, domain, restart)``.
 
     Args:
         smoothness: H, the largest curvature.
         strength: μ, the least curvature, above 0 and at most H.
-        rounds: T, how many steps there will be.
+        rounds: T, the number of steps that there will be.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -122,16 +123,16 @@ class DecreasingRestart:
         return self.rounds if short else self.rounds // 2
 
     def __call__(self, k: int) -> float:
-        """The length of step k."""
+        """Return the length of step k."""
         if k <= self._first:
             return 1 / (2 * self.smoothness)
         return 2 / (4 * self.smoothness + self.strength * (k - self._first - 1))
 
     def weight(self, k: int) -> float:
-        """The share of iterate k in the average of those so far."""
+        """Return the share of iterate k in the average of the first k."""
         if self._first == self.rounds:
-            kept = 1 - self.strength / (2 * self.smoothness)
-            return (1 - kept) / (1 - kept**k)
+            remaining = 1 - self.strength / (2 * self.smoothness)
+            return (1 - remaining) / (1 - remaining**k)
         if k <= self._first:
             return 1.0
         condition, j = 4 * self.smoothness / self.strength, k - self._first - 1

@@ -20,19 +20,19 @@ State = TypeVar("State")
 
 
 class Solver(Protocol[State]):
-    """Steps against gradients, one at a time."""
+    """A rule that makes steps against gradients, one at a time."""
 
     def init(self, theta: FloatArray) -> State:
-        """The state before the first step, at θ, (p,)."""
+        """Return the state before the first step, at θ, (p,)."""
 
     def point(self, state: State) -> FloatArray:
-        """Where the next gradient is wanted, (p,)."""
+        """Return the point at which the next gradient is wanted, (p,)."""
 
     def step(self, state: State, gradient: FloatArray) -> State:
-        """The state after a step against the gradient at :meth:`point`."""
+        """Return the state after a step against the gradient at :meth:`point`."""
 
     def finish(self, state: State) -> FloatArray:
-        """The solution, (p,)."""
+        """Return the solution, (p,)."""
 
 
 def run(
@@ -42,14 +42,14 @@ def run(
     rounds: int,
     callback: Callable[[State], None] | None = None,
 ) -> FloatArray:
-    """Let a solver take so many steps.
+    """Let a solver take a number of steps.
 
     Args:
         solver: the solver.
-        oracle: from θ to an estimate of the gradient there, (p,) to (p,).
-        theta: where to begin, (p,).
-        rounds: how many gradients are asked for.
-        callback: called with the state after each step.
+        oracle: a function from θ, (p,), to an estimate of the gradient there, (p,).
+        theta: the point at which the solver begins, (p,).
+        rounds: the number of gradients that are asked for.
+        callback: a function that is called with the state after each step.
 
     Returns:
         the solution after all rounds, or after those before the one in which the oracle raised

@@ -1,4 +1,4 @@
-"""The error to expect of a release before data are read, and the least that any mechanism can have."""
+"""Plans of the error to expect before data are read, beside the least of any mechanism."""
 
 from __future__ import annotations
 

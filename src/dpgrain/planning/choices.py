@@ -35,9 +35,9 @@ def plan_select(
         epsilon: the promised ε for a user.
         delta: the promised δ; 0 for a pure promise.
         n_users: the public number of users.
-        hypotheses: K, how many there are to choose from, 2 or more.
-        records: how many independent records of one law each user has.
-        bound: B: losses lie in [0, B].
+        hypotheses: K, the number of hypotheses to choose from, 2 or more.
+        records: the number of independent records of one law that each user has.
+        bound: B, the largest loss; losses lie in [0, B].
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
@@ -47,7 +47,7 @@ def plan_select(
     by Gumbel noise on the sums of scores; its expected excess is B·ln K/(rate·n) at most. For δ = 0
     permute-and-flip is private at the same rate and never worse. Every hypothesis is evaluated once.
 
-    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+    Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
     Source: user-level learning paper, section 6 and Thm. 8; McKenna & Sheldon 2020 for
     permute-and-flip.
@@ -63,7 +63,7 @@ def plan_select(
     bound = _validate.positive(bound=bound)
     event = calibrate_bounded_range(epsilon, delta, relation=relation)
     scale = bound / (event.rate * n)
-    # Nobody can choose worse than the whole range.
+    # No choice can be worse than by the whole range.
     private = min(scale * math.log(hypotheses), bound)
     tied, flipped = (min(scale * worst, bound) for worst in _ties(hypotheses))
     sampled = min(bound * math.sqrt(2 * math.log(2 * hypotheses) / (n * records)), bound)
@@ -112,11 +112,11 @@ def plan_select(
 
 
 def _ties(hypotheses: int) -> tuple[float, float]:
-    """The worst expected excess where all but the best one tie, in scales: both mechanisms."""
+    """Return the worst expected excess of both mechanisms where all but the best tie, in scales."""
     gaps = np.linspace(0, math.log(hypotheses) + 8, 2001)[1:]
     others = (hypotheses - 1) * np.exp(-gaps)
     tied = gaps * others / (1 + others)
-    # The best one wins if no other that comes before it, in a random order, is taken.
-    taken = np.exp(-gaps)
-    flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-taken)) / (hypotheses * taken))
+    # The best one wins unless another that comes before it, in a random order, is taken.
+    chances = np.exp(-gaps)
+    flipped = gaps * (1 + np.expm1(hypotheses * np.log1p(-chances)) / (hypotheses * chances))
     return float(tied.max()), float(flipped.max())

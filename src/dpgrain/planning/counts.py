@@ -15,8 +15,8 @@ from dpgrain.planning.floors import (
 from dpgrain.planning.plan import FLOOR, MANY_UNITS, ErrorPlan, Row, checked_promise, promise_words
 from dpgrain.units import OWN_UNIT, Relation, Unit
 
-# The quantile of the normal law for 95%.
-_MOSTLY = 1.6448536269514722
+# This is the 95% quantile of the normal law, in standard deviations.
+_MOSTLY_DEVIATIONS = 1.6448536269514722
 
 
 def plan_counts(
@@ -32,7 +32,7 @@ def plan_counts(
 
     Args:
         sums: the noisy sums; :func:`dpgrain.plan_histogram` calibrates them.
-        select: how unknown items are selected; None where the list of items is public.
+        select: the event that selects unknown items; None where the list of items is public.
         epsilon: the ε promised for all parts of the release.
         delta: the δ promised for all parts of the release.
         relation: the neighbouring relation.
@@ -41,8 +41,8 @@ def plan_counts(
     Raises:
         ParameterError: if a parameter is out of range.
 
-    Holders are counted as holding one item each; a holder of t items adds 1/√t to each of them. The
-    fewest holders "by any rule" are for one item, with all of ε and δ.
+    Numbers of holders are for people who hold one item each; a holder of t items adds 1/√t to each of
+    them. The fewest holders "by any rule" are for one item, with all of ε and δ.
 
     >>> from dpgrain.accounting import calibrate_gaussian
     >>> plan = plan_counts(calibrate_gaussian(1.0, 1e-6), epsilon=1.0, delta=1e-6)
@@ -53,7 +53,7 @@ def plan_counts(
     unit = OWN_UNIT[sums.level] if unit is None else unit
     spread = math.sqrt(2.0) if isinstance(sums, Laplace) else 1.0
     noise = spread * sums.noise_multiplier
-    # One unit moves one coordinate by its bound at least, whichever of its blocks that is.
+    # One unit moves one coordinate by at least its bound, whichever of its blocks that is in.
     floor = least_error(epsilon, delta, MANY_UNITS, relation=relation, signed=False)
     rows = [
         Row("noise sd of a count", noise, "clipping bounds"),
@@ -73,18 +73,18 @@ def plan_counts(
 def _naming(
     select: Selection, epsilon: float, delta: float, relation: Relation, unit: Unit
 ) -> list[Row]:
-    """From how many holders an item of an unknown domain is named."""
-    half, mostly = select.threshold, select.threshold + _MOSTLY * select.noise_multiplier
+    """Return the numbers of holders from which an item of an unknown domain is named."""
+    half, mostly = select.threshold, select.threshold + _MOSTLY_DEVIATIONS * select.noise_multiplier
     rows = [
         Row("item is named half the time from", math.ceil(half), "holders of one item"),
         Row("item is named 95% of the time from", math.ceil(mostly), "holders of one item"),
     ]
     if select.max_items > 1:
-        held = math.sqrt(select.max_items)
+        root = math.sqrt(select.max_items)
         rows.append(
             Row(
                 "the same, half the time",
-                math.ceil(half * held),
+                math.ceil(half * root),
                 f"holders of {select.max_items:,} items",
             )
         )

@@ -30,7 +30,7 @@ from dpgrain.units import Element, Relation, Unit, User, unit_level
 if TYPE_CHECKING:
     from dpgrain.accounting.events import sampled
 else:
-    # Loaded when a sampled run is planned: it brings the numerical composition with it.
+    # It is loaded only when a sampled run is planned, because it brings the numerical composition.
     sampled = later("dpgrain.accounting.events.sampled")
 
 Sampling: TypeAlias = Literal["full", "pairs", "users", "passes"]
@@ -60,33 +60,34 @@ def plan_gradient(
     Args:
         epsilon: the promised ε for the whole run.
         delta: the promised δ, in (0, 1).
-        n: the public number of clipped gradients, one of each (user, element) pair, of each user where
-            whole users are clipped.
-        rounds: how many rounds there are.
-        dimension: how many coordinates a gradient has.
-        sampling: ``"full"``: all take part in every round; ``"pairs"`` or ``"users"``: each takes part
-            by a coin of its own; ``"passes"``: each person in a known number of rounds.
+        n: the public number of clipped gradients: one for each (user, element) pair, or one for each
+            user where whole users are clipped.
+        rounds: the number of rounds.
+        dimension: the number of coordinates of a gradient.
+        sampling: with ``"full"`` all take part in every round; with ``"pairs"`` or ``"users"`` each
+            takes part by a coin of its own; with ``"passes"`` each person takes part in a known
+            number of rounds.
         sampling_rate: the public probability to take part in a round, for pairs and users.
-        passes: in how many rounds one person takes part, for passes.
+        passes: the number of rounds in which one person takes part, for passes.
         unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
             ``User(max_elements=M)`` pairs of which a user has M at most.
         relation: ``"zero_out"`` or ``"replace"``.
         max_elements: the most elements of one user; needed by the tighter bounds where users are
             sampled.
-        records: how many independent records each gradient is the mean of; used only in the lower bound
-            of the papers.
+        records: the number of independent records that each gradient is the mean of; used only in the
+            lower bound of the papers.
 
     Raises:
         ParameterError: if a parameter is out of range, or does not go with the way of sampling.
 
     Gradients are clipped to norm G (nothing is taken off where losses are G-Lipschitz); their sum gets
-    noise of sd σG and is divided by the public q·n, q the sampling rate. For convex losses, on a set
-    whose points are at most R from the first one, the mean of the iterates of projected descent with
-    the best step has excess risk R·√(E‖g̃‖²/T) or less on the data at hand, where
-    E‖g̃‖² ≤ G²(1 + (1−q)/(q·n) + d·s²) and s·G is the sd of a coordinate. The noise's part of it is
-    R·G·√d·s/√T or less.
+    noise of sd σG and is divided by the public q·n, where q is the sampling rate. For convex
+    losses, on a set whose points are at most R from the first one, the mean of the iterates of
+    projected descent with the best step has excess risk R·√(E‖g̃‖²/T) or less on the data at hand,
+    where E‖g̃‖² ≤ G²(1 + (1−q)/(q·n) + d·s²) and s·G is the sd of a coordinate. The noise's part of
+    it is R·G·√d·s/√T or less.
 
-    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+    Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
     Source: user-level SCO paper, Prop. 4.10, for the upper bound (there twice as large); user-level
     learning paper, Thm. 6, for the lower one, of order G·R·√d/(n·ε·√m), up to logarithms.
@@ -160,21 +161,22 @@ def plan_sco(
         epsilon: the promised ε for a user.
         delta: the promised δ, in (0, 1).
         n_users: the public number of users.
-        dimension: how many coordinates the parameter has.
-        records: how many independent records of one law each user has.
-        distance: R, how far the first point is from the best one at most.
+        dimension: the number of coordinates of the parameter.
+        records: the number of independent records of one law that each user has.
+        distance: R, the largest distance of the first point from the best one.
         lipschitz: G, the most that a loss grows per distance; users' gradients are clipped to it.
-        strength: μ, where losses are so strongly convex.
+        strength: μ, where losses are μ-strongly convex; None where they are only convex.
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
-        ParameterError: if a parameter is out of range, or no loss can be so strongly convex.
+        ParameterError: if a parameter is out of range, or no such loss can be μ-strongly convex.
 
     The noise's part is that of projected descent over all users: R·G·√d·σ/n, and 2·d·(σG/n)²/μ where
-    losses are strongly convex, for any number of rounds, beside what the rounds themselves leave. The
+    losses are strongly convex, for any number of rounds; the error that the rounds leave without noise
+    comes on top. The
     sampling's part is of order R·G/√(nm), or G²/(μ·n·m).
 
-    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ), all rounds together.
+    Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ) for all rounds together.
 
     Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for strongly convex
     losses, and Prop. 4.10 for the upper bound; Lacoste-Julien, Schmidt & Bach 2012 for weighted means
@@ -196,7 +198,7 @@ def plan_sco(
     )
 
     def risk(error: float) -> float:
-        """What noise of an rms error, in G, may add to the risk."""
+        """Return the most that noise of this rms error, in G, may add to the risk."""
         if strength is None:
             return reach * error
         return min(reach * error, 2 * (lipschitz * error) ** 2 / strength)
@@ -271,7 +273,10 @@ def _least_risk(
     lipschitz: float,
     strength: float | None,
 ) -> float:
-    """A floor under the excess risk: linear losses, or squares; None for any number of records."""
+    """Return a floor under the excess risk, by linear losses or, if strongly convex, by squares.
+
+    It holds for any number of records where ``records`` is None.
+    """
     if strength is None:
         if records is None:
             left = 2 * least_error_of_worlds(
@@ -295,12 +300,12 @@ def _least_risk(
             epsilon, delta, n, records=records, dimension=dimension, relation=relation
         )
         square = least * least
-    # μ/2·(θ − z)² for θ and z in [−B, B] is of slope 2μB at most.
+    # The loss μ/2·(θ − z)² for θ and z in [−B, B] has a slope of at most 2μB.
     return strength / 2 * min(lipschitz / (2 * strength), distance) ** 2 * square
 
 
 def _rate(sampling: Sampling, rate: float | None, passes: int | None, rounds: int) -> float:
-    """The share of the gradients that a round is expected to have."""
+    """Check the way of sampling, and return the share of the gradients expected in a round."""
     if sampling in ("pairs", "users"):
         if rate is None:
             raise ParameterError(
@@ -352,7 +357,7 @@ def _calibrated(
     relation: Relation,
     max_elements: int | None,
 ) -> Any:
-    """The event with the least noise that keeps the promise."""
+    """Return the event with the least noise that keeps the promise."""
     blocks = blocks_of(unit, "signed")
     if sampling in ("pairs", "users"):
         drawn: Literal["pairs", "users"] = "pairs" if sampling == "pairs" else "users"
@@ -366,10 +371,10 @@ def _calibrated(
             unit=unit,
             max_elements=max_elements,
         ).event
-    taken = rounds if passes is None else passes
+    count = rounds if passes is None else passes
     event = calibrate_gaussian(
-        epsilon, delta, contribution=blocks, relation=relation, unit=unit, count=taken
+        epsilon, delta, contribution=blocks, relation=relation, unit=unit, count=count
     )
     if sampling == "full":
         return event
-    return sampled.Participation(event.noise_multiplier, taken, level=blocks.block)
+    return sampled.Participation(event.noise_multiplier, count, level=blocks.block)

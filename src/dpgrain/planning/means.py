@@ -45,23 +45,23 @@ def plan_mean(
     Args:
         epsilon: the promised ε.
         delta: the promised δ, in (0, 1).
-        n: the public number of vectors, by which the sum is divided: one of each unit, of each element
-            where the unit is ``User(max_elements=M)``.
-        dimension: how many coordinates a vector has.
+        n: the public number of vectors, by which the sum is divided: one for each unit, or one for each
+            element where the unit is ``User(max_elements=M)``.
+        dimension: the number of coordinates of a vector.
         unit: the protected unit, a user by default; a ``User(max_elements=M)`` adds M vectors at most.
         relation: ``"zero_out"`` or ``"replace"``.
-        records: how many independent records of one law each vector is the mean of; used only in the
-            lower bound of the papers, 1 assumes nothing.
-        error: a wanted rms error in clipping bounds, for which the number of vectors is told.
+        records: the number of independent records of one law that each vector is the mean of; used only
+            in the lower bound of the papers; 1 assumes nothing.
+        error: a wanted rms error in clipping bounds; the plan then tells how many vectors it takes.
 
     Raises:
         ParameterError: if a parameter is out of range, or nothing bounds the contribution of a unit.
 
     All errors are rms l2 errors in units of the l2 clipping bound C. The mechanism adds Gaussian noise
-    of standard deviation σC/n to each coordinate: √d·σ·C/n in all. The papers' lower bound for n users
-    with m records each is of order √d·C/(n·ε·√m), up to logarithms.
+    of standard deviation σC/n to each coordinate, which is √d·σ·C/n in all. The papers' lower bound
+    for n users with m records each is of order √d·C/(n·ε·√m), up to logarithms.
 
-    Formal guarantee: :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+    Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
 
     Source: user-level learning paper, Cor. 1 (its tightness, App. C.4, goes through Prop. 6 there). Its
     Lemma 3 needs a bound on the largest coordinate of the mean, not on its l2 norm alone; the prior of
@@ -79,18 +79,19 @@ def plan_mean(
     unit_level(unit, "user")
     blocks = blocks_of(unit, "signed")
     event = calibrate_gaussian(epsilon, delta, contribution=blocks, relation=relation, unit=unit)
-    # What one unit adds at most, in clipping bounds; there are at least so many units.
+    # One unit adds at most `reach` clipping bounds, and there are at least `units` units.
     reach = reach_of(unit)
     units = max(n // reach, 1)
-    # One unit's independent records, in all its vectors, and the share of the n vectors they are.
-    held, share = records * reach, units * reach / max(n, reach)
+    # One unit has `own` independent records in all its vectors; the vectors of all units are
+    # `share` of the n.
+    own, share = records * reach, units * reach / max(n, reach)
 
     def floor(units: int) -> float:
         return reach * least_error(epsilon, delta, units, dimension=dimension, relation=relation)
 
     total = math.sqrt(dimension) * event.noise_multiplier
     such = share * least_error_of_records(
-        epsilon, delta, units, records=held, dimension=dimension, relation=relation
+        epsilon, delta, units, records=own, dimension=dimension, relation=relation
     )
     least = floor(units)
     order = reach * mean_order(epsilon, 1, dimension=dimension, records=records)
@@ -155,8 +156,9 @@ def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
 def _needed(
     error: float, total: float, order: float, floor: Callable[[int], float], reach: int
 ) -> list[Row]:
-    """How many vectors a wanted error takes: with this mechanism, and at least."""
-    # From a number of units on, floors of the sum no longer grow: there the mean's is 1/n of it.
+    """Return the number of vectors that a wanted error takes, with this mechanism and at least."""
+    # From some number of units on the floor of the sum no longer grows, and that of the mean is 1/n
+    # of it.
     least = math.ceil(floor(MANY_UNITS) / error)
     stands = floor(max(least // reach, 1)) >= 0.999 * floor(MANY_UNITS)
     rows = [

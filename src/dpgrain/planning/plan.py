@@ -1,8 +1,8 @@
-"""The noise a promise takes and the error to expect, from public numbers alone.
+"""Plans of the noise that a promise takes and of the error to expect, from public numbers alone.
 
-Each plan stands beside what no mechanism can do better than: the papers' lower bounds, which are orders
-(no constants are printed with them, and logarithms are left out), and floors with numbers, which are
-proved in :mod:`dpgrain.planning.floors`.
+Each plan also shows limits that no mechanism can pass: the lower bounds of the papers, which are orders
+(without constants and logarithms), and floors with numbers, which are proved in
+:mod:`dpgrain.planning.floors`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Row:
     """One number of a plan.
 
     Args:
-        name: what it is.
+        name: the name of the number.
         value: the number.
-        unit: what it is measured in; empty for a plain number.
-        source: the equation it comes from, where that is a paper's.
+        unit: the unit of measurement; empty for a plain number.
+        source: the equation of a paper that the number comes from, or empty.
         kind: a ``"number"``, a ``"floor"`` under what any mechanism can do, or an ``"order"``, a floor
             of which constants and logarithms are not known.
     """
@@ -44,7 +44,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """The number as people read it: an error rounded up, a floor down, of an order one digit."""
+        """The number as text: errors are rounded up, floors down, and orders to one digit."""
         if self.kind == "order":
             return f"order of {_digits(self.value, 1, ROUND_HALF_EVEN)}"
         return _digits(self.value, 4, ROUND_FLOOR if self.kind == "floor" else ROUND_CEILING)
@@ -52,15 +52,15 @@ class Row:
 
 @dataclass(frozen=True)
 class ErrorPlan:
-    """What a mechanism will cost and how accurate it can be, before anything is spent.
+    """The cost of a mechanism and the accuracy to expect, before anything is spent.
 
     Args:
         title: the mechanism and the promise, in words.
         epsilon: the promised ε.
         delta: the promised δ.
-        event: what will happen, as the accountant sees it.
+        event: the event that will happen.
         lines: the numbers.
-        notes: what they rest on, in sentences.
+        notes: sentences on what the numbers rest on.
     """
 
     title: str
@@ -71,16 +71,16 @@ class ErrorPlan:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[Row]:
-        """The numbers, one a row."""
+        """Return the numbers, one in each row."""
         return list(self.lines)
 
     def __getitem__(self, name: str) -> float:
-        """The number of a row by its name."""
+        """Return the number of the row with a name."""
         for row in self.lines:
             if row.name == name:
                 return row.value
-        known = ", ".join(repr(row.name) for row in self.lines)
-        raise ParameterError(f"row {name!r} is not in this plan; it has {known}.")
+        names = ", ".join(repr(row.name) for row in self.lines)
+        raise ParameterError(f"row {name!r} is not in this plan; it has {names}.")
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
@@ -116,20 +116,20 @@ class ErrorPlan:
         return "\n".join([f"{self.title}:", *listed, *(f"  {note}" for note in self.notes)])
 
 
-# More units than any floor needs to be at its largest.
+# With this many units every floor is at its largest.
 MANY_UNITS = 1_000_000
 
 
 def checked_promise(
     epsilon: float, delta: float, relation: Relation, *, allow_zero: bool = False
 ) -> tuple[float, float]:
-    """ε and δ of a promise, checked."""
+    """Check a promise, and return its ε and δ."""
     _validate.one_of(RELATIONS, relation=relation)
     return _validate.positive(epsilon=epsilon), _validate.delta(allow_zero=allow_zero, delta=delta)
 
 
 def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Contribution:
-    """How clipped vectors of the unit enter a sum in which they share coordinates."""
+    """Return how clipped vectors of the unit enter a sum in which they share coordinates."""
     bounded = isinstance(unit, User) and unit.max_elements is not None
     block: Level = "element" if bounded else unit.level
     most = unit.max_elements if isinstance(unit, User) else None
@@ -137,12 +137,12 @@ def blocks_of(unit: Unit, coordinates: Literal["signed", "nonnegative"]) -> Cont
 
 
 def reach_of(unit: Unit) -> int:
-    """How many clipped vectors one unit adds at most."""
+    """Return the most clipped vectors that one unit adds."""
     return (unit.max_elements or 1) if isinstance(unit, User) else 1
 
 
 def promise_words(epsilon: float, delta: float, relation: Relation, unit: Unit) -> str:
-    """The promise as the title of a plan says it."""
+    """Return the promise in the words of a plan's title."""
     most = f" of at most {reach_of(unit)} elements" if reach_of(unit) > 1 else ""
     return f"{unit.level}-level{most}, {relation}, ε = {epsilon:g}, δ = {powers(delta)}"
 

@@ -1,4 +1,4 @@
-"""What a deployment of a shuffled sum takes and promises, in public numbers."""
+"""Plans of deployments of shuffled sums: their traffic, noise and promises, in public numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.shuffle.device_noise import Arrivals, Coins, DeviceNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
-# An ε takes up to a second: no more than these.
+# One ε takes up to a second to compute, so only these shares and numbers of users are asked about.
 _FRACTIONS = (1.0, 0.9, 0.75, 0.5, 1 / 3, 0.2, 0.1, 0.05, 0.02, 0.01)
 _FEW_FRACTIONS = (1.0, 0.9, 0.75, 0.5, 0.2, 0.1)
 _USERS = (1, 2, 5, 10)
@@ -28,13 +28,13 @@ _KINDS: dict[Kind, type[VectorSum]] = {"binomial": VectorSum, "poisson": Poisson
 
 @dataclass(frozen=True)
 class Honest:
-    """What is promised if a share of the devices of a batch reports and follows the protocol.
+    """The promise if only a share of the devices of a batch reports and follows the protocol.
 
     Args:
-        fraction: γ, the share.
-        devices: ⌈γn⌉, at least 1.
+        fraction: γ, the share of honest devices.
+        devices: ⌈γn⌉, the number of honest devices, at least 1.
         epsilon: the ε at the promised δ; infinite where nothing is promised.
-        promised: whether it is the share that the protocol is made for.
+        promised: whether the protocol is made for this share.
     """
 
     fraction: float
@@ -44,17 +44,17 @@ class Honest:
 
     @property
     def share(self) -> str:
-        """γ in per cent."""
+        """The share γ in per cent."""
         return f"{100 * self.fraction:.4g}%"
 
     def to_dict(self) -> dict[str, Any]:
-        """The line as plain JSON values; no ε where nothing is promised."""
+        """Return the line as plain JSON values, without an ε where nothing is promised."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
         return {**asdict(self), "epsilon": epsilon}
 
 
 def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
-    """ε as a function of the share of honest devices, from all of them to one in a hundred.
+    """Return ε as a function of the share of honest devices, from all to one in a hundred.
 
     Args:
         protocol: a shuffled sum.
@@ -78,13 +78,13 @@ def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
 
 
 def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation, list[float]]]:
-    """The promise to 1, 2, 5 and 10 users together, under both relations.
+    """Return the promise to 1, 2, 5 and 10 users together, under both relations.
 
     Args:
-        guarantee: a promise to users.
+        guarantee: a guarantee for users.
 
     Returns:
-        the numbers of users, and relation → the ε of each.
+        the numbers of users, and for each relation the ε of each number.
     """
     with Progress(len(RELATIONS) * len(_USERS)) as progress:
 
@@ -96,15 +96,15 @@ def curve_of_users(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation
 
 
 def shares_of_honest(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-    """What a promise becomes if only a share of the devices that it counts on is honest.
+    """Return the ε of a guarantee if only a share of the devices that it counts on is honest.
 
     Args:
-        guarantee: a promise that rests on noise of devices, or on none.
+        guarantee: a guarantee whose noise may come from devices.
 
     Returns:
-        pairs of a share and the ε; none where no noise comes from devices.
+        pairs of a share and the ε; no pairs where no noise comes from devices.
 
-    Formal guarantee: an upper bound: whole devices add at least so many coins.
+    Formal guarantee: each ε is an upper bound, because whole devices add at least this many coins.
     """
     if not any(isinstance(part, Binomial | Poisson) for part in guarantee.event.parts):
         return ()
@@ -115,7 +115,7 @@ def shares_of_honest(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
 
 
 def _with_share(event: Event, share: float) -> Event:
-    """The event if devices add a share of the noise only."""
+    """Return the event if devices add only a share of the noise."""
     if isinstance(event, Binomial):
         return replace(event, trials=max(1, math.floor(event.trials * share)))
     if isinstance(event, Poisson):
@@ -126,10 +126,12 @@ def _with_share(event: Event, share: float) -> Event:
 
 
 def central_sd(protocol: ShuffledSum) -> float:
-    """The noise of a curator who is trusted: sd of a coordinate of the sum of one round.
+    """Return the noise sd of a coordinate of the sum of one round, if a curator were trusted.
+
+    The curator uses the Gaussian mechanism with the same promise.
 
     Args:
-        protocol: a shuffled sum; it is the Gaussian mechanism of the same promise.
+        protocol: a shuffled sum.
 
     Source: Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy".
     """
@@ -138,7 +140,7 @@ def central_sd(protocol: ShuffledSum) -> float:
 
 
 def one_user(protocol: ShuffledSum) -> float:
-    """How far one honest user can move the sum, l2, under the relation of the promise.
+    """Return the l2 distance that one user can move the sum under the relation of the promise.
 
     Args:
         protocol: a shuffled sum.
@@ -148,7 +150,7 @@ def one_user(protocol: ShuffledSum) -> float:
 
 
 def replaced(protocol: ShuffledSum) -> float:
-    """How far one honest device can move the sum, l2, by sending another vector.
+    """Return the l2 distance that one honest device can move the sum with another vector.
 
     Args:
         protocol: a shuffled sum.
@@ -157,13 +159,13 @@ def replaced(protocol: ShuffledSum) -> float:
 
 
 def corrupt(protocol: ShuffledSum) -> float:
-    """How far one corrupt device can move the sum, l2.
+    """Return the l2 distance that one corrupt device can move the sum.
 
     Args:
         protocol: a shuffled sum.
 
-    A shuffler that adds up drops counts that no device can send. One that only mixes cannot: shares
-    may add up to whatever all devices together could send.
+    A shuffler that adds up drops counts that no device can send. One that only mixes cannot, so that
+    shares may add up to as much as all devices together could send.
     """
     encoding, noise = protocol.encoding, protocol.design.noise
     devices = protocol.n_users if isinstance(protocol, BlindSum) else 1
@@ -172,7 +174,7 @@ def corrupt(protocol: ShuffledSum) -> float:
 
 
 def noise_length(protocol: ShuffledSum) -> float:
-    """The root mean square length of the noise of a sum, all devices being honest.
+    """Return the root mean square length of the noise of a sum if all devices are honest.
 
     Args:
         protocol: a shuffled sum.
@@ -181,7 +183,7 @@ def noise_length(protocol: ShuffledSum) -> float:
 
 
 class _Whole(Row):
-    """A whole number of a plan: all its digits are shown."""
+    """A whole number of a plan, shown with all its digits."""
 
     @property
     def text(self) -> str:
@@ -189,7 +191,7 @@ class _Whole(Row):
 
 
 def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
-    """What a device sends in one round.
+    """Return the rows on what a device sends in one round.
 
     Args:
         protocol: a shuffled sum.
@@ -215,7 +217,7 @@ def traffic(protocol: ShuffledSum) -> tuple[Row, ...]:
 
 
 def numbers(protocol: ShuffledSum) -> tuple[Row, ...]:
-    """All numbers of a deployment but for ε: the design, the traffic, the noise, corrupt devices.
+    """Return all numbers of a deployment but ε: on design, traffic, noise and corrupt devices.
 
     Args:
         protocol: a shuffled sum.
@@ -255,18 +257,18 @@ def plan_shuffle(
     noise: Kind = "binomial",
     blind: bool = False,
 ) -> ShuffledSum:
-    """The shuffled sum of vectors that options describe.
+    """Make the shuffled sum of vectors that options describe.
 
     Args:
-        users: n, the devices of a batch.
-        dim: d, the coordinates of a vector.
+        users: n, the number of devices of a batch.
+        dim: d, the number of coordinates of a vector.
         epsilon: the promised ε.
         delta: the promised δ.
-        bound: the l2 norm of a vector at most.
+        bound: the largest l2 norm of a vector.
         relation: the neighbouring relation.
-        rounds: T, in which the same users take part.
+        rounds: T, the number of rounds in which the same users take part.
         honest: γ, the share of devices that report and follow the protocol, at least.
-        noise: what devices add.
+        noise: the kind of noise that devices add.
         blind: whether the shuffler only mixes.
 
     Raises:
@@ -297,7 +299,7 @@ def plan_shuffle(
 
 
 def deployment(protocol: ShuffledSum) -> ErrorPlan:
-    """A shuffled sum as a plan: what it takes and how accurate it is.
+    """Return the plan of a shuffled sum, with its traffic and its accuracy.
 
     Args:
         protocol: a shuffled sum.

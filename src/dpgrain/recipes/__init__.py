@@ -1,12 +1,12 @@
 """The papers' algorithms for whole users, each a combination of a private mean, a solver and phases.
 
-A recipe holds what is publicly known of a problem; its ``plan(task)`` makes of it a program: rounds,
-radii, step sizes and noise, all public numbers. A program runs on any convex loss through
+A recipe holds what is publicly known of a problem; its ``plan(task)`` makes a program, which is made of
+public numbers only: rounds, radii, step sizes and noise. A program runs on any convex loss through
 :func:`dpgrain.learn.minimise`, and as ``algorithm=`` of the estimators. What a theorem leaves as O(…)
 is replaced by the noise that exact accounting asks for.
 
-Those of ``curator`` trust a curator; those of ``shuffled`` a shuffler of messages that are noisy
-already; those of ``pan_private`` a stream whose state may be seen once.
+The recipes of ``curator`` trust a curator. Those of ``shuffled`` trust a shuffler of messages that are
+noisy already. Those of ``pan_private`` run on a stream whose state may be seen once.
 """
 
 from __future__ import annotations

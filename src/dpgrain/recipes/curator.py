@@ -1,4 +1,4 @@
-"""The user-level papers' algorithms, and ours: a trusted curator, and all users in every round."""
+"""Recipes that trust a curator: the user-level papers' algorithms, and ours."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ from dpgrain.units import User
 
 Kind: TypeAlias = Literal["convex", "strongly_convex", "nonconvex"]
 
-# Rounds of coin betting: with more the noise of each only grows, with far fewer it is not there yet.
-_LEAST_ROUNDS, _ROUNDS = 50, 100
+# Coin betting is run for a number of rounds between these: far fewer do not reach the solution, and
+# more only raise the noise of each.
+_LEAST_ROUNDS, _MOST_ROUNDS = 50, 100
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,11 @@ class WinsorizedErm:
 
     Args:
         known: what is publicly known; its smoothness must be finite.
-        kind: ``"convex"``: averaged steps of one length; ``"strongly_convex"``: one restart with
-            falling steps; ``"nonconvex"``: a random iterate.
-        rounds: T; None for H·R/ν rounds, ν the noise of one round that had all of the promise, beyond
-            which only noise is left (or H/μ·ln of the ratio of the start's error to the noise), as far
-            as users suffice.
+        kind: ``"convex"`` averages steps of one length; ``"strongly_convex"`` makes one restart with
+            falling steps; ``"nonconvex"`` returns a random iterate.
+        rounds: T; None for H·R/ν rounds, as far as users suffice, where ν is the noise of one round
+            that had all of the promise; beyond them only noise is left. With ``"strongly_convex"`` None
+            stands for H/μ·ln of the ratio of the start's error to the noise.
         iterate: which iterate ``"nonconvex"`` returns; None to draw it.
 
     Source: Theorem 4 and Proposition 3, with the constants of exact accounting.
@@ -81,7 +82,7 @@ class WinsorizedErm:
             raise ParameterError("strength must be above 0 with kind='strongly_convex', not 0.")
 
     def plan(self, task: Task) -> Program:
-        """One phase with all users."""
+        """Plan one phase with all users."""
         mean = _winsorized(self.known, task, task.n_users, self._rounds(task), self.rounds is None)
         return alone(Stage(mean, self._solver(task, mean)), task, self.known)
 
@@ -113,11 +114,11 @@ class PhasedErmSco:
 
     Args:
         known: what is publicly known; its smoothness must be finite.
-        count: the number of phases; None for as many as users suffice for, at most log₂ of the ratio
-            of G√(nm) to the noise.
+        count: the number of phases; None for all that users suffice for, at most log₂ of the ratio of
+            G√(nm) to the noise.
 
-    Phase t has n/2^t users and the pull λ·4^t, λ = √(G²/(nm) + ν²)/R, ν the noise of one mean. Source:
-    Theorem 5, with the constants of exact accounting.
+    Phase t has n/2^t users and the pull λ·4^t, where λ = √(G²/(nm) + ν²)/R and ν is the noise of one
+    mean. Source: Theorem 5, with the constants of exact accounting.
 
     >>> program = PhasedErmSco(Known(smoothness=1.0, records=100)).plan(
     ...     Task.of(100_000, (0.0, 0.0), 4.0, 1e-6)
@@ -134,7 +135,7 @@ class PhasedErmSco:
         check_smooth(self.known, "PhasedErmSco", "UserLevelSgd")
 
     def plan(self, task: Task) -> Program:
-        """As many phases as asked for, or as users suffice for."""
+        """Plan the phases that were asked for, or all that users suffice for."""
         if self.count is not None:
             return self._of(task, self.count)
         known, noise = self.known, self._noise(task)
@@ -143,7 +144,7 @@ class PhasedErmSco:
             try:
                 return self._of(task, count)
             except ParameterError:
-                # The last phase has too few users.
+                # The last phase has too few users, so we try one phase fewer.
                 continue
         return self._of(task, 1)
 
@@ -173,13 +174,14 @@ class UserLevelSgd:
     Args:
         known: what is publicly known; kinks are welcome.
         rounds: T; None for m²n² + mn√d, but at most 1000.
-        smoothing: ``"ball"``: at random points within r = d^(1/4)·R/√T (Lemma 2.5); ``"moreau"``: the
-            Moreau envelope of curvature G√d/r, which asks only within the domain (Remark 4.3);
-            ``"none"``.
+        smoothing: ``"ball"`` takes gradients at random points within r = d^(1/4)·R/√T (Lemma 2.5);
+            ``"moreau"`` takes those of the Moreau envelope of curvature G√d/r, which asks only within
+            the domain (Remark 4.3); ``"none"`` does not smooth.
 
-    Steps are of length (R/G)·min(G/(ν√T), T^(-3/4), √(nm)/T), ν the noise of a round; the iterates are
-    averaged. A start known to be near shrinks R (Remark 4.2): state it as the distance. Source: Theorem
-    4.1, whose noise is not private; the constants here are those of the soft core.
+    Steps are of length (R/G)·min(G/(ν√T), T^(-3/4), √(nm)/T), where ν is the noise of a round; the
+    iterates are averaged. A start known to be near the solution shrinks R (Remark 4.2): state how near
+    as the distance. Source: Theorem 4.1, whose noise is not private; the constants here are those of
+    the soft core.
 
     >>> program = UserLevelSgd(Known(records=100), rounds=50).plan(Task.of(2000, (0.0,), 1.0, 1e-6))
     >>> program.event.epsilon(1e-6) <= 1.0
@@ -197,11 +199,11 @@ class UserLevelSgd:
             _validate.integer(minimum=1, rounds=self.rounds)
 
     def plan(self, task: Task) -> Program:
-        """One phase with all users."""
+        """Plan one phase with all users."""
         return alone(self.stage(task, task.n_users), task, self.known)
 
     def stage(self, task: Task, n_users: int) -> Stage:
-        """The same for some of the users."""
+        """Plan the one stage of a phase that has only some of the users."""
         known, d = self.known, task.dimension
         many = (known.records * n_users) ** 2 + known.records * n_users * math.sqrt(d)
         rounds = self.rounds or int(min(many, MOST))
@@ -228,7 +230,7 @@ class UserLevelSgdStronglyConvex:
 
     Args:
         known: what is publicly known; the strength must be above 0.
-        rounds: T of each phase; None for its theorem's, but at most 1000.
+        rounds: T of each phase; None for the number of its theorem, but at most 1000.
         count: the number of phases; None for ⌈log log(mn)⌉, as far as users suffice.
 
     Phase i of k has n/2^(k+1−i) users and begins where the last one ended, within √(2·excess/μ) of the
@@ -250,7 +252,7 @@ class UserLevelSgdStronglyConvex:
             raise ParameterError("strength must be above 0 for UserLevelSgdStronglyConvex, not 0.")
 
     def plan(self, task: Task) -> Program:
-        """As many phases as asked for, or as users suffice for."""
+        """Plan the phases that were asked for, or all that users suffice for."""
         if self.count is not None:
             return self._of(task, self.count)
         all_records = max(task.n_users * self.known.records, 3)
@@ -258,7 +260,7 @@ class UserLevelSgdStronglyConvex:
             try:
                 return self._of(task, count)
             except ParameterError:
-                # The first phase has too few users.
+                # The first phase has too few users, so we try one phase fewer.
                 continue
         return self._of(task, 1)
 
@@ -272,7 +274,7 @@ class UserLevelSgdStronglyConvex:
             noise = known.radius_for(n, 1) * task.noise(n)
             excess = distance * (known.lipschitz / math.sqrt(n * known.records) + noise)
             distance = min(distance, math.sqrt(2 * excess / known.strength))
-        # The ball of a phase is around its own start, which the program does not know.
+        # The ball of a phase would lie around its own start, which the program does not know.
         wide = ball_of(known, task)
         free = tuple(
             replace(stage, solver=replace(stage.solver, domain=wide))  # type: ignore[type-var]
@@ -283,20 +285,22 @@ class UserLevelSgdStronglyConvex:
 
 @dataclass(frozen=True)
 class Concentrated:
-    """Ours: gradients clipped to the radius in which users agree, and steps that need no length.
+    """Our recipe: gradients clipped to the radius in which users agree, and steps without a length.
 
-    Where the loss is least users' mean gradients lie around 0, which is a public centre: clipped there,
-    to a radius as small as they lie close, they cost as little noise as any mean of concentrated
-    vectors does, without a test, an interval or a minimum of users. Far from the solution they are
-    shortened, but still point there.
+    Where the loss is least, users' mean gradients lie around 0, which is a public centre. Clipped
+    there, to the radius in which they lie, they need as little noise as any mean of concentrated
+    vectors does, without a test, an interval or a minimum of users. Far from the solution gradients
+    are shortened, but still point there.
 
     Args:
         known: what is publicly known.
-        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100: the noise of all rounds together is the
-            same however many there are.
-        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. Small ones
-            shorten nearly all gradients: the less noise, the more the solution is a median of users.
-        solver: what steps; None for coin betting, which does not know the scale of gradients.
+        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, since the noise of all rounds together is
+            the same however many there are.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates. A small
+            share shortens nearly all gradients: it brings less noise, and the solution is more like a
+            median of users.
+        solver: the solver that makes the steps; None for coin betting, which does not know the
+            scale of gradients.
 
     Source: the recentred mean with the centre 0; docs/theory.md, "User-level recipes".
 
@@ -317,7 +321,7 @@ class Concentrated:
             _validate.integer(minimum=1, rounds=self.rounds)
 
     def plan(self, task: Task) -> Program:
-        """One phase with all users."""
+        """Plan one phase with all users."""
         known, rounds = self.known, self.rounds or self._rounds(task)
         radius = known.radius or known.lipschitz / math.sqrt(known.records)
         mean = self._mean(task, rounds, self.share * radius)
@@ -325,25 +329,25 @@ class Concentrated:
         return alone(Stage(mean, solver), task, known)
 
     def _rounds(self, task: Task) -> int:
-        """As many as help: the noise of all of them together is the same."""
+        """Return a number of rounds that helps; the noise of all together does not depend on it."""
         known = self.known
         ideal = known.smoothness * known.distance / known.lipschitz
         ideal *= math.sqrt(task.n_users * known.records)
-        return int(min(max(ideal, _LEAST_ROUNDS), _ROUNDS))
+        return int(min(max(ideal, _LEAST_ROUNDS), _MOST_ROUNDS))
 
     def _mean(self, task: Task, rounds: int, clip: float) -> Mean:
-        """Whoever adds users up."""
+        """Calibrate the mean that adds users up."""
         return ClippedMean.calibrate(**task.calibration(), rounds=rounds, clip=clip, unit=User())
 
 
 def _localising_rounds(known: Known, strength: float, smooth: float, noise: float) -> int:
-    """H/μ·ln of how much smaller the error gets than that of the start (Corollary 2)."""
+    """Return 4·H/μ·ln((G/ν)²) rounds, after which little but the noise ν is left (Corollary 2)."""
     left = max((known.lipschitz / max(noise, 1e-300)) ** 2, math.e)
     return rounds_between(4 * smooth / strength * math.log(left))
 
 
 def _winsorized(known: Known, task: Task, n_users: int, rounds: int, fewer: bool) -> Winsorized:
-    """The winsorized mean for so many rounds, or for fewer where users do not suffice."""
+    """Calibrate the winsorized mean for some rounds, or for fewer where users do not suffice."""
     while True:
         try:
             return Winsorized.calibrate(

@@ -1,4 +1,4 @@
-"""Accelerated steps where each round asks fresh users: the more rounds, the smaller each batch."""
+"""Accelerated steps in which each round asks fresh users, so that more rounds mean smaller batches."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from dpgrain.recipes.program import (
     ball_of,
 )
 
-# Batches at most, unless more are asked for; and phases.
+# There are at most this many batches, and phases, unless more are asked for.
 MOST_BATCHES, _MOST_PHASES = 10_000, 8
-# Numbers of rounds that are compared: all up to some hundred, then a percent or two apart.
-_CANDIDATES = 500
-# Rounds of coin betting where each has fresh users: with few more the noise is what is left.
+# About this many numbers of rounds are compared: all small ones, then some a percent or two apart.
+_COMPARED_ROUNDS = 500
+# Coin betting with fresh users makes this many rounds: with a few more mostly noise is left.
 FEW_ROUNDS = 10
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """Rounds that make a bound least, the curvature of what is minimised, and the bound."""
+    """The rounds that make a bound least, the curvature of what is minimised, and the bound."""
 
     rounds: int
     smoothness: float
@@ -43,13 +43,13 @@ class _Choice:
 
 @dataclass(frozen=True)
 class FreshSteps:
-    """Accelerated steps on batches of fresh users, whoever adds them up.
+    """Accelerated steps on batches of fresh users, with any way to add users up.
 
     Args:
         known: what is publicly known.
-        task: what they are for.
-        noise: about the rms error of the noisy sum of a batch, however large.
-        make: from numbers of users and of rounds to the mean.
+        task: the promise and the size of the problem.
+        noise: about the rms error of the noisy sum of a batch, the same for batches of any size.
+        make: a function that makes the mean from a number of users and a number of rounds.
         smoothed: whether the Moreau envelope is minimised.
         rounds: T of each phase, if asked for.
     """
@@ -62,12 +62,12 @@ class FreshSteps:
     rounds: int | None
 
     def alone(self) -> Program:
-        """One phase with everybody."""
+        """Plan one phase with all users."""
         users, distance = self.task.n_users, self.known.distance
         return alone(self._stage(users, distance), self.task, self.known)
 
     def restarts(self, count: int | None) -> Program:
-        """Phases that begin where the last one ended."""
+        """Plan phases, each of which begins where the one before ended."""
         phases, distances = phased(
             lambda count: Restarts(self.task.n_users, count),
             lambda users, distance: self._choose(users, distance).excess,
@@ -82,17 +82,17 @@ class FreshSteps:
         return Program(stages, phases, self.known)
 
     def _choose(self, users: int, distance: float) -> _Choice:
-        """The number of rounds with the least bound."""
+        """Choose the number of rounds with the least bound."""
         if self.rounds is not None:
             return self._at(self.rounds, users, distance)
         most = min(users, MOST_BATCHES)
-        some = np.unique(np.geomspace(1, most, _CANDIDATES).round().astype(int)).tolist()
+        some = np.unique(np.geomspace(1, most, _COMPARED_ROUNDS).round().astype(int)).tolist()
         return min(
-            (self._at(rounds, users, distance) for rounds in some), key=lambda found: found.excess
+            (self._at(rounds, users, distance) for rounds in some), key=lambda choice: choice.excess
         )
 
     def _at(self, rounds: int, users: int, distance: float) -> _Choice:
-        """What so many rounds come to."""
+        """Bound the excess of the loss after this many rounds."""
         known, batch = self.known, max(users // rounds, 1)
         smoothness, changed = known.smoothness, 0.0
         if self.smoothed:
@@ -103,7 +103,7 @@ class FreshSteps:
         return _Choice(rounds, smoothness, excess)
 
     def _error(self, batch: int, noise: float) -> float:
-        """The rms error of a batch's gradient: of its noise, and of who is in it."""
+        """Return the rms error of the gradient of a batch, from noise and from who is in it."""
         known = self.known
         return math.hypot(known.lipschitz / math.sqrt(batch * known.records), noise)
 
@@ -112,7 +112,7 @@ class FreshSteps:
         mean = self.make(users, choice.rounds)
         noise = mean.noise_sd * math.sqrt(self.task.dimension)
         error = self._error(users // choice.rounds, noise)
-        # The ball is around the first start; that of a later phase the program does not know.
+        # The ball lies around the first start, because the program does not know that of a later phase.
         domain = ball_of(known, self.task)
         solver = AcSa(choice.smoothness, choice.rounds, error, distance, domain)
         return Stage(mean, solver, choice.smoothness if self.smoothed else None)
@@ -125,13 +125,16 @@ def phased(
     most: int,
     known: Known,
 ) -> tuple[Localisation, list[float]]:
-    """The phases asked for, or with the least bound after the last, and how far each has to go.
+    """Return the phases, and the distance that each has to go.
+
+    The phases are those asked for, or those with the least bound after the last one.
 
     Args:
-        plan: from a number of phases to who is in which.
-        excess: a bound on the excess of the loss after a phase, from its users and its distance.
-        count: how many phases; None to choose.
-        most: how many there can be.
+        plan: a function that divides the users into a number of phases.
+        excess: a function that bounds the excess of the loss after a phase, from the number of its
+            users and its distance.
+        count: the number of phases; None to choose it.
+        most: the largest number of phases that there can be.
         known: what is publicly known, with a strength.
     """
 
@@ -154,6 +157,6 @@ def phased(
 
 
 def check_count(count: int | None) -> None:
-    """Refuse a number of phases that is none."""
+    """Refuse what is not a whole number of phases of at least 1, or None."""
     if count is not None:
         _validate.integer(minimum=1, count=count)

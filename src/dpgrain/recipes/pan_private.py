@@ -1,4 +1,4 @@
-"""The paper's algorithms for streams whose state may be looked at once."""
+"""Recipes for a stream of users whose state may be looked at once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ class PanPrivateAgd:
 
     Args:
         known: what is publicly known. Its smoothness and strength choose among the four cases of
-            Theorem C.3: a loss with kinks is smoothed as by :class:`ShuffleAgdSmoothed`, and a strongly
-            convex one begins again as by :class:`ShuffleRestarts`.
-        count: the number of phases, for strongly convex losses; None for as many as make the bound
-            after the last one least.
-        rounds: T of each phase; None for as many as make its bound least.
+            Theorem C.3: a loss with kinks is smoothed as in :class:`ShuffleAgdSmoothed`, and for a
+            strongly convex one steps begin again as in :class:`ShuffleRestarts`.
+        count: the number of phases, for strongly convex losses; None for the number that makes the
+            bound after the last one least.
+        rounds: T of each phase; None for the number that makes its bound least.
 
-    Users come in the order of the roster, each once. Source: Theorem C.3; as there, steps against the
-    gradient, with 2β for β, and a Moreau envelope whose gradients are not doubled.
+    Users come in the order of the roster, each once. Source: Theorem C.3; the steps go against the
+    gradient, with 2β for β, and the gradients of the Moreau envelope are not doubled, as in
+    :class:`ShuffleAgd` and :class:`ShuffleAgdSmoothed`.
 
     >>> program = PanPrivateAgd().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 2.0
@@ -55,7 +56,7 @@ class PanPrivateAgd:
             _validate.integer(minimum=1, rounds=self.rounds)
 
     def plan(self, task: Task) -> Program:
-        """One phase, or several for strongly convex losses; everybody comes once."""
+        """Plan one phase, or several for strongly convex losses; every user comes once."""
         known = self.known
 
         def make(users: int, rounds: int) -> Mean:
@@ -63,7 +64,7 @@ class PanPrivateAgd:
                 **task.calibration(users), rounds=rounds, clip=known.lipschitz
             )
 
-        # The noise before the first user of a batch, and that after the last.
+        # Noise is added before the first user of a batch and again after the last one.
         noise = math.sqrt(2) * task.noise(1) * known.lipschitz
         fresh = FreshSteps(known, task, noise, make, math.isinf(known.smoothness), self.rounds)
         return fresh.restarts(self.count) if known.strength else fresh.alone()
@@ -71,16 +72,16 @@ class PanPrivateAgd:
 
 @dataclass(frozen=True)
 class PanPrivateConcentrated(Concentrated):
-    """Ours, on a stream of users: :class:`Concentrated` with pan-private means.
+    """Our recipe on a stream of users: :class:`Concentrated` with pan-private means.
 
     Args:
         known: what is publicly known.
-        rounds: T; None for 10: each has users of its own, and the noise of all of them together grows
-            with their number.
-        share: as for :class:`Concentrated`.
-        solver: as for :class:`Concentrated`.
+        rounds: T; None for 10, because each has users of its own, and the noise of all of them together
+            grows with their number.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates.
+        solver: the solver that makes the steps; None for coin betting.
 
-    What ``trust="pan"`` does by default. Source: docs/theory.md, "Shuffled gradients".
+    It is the default recipe of ``trust="pan"``. Source: docs/theory.md, "Shuffled gradients".
 
     >>> program = PanPrivateConcentrated().plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.rounds, program.event.epsilon(1e-6) <= 1.0

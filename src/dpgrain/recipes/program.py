@@ -1,4 +1,4 @@
-"""What a recipe is: from what is public of a problem to a program of means, solvers and phases."""
+"""Recipes and programs: a recipe makes a program of means, solvers and phases from public numbers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dpgrain.optimize import Ball, Localisation, RandomizedBall, Restarts, Solve
 from dpgrain.publishing import Promise
 from dpgrain.units import Relation, Trust, User
 
-#: How kinks are smoothed: by looking around at random, or by the Moreau envelope of this curvature.
+#: Kinks are smoothed by looking around at random, or by the Moreau envelope of this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
 
-# The probability that some user's mean gradient is farther away than the radius.
-_FAILURE = 0.01
-#: Rounds at most, unless more are asked for.
+# This is the probability that some user's mean gradient is farther away than the radius.
+_FAILURE_CHANCE = 0.01
+#: A program has at most this many rounds, unless more are asked for.
 MOST = 1000
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a program is for: the promise, and the size of the problem.
+    """The promise that a program has to keep, and the size of its problem.
 
     Args:
         n_users: n, the public size of the roster.
-        start: (d,) where it begins, a public point.
+        start: (d,) the public point at which the program begins.
         promise: what the whole program promises of users.
         beside: what else is published under the same promise.
         lot: a public random number, for recipes that return a random iterate; None to draw it.
@@ -58,7 +58,7 @@ class Task:
 
         Args:
             n_users: n, the public size of the roster.
-            start: (d,) where it begins, a public point.
+            start: (d,) the public point at which the program begins.
             epsilon: the promised ε.
             delta: the promised δ.
             relation: the neighbouring relation.
@@ -80,14 +80,14 @@ class Task:
         return len(self.start)
 
     def noise(self, n_users: int | None = None) -> float:
-        """The rms error of a private mean of vectors of norm 1, all of the promise spent on it."""
+        """Return the rms error of a private mean of vectors of norm 1 that has all of the promise."""
         mean = ClippedMean.calibrate(
             **{**self.calibration(n_users), "beside": None}, rounds=1, unit=User()
         )
         return mean.noise_sd * math.sqrt(self.dimension)
 
     def calibration(self, n_users: int | None = None) -> dict[str, Any]:
-        """The arguments that calibrations of all means take.
+        """Return the arguments that the calibration of a mean takes.
 
         Args:
             n_users: how many users are asked, of whom the mean is taken; None for the roster.
@@ -103,17 +103,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Known:
-    """What is publicly known of a problem, and a radius in which users' mean gradients lie.
+    """Public knowledge of a problem, and a radius in which users' mean gradients lie.
 
     Args:
-        distance: R: the solution lies within it of the start.
-        lipschitz: G: the largest norm of a record's gradient.
-        smoothness: H: the largest curvature; infinite where there are kinks.
-        strength: μ: the least curvature; 0 where none is known.
+        distance: R, the largest distance of the solution from the start.
+        lipschitz: G, the largest norm of a record's gradient.
+        smoothness: H, the largest curvature; infinite where there are kinks.
+        strength: μ, the least curvature; 0 where none is known.
         records: m, a typical number of records of a user.
-        radius: τ, how far from a common point users' mean gradients lie; None for
+        radius: τ, the largest distance of users' mean gradients from a common point. None stands for
             (G/√m)·(1 + √(2·ln(nT/0.01))), which holds for m independent records of every user in T
-            rounds but for a probability of 1%, and for at most G, which holds around 0 for all data.
+            rounds but for a probability of 1%, or for G if that is less, which holds around 0 for all
+            data.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -145,7 +146,7 @@ class Known:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What of it steps are made of, in words."""
+        """The public knowledge that steps are computed from, in words."""
         curved = (
             "" if math.isinf(self.smoothness) else f", curvatures of at most {self.smoothness:g}"
         )
@@ -157,19 +158,19 @@ class Known:
         )
 
     def radius_for(self, n_users: int, rounds: int) -> float:
-        """The radius for so many users and rounds; no larger than G, which holds for all data."""
+        """Return the radius for some users and rounds, at most G, which holds for all data."""
         if self.radius is not None:
             return self.radius
-        spread = 1 + math.sqrt(2 * math.log(n_users * rounds / _FAILURE))
+        spread = 1 + math.sqrt(2 * math.log(n_users * rounds / _FAILURE_CHANCE))
         return min(self.lipschitz / math.sqrt(self.records) * spread, self.lipschitz)
 
 
-#: What recipes take as known unless told otherwise.
+#: Recipes take one of these as known unless told otherwise.
 ANY, SMOOTH, STRONG = Known(), Known(smoothness=1.0), Known(strength=1.0)
 
 
 def check_known(known: object) -> None:
-    """Refuse what is no :class:`Known`."""
+    """Refuse a value that is not a :class:`Known`."""
     if not isinstance(known, Known):
         raise ParameterError(
             f"known must be what is publicly known, such as Known(distance=10.0), not {known!r}."
@@ -181,10 +182,10 @@ class Stage:
     """One run of a solver on one private mean.
 
     Args:
-        mean: of the users' mean gradients.
-        solver: what steps against it, as often as the mean has rounds.
-        smoothing: of each record's loss: none, at random points of a ball, each record at its own, or
-            the Moreau envelope with so much curvature.
+        mean: the private mean of the users' mean gradients.
+        solver: the solver that steps against it, once for each round of the mean.
+        smoothing: the way in which each record's loss is smoothed: not at all, by a random point of a
+            ball for each record, or by the Moreau envelope with the curvature given.
     """
 
     mean: Mean
@@ -194,15 +195,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """A recipe for a task: public numbers only.
+    """The program of a recipe for a task, which holds public numbers only.
 
     Args:
-        stages: one for each phase.
-        localisation: who is in which phase; with one phase everybody.
-        known: what it was made of.
+        stages: one stage for each phase.
+        localisation: the division of users into phases; with one phase all users are in it.
+        known: the public knowledge that the program was made from.
 
-    Formal guarantee: :attr:`event`. Phases have disjoint users, told apart by roster index alone, and
-    compose in parallel.
+    Formal guarantee: that of :attr:`event`. Phases have disjoint users, told apart by roster index
+    alone, and compose in parallel.
     """
 
     stages: tuple[Stage, ...]
@@ -211,13 +212,13 @@ class Program:
 
     @property
     def event(self) -> Event:
-        """What all of it is to the accountant."""
+        """The event of the whole program."""
         events = tuple(stage.mean.event for stage in self.stages)
         return events[0] if len(events) == 1 else Parallel(events)
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it takes as public, in words."""
+        """All that the program takes as public, in words."""
         phases = self.localisation.phases()
         facts = [fact for stage in self.stages for fact in stage.mean.facts]
         if len(phases) > 1:
@@ -230,50 +231,53 @@ class Program:
 
     @property
     def by_place(self) -> bool:
-        """Whether users' places in the roster say what they take part in."""
+        """True if a user's place in the roster decides in which rounds the user takes part."""
         return len(self.stages) > 1 or self.stages[0].mean.fresh
 
     @property
     def trust(self) -> Trust:
-        """Who sees data: a curator, unless all phases do without."""
+        """The party that is trusted with data: a curator, unless all phases do without one."""
         kinds = {stage.mean.trust for stage in self.stages}
         return kinds.pop() if len(kinds) == 1 else "central"
 
     @property
     def rounds(self) -> int:
-        """How many noisy gradients there are, all phases together."""
+        """The number of noisy gradients of all phases together."""
         return sum(stage.mean.rounds for stage in self.stages)
 
 
 @runtime_checkable
 class Recipe(Protocol):
-    """What makes a program of a task."""
+    """A rule that makes a program for a task."""
 
     def plan(self, task: Task) -> Program:
-        """Rounds, noise, radii and steps, from public numbers.
+        """Make a program of rounds, noise, radii and steps, from public numbers.
+
+        Args:
+            task: the promise and the size of the problem.
 
         Raises:
-            ParameterError: if there are too few users for it.
+            ParameterError: if there are too few users for the recipe.
         """
 
 
 def alone(stage: Stage, task: Task, known: Known) -> Program:
-    """One phase with everybody."""
+    """Return a program of one phase with all users."""
     return Program((stage,), Restarts(task.n_users, 1), known)
 
 
 def ball_of(known: Known, task: Task) -> Ball:
-    """The ball around the start in which the solution lies."""
+    """Return the ball around the start in which the solution lies."""
     return Ball(known.distance, tuple(task.start))
 
 
 def rounds_between(rounds: float) -> int:
-    """A number of rounds, rounded up, from 1 to :data:`MOST`."""
+    """Round up a number of rounds and keep it from 1 to :data:`MOST`."""
     return int(min(max(math.ceil(rounds), 1), MOST))
 
 
 def check_smooth(known: Known, name: str, other: str) -> None:
-    """Refuse a problem with kinks, by the names of a recipe and of one that takes it."""
+    """Refuse a problem with kinks, naming the recipe and another one that takes it."""
     if math.isinf(known.smoothness):
         raise ParameterError(
             f"smoothness must be finite for {name}, not inf: smooth the loss (Moreau), or use {other}."

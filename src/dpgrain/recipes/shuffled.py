@@ -1,7 +1,7 @@
-"""The shuffle paper's algorithms: users' noisy messages are shuffled, or a stream is pan-private.
+"""Recipes of the shuffle paper, in which users send noisy messages through a shuffler.
 
-Where each round asks fresh users, it has all of the promise to itself, but the more rounds there are
-the smaller is each batch: acceleration makes do with few. Where everybody is asked in every round, the
+Where each round asks fresh users, it has all of the promise to itself, but the batches are smaller the
+more rounds there are: acceleration needs only a few. Where all users are asked in every round, the
 noise is nearly that of a trusted curator. What theorems leave as O(…) is replaced by the bounds of the
 solvers, with the noise that exact accounting asks for; rounds are chosen to make them least.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean
-from dpgrain.means.shuffled import Interaction, Protocol, Shuffled
+from dpgrain.means.shuffled import Interaction, Messages, Shuffled
 from dpgrain.optimize import (
     Constant,
     Phases,
@@ -46,13 +46,15 @@ class ShuffleSgd:
 
     Args:
         known: what is publicly known; kinks are welcome.
-        rounds: T; None for batches of as many users as make the noise of a batch's mean as long as one
-            user's gradient may be, but at most 10,000 of them.
+        rounds: T; None for batches so large that the noise of a batch's mean is as long as one user's
+            gradient may be, but at most 10,000 of them.
         honest_fraction: the share of each batch's users who follow the protocol, at least.
-        protocol: what users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are fewer.
+        protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are
+            fewer.
 
-    Steps against the gradient (the paper prints + η) are of length R/(L_G·√T), L_G² = G² + dν², ν the
-    noise of a batch; the iterates are averaged. Source: Theorem 4.1, whose b is √d·log(d/δ)/ε.
+    Steps go against the gradient (the paper prints + η). They have the length R/(L_G·√T), where
+    L_G² = G² + dν² and ν is the noise of a batch; the iterates are averaged. Source: Theorem 4.1,
+    whose b is √d·log(d/δ)/ε.
 
     >>> program = ShuffleSgd(rounds=4).plan(Task.of(1000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.stages[0].mean.batch, program.event.epsilon(1e-6) <= 2.0
@@ -62,14 +64,14 @@ class ShuffleSgd:
     known: Known = ANY
     rounds: int | None = None
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         check_known(self.known)
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """One phase, in which everybody is asked once."""
+        """Plan one phase, in which every user is asked once."""
         known, rounds = self.known, self.rounds
         if rounds is None:
             batch = math.ceil(task.noise(1) / math.sqrt(self.honest_fraction))
@@ -86,13 +88,13 @@ class ShuffleAgd:
 
     Args:
         known: what is publicly known; its smoothness must be finite.
-        rounds: T; None for as many as make the solver's bound least.
-        honest_fraction: as for :class:`ShuffleSgd`.
-        protocol: as for :class:`ShuffleSgd`.
+        rounds: T; None for the number that makes the solver's bound least.
+        honest_fraction: the share of each batch's users who follow the protocol, at least.
+        protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    The solver is :class:`~dpgrain.optimize.AcSa`, with shorter steps than the printed ones: L_t has 2β
-    for β. A batch of b users with m records errs by σ² = G²/(mb) + dν². Source: Theorem 4.3, whose
-    batches are the same powers of n, d and ε where noise outweighs sampling.
+    The solver is :class:`~dpgrain.optimize.AcSa`. Its steps are shorter than the printed ones: L_t
+    has 2β for β. A batch of b users with m records errs by σ² = G²/(mb) + dν². Source: Theorem 4.3,
+    whose batches are the same powers of n, d and ε where noise outweighs sampling.
 
     >>> program = ShuffleAgd().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.trust, program.rounds < 200, program.event.epsilon(1e-6) <= 2.0
@@ -102,7 +104,7 @@ class ShuffleAgd:
     known: Known = SMOOTH
     rounds: int | None = None
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         check_known(self.known)
@@ -110,7 +112,7 @@ class ShuffleAgd:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """One phase, in which everybody is asked once."""
+        """Plan one phase, in which every user is asked once."""
         return _fresh(self, task, smoothed=False).alone()
 
 
@@ -120,13 +122,14 @@ class ShuffleAgdSmoothed:
 
     Args:
         known: what is publicly known; kinks are welcome.
-        rounds: T; None for as many as make the bound least.
-        honest_fraction: as for :class:`ShuffleSgd`.
-        protocol: as for :class:`ShuffleSgd`.
+        rounds: T; None for the number that makes the bound least.
+        honest_fraction: the share of each batch's users who follow the protocol, at least.
+        protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    The envelope's curvature β = G√(T(T + 1))/(2R) makes what it changes, G²/(2β), as large as what is
-    left after T steps without noise. Its gradients are no longer than the loss's own, G: they are not
-    doubled, as minimisers are looked for everywhere. The loss must have a proximal step.
+    The envelope has the curvature β = G√(T(T + 1))/(2R). It changes the loss by at most G²/(2β),
+    which is then as large as the error left after T steps without noise. Its gradients are no
+    longer than those of the loss, G: they are not doubled, because minimisers are looked for
+    everywhere. The loss must have a proximal step.
 
     >>> program = ShuffleAgdSmoothed().plan(Task.of(2000, (0.0, 0.0), 2.0, 1e-6))
     >>> program.stages[0].smoothing > 0, program.event.epsilon(1e-6) <= 2.0
@@ -136,14 +139,14 @@ class ShuffleAgdSmoothed:
     known: Known = ANY
     rounds: int | None = None
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         check_known(self.known)
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """One phase, in which everybody is asked once."""
+        """Plan one phase, in which every user is asked once."""
         return _fresh(self, task, smoothed=True).alone()
 
 
@@ -153,12 +156,12 @@ class ShuffleRestarts:
 
     Args:
         known: what is publicly known; the strength must be above 0. With a finite smoothness phases are
-            those of :class:`ShuffleAgd`, otherwise of :class:`ShuffleAgdSmoothed`.
-        count: the number of phases, each with an equal share of the users; None for as many as make the
-            bound after the last one least, which are about log log n.
-        rounds: T of each phase; None for as many as make its bound least.
-        honest_fraction: as for :class:`ShuffleSgd`.
-        protocol: as for :class:`ShuffleSgd`.
+            those of :class:`ShuffleAgd`, otherwise those of :class:`ShuffleAgdSmoothed`.
+        count: the number of phases, each with an equal share of the users; None for the number that
+            makes the bound after the last one least, which is about log log n.
+        rounds: T of each phase; None for the number that makes its bound least.
+        honest_fraction: the share of each batch's users who follow the protocol, at least.
+        protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
     A phase begins within √(2·excess/λ) of the solution, by the bound on the one before it. Source: Cheu
     et al., Theorem 4.8.
@@ -172,7 +175,7 @@ class ShuffleRestarts:
     count: int | None = None
     rounds: int | None = None
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         check_known(self.known)
@@ -182,7 +185,7 @@ class ShuffleRestarts:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """As many phases as asked for, or as help."""
+        """Plan the phases that were asked for, or the number with the least bound."""
         smoothed = math.isinf(self.known.smoothness)
         return _fresh(self, task, smoothed=smoothed).restarts(self.count)
 
@@ -194,14 +197,14 @@ class ShuffleGd:
     Args:
         known: what is publicly known. A loss with kinks is smoothed by its Moreau envelope, of the
             curvature G√T/R.
-        count: the number of phases with disjoint groups of users that double, for strongly convex
-            losses; None for as many as make the bound after the last one least.
-        rounds: T of each phase; None for min(nm, 1/ν²), ν the noise of one mean of vectors of norm 1
-            that had all of the promise, but at most 1000.
-        honest_fraction: as for :class:`ShuffleSgd`, of a phase's users.
-        protocol: as for :class:`ShuffleSgd`.
+        count: the number of phases, for strongly convex losses, whose groups of users are disjoint and
+            double in size; None for the number that makes the bound after the last one least.
+        rounds: T of each phase; None for min(nm, 1/ν²), but at most 1000, where ν is the noise of one
+            mean of vectors of norm 1 that had all of the promise.
+        honest_fraction: the share of a phase's users who follow the protocol, at least.
+        protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    Steps against the gradient (the paper prints + η) are of length R/√(T·(G² + dν² + 2G²T/(nm))), which
+    Steps go against the gradient (the paper prints + η). Their length R/√(T·(G² + dν² + 2G²T/(nm)))
     balances what is left of the start against noise and overfitting; the iterates are averaged. Source:
     Theorem 4.9 and Lemmas B.4 to B.7.
 
@@ -214,7 +217,7 @@ class ShuffleGd:
     count: int | None = None
     rounds: int | None = None
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         check_known(self.known)
@@ -226,7 +229,7 @@ class ShuffleGd:
         _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
-        """As many phases as asked for, or as help; in each its users are in every round."""
+        """Plan the phases, in each of which its users take part in every round."""
         known = self.known
         if known.strength == 0:
             return alone(self._stage(task, task.n_users, known.distance), task, known)
@@ -244,7 +247,7 @@ class ShuffleGd:
         return Program(stages, phases, known)
 
     def _noise(self, task: Task, users: int) -> float:
-        """The rms error of one mean of vectors of norm 1 that has all of the promise."""
+        """Return the rms error of one mean of vectors of norm 1 that has all of the promise."""
         return task.noise(1) / users / math.sqrt(self.honest_fraction)
 
     def _rounds(self, task: Task, users: int) -> int:
@@ -253,31 +256,31 @@ class ShuffleGd:
         return rounds_between(min(users * self.known.records, self._noise(task, users) ** -2))
 
     def _length(self, users: int, rounds: int, noise: float) -> float:
-        """How long gradients count to be, with noise and what steps overfit."""
+        """Return the length of gradients that steps are set by, with noise and overfitting added."""
         known = self.known
         share = 2 * rounds / (users * known.records)
         return math.hypot(known.lipschitz * math.sqrt(1 + share), noise)
 
     def _smoothing(self, rounds: int, distance: float) -> float | None:
-        """The curvature of the envelope, if the loss has kinks."""
+        """Return the curvature of the envelope, or None if the loss has no kinks."""
         known = self.known
         if not math.isinf(known.smoothness):
             return None
         return known.lipschitz * math.sqrt(rounds) / distance
 
     def _excess(self, task: Task, users: int, distance: float) -> float:
-        """About the bound on the excess after a phase."""
+        """Return about the bound on the excess of the loss after a phase."""
         known, rounds = self.known, self._rounds(task, users)
         noise = self._noise(task, users) * math.sqrt(rounds) * known.lipschitz
-        found = distance * self._length(users, rounds, noise) / math.sqrt(rounds)
+        excess = distance * self._length(users, rounds, noise) / math.sqrt(rounds)
         smoothing = self._smoothing(rounds, distance)
-        return found if smoothing is None else found + known.lipschitz**2 / (2 * smoothing)
+        return excess if smoothing is None else excess + known.lipschitz**2 / (2 * smoothing)
 
     def _stage(self, task: Task, users: int, distance: float) -> Stage:
         known, rounds = self.known, self._rounds(task, users)
         mean = _shuffled(self, task, users, rounds, "full")
         length = self._length(users, rounds, mean.noise_sd * math.sqrt(task.dimension))
-        # Longer steps than 2/H do not agree for two samples that differ in a record.
+        # With steps longer than 2/H two samples that differ in a record may lead far apart.
         size = distance / (length * math.sqrt(rounds))
         if not math.isinf(known.smoothness):
             size = min(size, 2 / known.smoothness)
@@ -287,19 +290,20 @@ class ShuffleGd:
 
 @dataclass(frozen=True)
 class ShuffleConcentrated(Concentrated):
-    """Ours, through a shuffler: :class:`Concentrated` with the sums of noisy messages.
+    """Our recipe through a shuffler: :class:`Concentrated` with the sums of noisy messages.
 
     Args:
         known: what is publicly known.
-        rounds: as for :class:`Concentrated`; None for 10 where each has users of its own.
-        share: as for :class:`Concentrated`.
-        solver: as for :class:`Concentrated`.
-        interaction: ``"full"``: everybody is in every round; ``"sequential"``: nobody in two, which
-            costs nothing more, but the noise of all rounds together grows with their number.
+        rounds: T; None for (H·R/G)·√(nm), but from 50 to 100, and for 10 where each round has users of
+            its own.
+        share: the clipping bound ÷ the radius at which a user's mean gradient concentrates.
+        solver: the solver that makes the steps; None for coin betting.
+        interaction: with ``"full"`` all users are in every round; with ``"sequential"`` nobody is in
+            two, so that rounds cost nothing more, but the noise of all of them grows with their number.
         honest_fraction: the share of a round's users who follow the protocol, at least.
-        protocol: as for :class:`ShuffleSgd`.
+        protocol: the noise that users add, ``"binomial"`` or ``"poisson"``.
 
-    What ``trust="shuffle"`` does by default. Source: docs/theory.md, "Shuffled gradients".
+    It is the default recipe of ``trust="shuffle"``. Source: docs/theory.md, "Shuffled gradients".
 
     >>> program = ShuffleConcentrated(rounds=10).plan(Task.of(1000, (0.0, 0.0), 1.0, 1e-6))
     >>> program.trust, program.event.epsilon(1e-6) <= 1.0
@@ -308,7 +312,7 @@ class ShuffleConcentrated(Concentrated):
 
     interaction: Interaction = "full"
     honest_fraction: float = 1.0
-    protocol: Protocol = "binomial"
+    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,7 +336,7 @@ def _shuffled(
     interaction: Interaction = "sequential",
     clip: float | None = None,
 ) -> Shuffled:
-    """The mean of a recipe that goes through a shuffler."""
+    """Calibrate the mean of a recipe that goes through a shuffler."""
     return Shuffled.calibrate(
         **task.calibration(users),
         rounds=rounds,
@@ -345,7 +349,7 @@ def _shuffled(
 
 
 def _fresh(recipe: Any, task: Task, *, smoothed: bool) -> FreshSteps:
-    """Accelerated steps through a shuffler."""
+    """Return accelerated steps whose gradients go through a shuffler."""
     noise = task.noise(1) * recipe.known.lipschitz / math.sqrt(recipe.honest_fraction)
 
     def make(users: int, rounds: int) -> Mean:

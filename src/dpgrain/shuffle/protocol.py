@@ -1,4 +1,4 @@
-"""What shuffled sums share: from a promise to numbers, three parties, and one round in a process."""
+"""The base of all shuffled sums: the numbers for a promise, three parties, and one simulated round."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, S
 from dpgrain.shuffle.simulation import corrupt_messages, here_of
 from dpgrain.units import RELATIONS, Relation
 
-# The most devices of a batch: a coin of each is noise of 50,000 steps.
-_MANY = 10**10
-_TAG, _FORMAT = 8, "dpgrain.shuffle/1"
-# The finest grid and the widest noise of numbers that were handed on.
-_FINE, _WIDE_NOISE = 1_000_000, 180_000
-# Coordinates for which rounding in floating point is bounded, and where sums are held.
-_WIDE, _LARGEST_SUM = 1 << 20, 1 << 62
+# A batch has at most this many devices: one coin of each makes noise of 50,000 steps.
+_MOST_DEVICES = 10**10
+_TAG_BYTES, _FORMAT = 8, "dpgrain.shuffle/1"
+# Numbers that were handed on may have at most this many steps of the grid, and noise of this many.
+_MOST_STEPS, _MOST_NOISE_STEPS = 1_000_000, 180_000
+# Rounding in floating point is bounded for at most this many coordinates; sums stay below the second.
+_MOST_COORDINATES, _LARGEST_SUM = 1 << 20, 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShuffledSum(ShownSum, ABC):
-    """What the protocols share; see :class:`~dpgrain.shuffle.sums.VectorSum`."""
+    """The base class of shuffled sums; :class:`~dpgrain.shuffle.sums.VectorSum` explains the fields."""
 
     n_users: int
     epsilon: float
@@ -57,14 +57,14 @@ class ShuffledSum(ShownSum, ABC):
     design: Design = field(init=False, repr=False)
     chosen: InitVar[Design | None] = None
 
-    #: Whether a user without data lies in the middle of what others may add.
+    #: True if a user without data lies in the middle of what others may add.
     centred: ClassVar[bool] = True
 
     def __post_init__(self, chosen: Design | None) -> None:
-        # What is computed of the others.
+        # The design is computed from the other fields.
         object.__setattr__(self, "design", None)
         _validate.plain(self)
-        if _validate.integer(minimum=1, n_users=self.n_users) > _MANY:
+        if _validate.integer(minimum=1, n_users=self.n_users) > _MOST_DEVICES:
             raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
         _validate.positive(epsilon=self.epsilon)
@@ -81,7 +81,7 @@ class ShuffledSum(ShownSum, ABC):
         if not isinstance(self.label, str):
             raise ParameterError(f"label must be text, not {self.label!r}.")
         self._check()
-        if self._shape[0] > _WIDE:
+        if self._shape[0] > _MOST_COORDINATES:
             raise ParameterError(f"dim must be at most 2^20, not {self._shape[0]!r}.")
         object.__setattr__(self, "design", self._designed() if chosen is None else chosen)
         if chosen is not None:
@@ -95,24 +95,24 @@ class ShuffledSum(ShownSum, ABC):
             self._check_promise()
 
     def _with(self, epsilon: float, delta: float) -> Self:
-        """The protocol with another promise, and the noise that it takes."""
+        """Return the protocol with another promise, and with the noise that this promise takes."""
         return replace(self, epsilon=epsilon, delta=delta, chosen=None)
 
     def _check_numbers(self) -> None:
-        """Refuse numbers for which accounting, or a device, would take long."""
+        """Refuse numbers for which accounting, or the work of a device, would take long."""
         if not isinstance(self.design, Design):
             raise ParameterError(f"chosen must be a Design, not {self.design!r}.")
         _ = self.encoding
         law = self.design.noise.law(self.n_users)
-        if self.design.grid > _FINE or not 0 < law.variance <= _WIDE_NOISE**2:
+        if self.design.grid > _MOST_STEPS or not 0 < law.variance <= _MOST_NOISE_STEPS**2:
             raise ParameterError(
                 f"the numbers of the protocol are too large: {self.design.grid:,} steps (at most "
-                f"{_FINE:,}), noise of {math.sqrt(abs(law.variance)):,.0f} of them (at most "
-                f"{_WIDE_NOISE:,})."
+                f"{_MOST_STEPS:,}), noise of {math.sqrt(abs(law.variance)):,.0f} of them (at most "
+                f"{_MOST_NOISE_STEPS:,})."
             )
 
     def _check_promise(self) -> None:
-        """Refuse numbers that do not keep the promise: nobody need believe what they are handed."""
+        """Refuse numbers that do not keep the promise, so that nobody need trust what was handed on."""
         event = self.event.beside(self.beside)
         if not event.epsilon(self.delta, relation=self.relation) <= self.epsilon:
             raise ParameterError(
@@ -121,7 +121,7 @@ class ShuffledSum(ShownSum, ABC):
             )
 
     def to_json(self) -> str:
-        """The protocol as JSON text, public numbers all, for devices and analyzers elsewhere."""
+        """The protocol as JSON text of public numbers, for devices and analyzers elsewhere."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         design = values.pop("design")
         noise = {"kind": type(design.noise).__name__, **asdict(design.noise)}
@@ -133,13 +133,13 @@ class ShuffledSum(ShownSum, ABC):
 
     @staticmethod
     def from_json(text: str) -> ShuffledSum:
-        """The protocol that :meth:`to_json` wrote, with the same numbers, after a check of its promise.
+        """The protocol that :meth:`to_json` wrote, with the same numbers, if they keep its promise.
 
         Args:
             text: the JSON text.
 
         Raises:
-            ParameterError: if it is no protocol, or its numbers do not keep the promise that it states.
+            ParameterError: if the text is no protocol, or its numbers do not keep the stated promise.
 
         >>> from dpgrain.shuffle import VectorSum
         >>> protocol = VectorSum(n_users=1000, dim=3, epsilon=1.0, delta=1e-6)
@@ -150,7 +150,7 @@ class ShuffledSum(ShownSum, ABC):
             values = json.loads(text)
             if values.pop("format") != _FORMAT:
                 raise ValueError
-            # Kinds that other modules define, and that may not be imported yet.
+            # Other modules define the kinds, and may not be imported yet.
             import_module("dpgrain.shuffle.sums")
             import_module("dpgrain.shuffle.blind")
             protocols: dict[str, Any] = {kind.__name__: kind for kind in _subclasses(ShuffledSum)}
@@ -168,15 +168,15 @@ class ShuffledSum(ShownSum, ABC):
             raise _foreign() from error
         return protocol
 
-    # -- what a protocol says --
+    # -- each kind of protocol defines these --
 
     @abstractmethod
     def _check(self) -> None:
-        """Refuse what else is out of range."""
+        """Refuse fields of this kind of protocol that are out of range."""
 
     @abstractmethod
     def _designed(self) -> Design:
-        """The numbers for the promise."""
+        """Return the numbers of the protocol that keep the promise."""
 
     @property
     @abstractmethod
@@ -187,17 +187,17 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def honest(self) -> int:
-        """How many devices of a batch add noise, at least."""
+        """The least number of devices of a batch that add noise."""
         return self.devices_of(self.honest_fraction)
 
     def devices_of(self, honest_fraction: float) -> int:
-        """The devices of a batch that a share stands for, as it is written: 7 of 100 are 0.07.
+        """The number of devices that a share of a batch stands for, as it is written: 0.07 of 100 is 7.
 
         Args:
-            honest_fraction: in (0, 1].
+            honest_fraction: the share, in (0, 1].
 
         Raises:
-            ParameterError: if it is not.
+            ParameterError: if the share is not in (0, 1].
         """
         share = _validate.probability(honest_fraction=honest_fraction)
         if share == 0:
@@ -206,21 +206,21 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def encoding(self) -> Encoding:
-        """From vectors to integers."""
+        """The encoding of vectors as integers."""
         dim, bound = self._shape
         return Encoding(float(bound), self.design.grid, dim, self.centred)
 
     @property
     def event(self) -> Event:
-        """What all rounds together are to the accountant."""
+        """The event of all rounds together."""
         return self.event_with(self.honest)
 
     def event_with(self, honest: int, rounds: int | None = None) -> Event:
-        """The same if so many devices are honest.
+        """The event if a stated number of devices is honest.
 
         Args:
-            honest: at least 1.
-            rounds: in how many rounds the same users take part; by default all.
+            honest: the number of honest devices, at least 1.
+            rounds: the number of rounds in which the same users take part; by default all.
         """
         return self.design.noise.event(
             honest,
@@ -233,25 +233,25 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of a coordinate of the sum, all being honest, with all rounding."""
+        """The standard deviation of a coordinate of the sum, with all rounding, if all are honest."""
         return self._analyzer().standard_error(self.n_users)
 
     @property
     def influence(self) -> float:
-        """How far one corrupt device can move the sum, l2: by any counts instead of its own."""
+        """The distance in l2 norm by which one corrupt device can move the sum, with any counts."""
         dim, _ = self._shape
         return self._randomizer().packing.largest * self.encoding.step * math.sqrt(dim)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What is public and what is assumed."""
+        """The facts that are public or assumed."""
         return self.facts_with(self.honest)
 
     def facts_with(self, honest: int) -> tuple[Fact, ...]:
-        """The same if so many devices are honest.
+        """The facts if a stated number of devices is honest.
 
         Args:
-            honest: at least 1.
+            honest: the number of honest devices, at least 1.
         """
         dim, bound = self._shape
         what = f"vectors of {counted(dim, 'coordinate')} and norm" if self.centred else "numbers of"
@@ -265,7 +265,7 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def _shuffler_is(self) -> Fact:
-        """What the shuffler is trusted with."""
+        """The fact that says what the shuffler is trusted with."""
         return Fact(
             "a shuffler that is trusted to hand on the bag of all messages of a batch, as its counts, "
             "how many reports there were and how many were dropped, and nothing else"
@@ -273,17 +273,17 @@ class ShuffledSum(ShownSum, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all rounds together promise."""
+        """The guarantee of all rounds together."""
         return self._promise(self.event, private=True)
 
     def guarantee_with(self, honest_fraction: float) -> Guarantee:
-        """What is promised if another share of the devices is honest.
+        """The guarantee if another share of the devices is honest.
 
         Args:
-            honest_fraction: γ, in (0, 1].
+            honest_fraction: the share γ, in (0, 1].
 
         Raises:
-            ParameterError: if it is not.
+            ParameterError: if γ is not in (0, 1].
 
         >>> from dpgrain.shuffle import VectorSum
         >>> protocol = VectorSum(n_users=1000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-6)
@@ -326,22 +326,23 @@ class ShuffledSum(ShownSum, ABC):
             "design": asdict(self.design),
             "round": _validate.integer(minimum=0, round=of_round),
         }
-        tag = hashlib.sha256(json.dumps(public, sort_keys=True).encode()).digest()[:_TAG]
+        tag = hashlib.sha256(json.dumps(public, sort_keys=True).encode()).digest()[:_TAG_BYTES]
         return Packing(tag, self._shape[0], self.design.noise.largest(self.design.grid))
 
     # -- in one process --
 
     def estimate(self, tiles: Iterable[FloatArray], enrolled: int, source: Source) -> FloatArray:
-        """One round in this process: the analyzer's estimate of the sum, (d,).
+        """Make one round in this process, and return the analyzer's estimate of the sum, (d,).
 
         Args:
             tiles: arrays (k, d) of the vectors of users who have data, who are among the enrolled; a
                 row that is not finite counts as none.
-            enrolled: how many devices take part; those without data add noise, too.
-            source: where randomness comes from.
+            enrolled: the number of devices that take part; those without data add noise, too.
+            source: the source of randomness.
 
-        The counts are drawn as the analyzer sees them: the law is that of all messages, made one by
-        one. Formal guarantee: :attr:`event`, if at least :attr:`honest` devices are enrolled.
+        The counts are drawn as the analyzer sees them, with the law that they would have if all
+        messages were made one by one. Formal guarantee: that of :attr:`event`, if at least
+        :attr:`honest` devices are enrolled.
         """
         if not self.honest <= _validate.integer(minimum=1, enrolled=enrolled) <= self.n_users:
             raise ParameterError(
@@ -351,7 +352,7 @@ class ShuffledSum(ShownSum, ABC):
         return self._analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
 
     def _ones(self, tiles: Iterable[FloatArray], devices: int, source: Source) -> NDArray[np.int64]:
-        """(d,) the ones that so many honest devices send, some of whom have data."""
+        """Return (d,) numbers of ones that honest devices send, some of which have data."""
         total, present = self.encoding.total(tiles, source)
         total = total + (devices - present) * self.encoding.null
         return total + counts_of(self.design.noise.law(devices), len(total), source)
@@ -387,18 +388,18 @@ class ShuffledSum(ShownSum, ABC):
 
 
 class Trusted(ShuffledSum, ABC):
-    """Sums whose shuffler is trusted to add up."""
+    """A sum whose shuffler is trusted to add up."""
 
     def randomizer(self, round: int = 0) -> Randomizer:  # noqa: A002
-        """What runs on each device, in one round."""
+        """The randomizer, which runs on each device, for one round."""
         return self._randomizer(round)
 
     def shuffler(self, round: int = 0, *, enrolment: Enrolment | None = None) -> Shuffler:  # noqa: A002
-        """Who collects the reports of one round; make one for each round.
+        """The shuffler, which collects the reports of one round; make one for each round.
 
         Args:
-            round: which; reports of others are malformed.
-            enrolment: who took part in other rounds, if each device may in one only.
+            round: the number of the round, from 0; reports of other rounds are malformed.
+            enrolment: the record of who took part in other rounds, if each device may in one only.
 
         Raises:
             ParameterError: if there are more rounds than the promise counts, and nothing keeps devices
@@ -408,7 +409,7 @@ class Trusted(ShuffledSum, ABC):
         return Shuffler(self._packing(round), self.n_users, self.honest, enrolment)
 
     def analyzer(self, round: int = 0) -> Analyzer:  # noqa: A002
-        """Who makes a sum of the bag of one round."""
+        """The analyzer, which makes a sum from the bag of one round."""
         return self._analyzer(round)
 
 
@@ -416,9 +417,9 @@ def exact_design(kind: Kind, protocol: ShuffledSum, delta: float | None = None) 
     """The numbers with the least noise that keeps the promise of a protocol.
 
     Args:
-        kind: of noise.
-        protocol: what is promised, for how many devices.
-        delta: the δ that sums may use; by default all of it.
+        kind: the kind of noise.
+        protocol: the protocol, which states the promise and the number of devices.
+        delta: the δ that sums may use; by default all of the promised δ.
     """
     return least_noise(
         kind,
@@ -439,7 +440,7 @@ def _foreign() -> ParameterError:
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    """All kinds of a kind."""
+    """Yield all subclasses of a class, and theirs."""
     for own in kind.__subclasses__():
         yield own
         yield from _subclasses(own)

@@ -1,4 +1,4 @@
-"""Devices of a simulated batch: who reports, and what corrupt ones send."""
+"""The devices of a simulated batch that report, and the messages of corrupt ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.errors import ParameterError
 
 
 def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDArray[np.int64]:
-    """What corrupt devices send, (k, d); counts out of range never get past the shuffler."""
+    """Return the counts that corrupt devices send, (k, d), and refuse those that a shuffler drops."""
     if messages is None:
         return np.zeros((0, dim), dtype=np.int64)
     array = np.atleast_2d(np.asarray(messages))
@@ -29,14 +29,14 @@ def corrupt_messages(messages: ArrayLike | None, dim: int, largest: int) -> NDAr
 
 @dataclass(frozen=True)
 class Here:
-    """Who reports: so many devices, and which rows of users with data."""
+    """The number of devices that report, and the rows of those with data."""
 
     devices: int
     rows: slice | NDArray[np.bool_]
 
 
 def here_of(dropped: int | ArrayLike, devices: int, rows: int) -> Here:
-    """What is left of some devices, of which the first have rows."""
+    """Return the devices that report, out of some of which the first have rows."""
     if isinstance(dropped, int | np.integer) and not isinstance(dropped, bool):
         if not 0 <= dropped <= devices:
             raise ParameterError(f"dropped must be between 0 and {devices:,}, not {dropped!r}.")

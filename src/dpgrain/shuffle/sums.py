@@ -21,7 +21,7 @@ Analysis: TypeAlias = Literal["exact", "printed"]
 
 @dataclass(frozen=True, kw_only=True)
 class SumOfVectors(ShuffledSum, ABC):
-    """Sums of vectors of bounded l2 norm; see :class:`VectorSum`."""
+    """The base class of sums of vectors of bounded l2 norm, such as :class:`VectorSum`."""
 
     dim: int
     l2_bound: float = 1.0
@@ -43,23 +43,24 @@ class SumOfVectors(ShuffledSum, ABC):
         dropped: int | ArrayLike = 0,
         corrupt: ArrayLike | None = None,
     ) -> FloatArray:
-        """One round over the rows of X, in this process: the estimated sum, (d,).
+        """Make one round over the rows of X, in this process, and return the estimated sum, (d,).
 
         Args:
             X: (at most n, d) a vector for each user; the others of the n have no data, like users whose
                 row is not finite.
-            share: the share of the open budget, in place of the protocol's ε and δ: the round is one of
-                a protocol with as much noise as that takes.
+            share: the share of the open budget, in place of the protocol's ε and δ; the round is made
+                with the noise that this share takes.
             random_state: a seed, which makes the result not private.
-            dropped: which devices never report: a number, of the last ones, or (n,) truths; which they
-                are must not depend on the data.
-            corrupt: (k, d) what k corrupt devices, which are no rows of X, send for each coordinate.
+            dropped: the devices that never report, as a number of the last ones or as (n,) truths; they
+                must not depend on the data.
+            corrupt: (k, d) counts that k corrupt devices, which are no rows of X, send for each
+                coordinate.
 
         Raises:
             ParameterError: if shapes do not fit, or fewer devices report than the promise needs.
 
-        The law is that of all messages made one by one. Formal guarantee: one round of
-        :attr:`guarantee`.
+        The sum has the law that it would have if all messages were made one by one. Formal guarantee:
+        that of one round of :attr:`guarantee`.
         """
         if share is None:
             return self._simulated(X, random_state, dropped, corrupt).value
@@ -88,19 +89,20 @@ class VectorSum(SumOfVectors, Trusted):
         analysis: ``"exact"`` chooses the least noise that keeps the promise; ``"printed"`` takes the
             numbers of the paper, to compare: they promise the ε that :attr:`guarantee` then says.
         beside: what else is published under the same promise.
-        label: names the deployment: reports of one with another label are malformed.
+        label: a name of the deployment; reports of a deployment with another label are malformed.
         chosen: the numbers of the protocol; by default those with the least noise that keeps the
             promise.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    The parties are not charged to an open budget: only :meth:`simulate` is.
+    Only :meth:`simulate` is charged to an open budget; the parties are not.
 
-    Formal guarantee: :attr:`guarantee`: (ε, δ)-DP for users of the view of whoever sees the bags of all
-    rounds, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; sums of
-    all devices' ones are seen, never one device's counts. Source: Cheu, Joseph, Mao & Peng 2022,
-    Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory.md, "Binomial noise".
+    Formal guarantee: that of :attr:`guarantee`: the bags of all rounds together are (ε, δ)-DP for
+    users, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate; only
+    the sums of all devices' ones are seen, never the counts of one device. Source: Cheu, Joseph,
+    Mao & Peng 2022, Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of docs/theory.md,
+    "Binomial noise".
 
     >>> protocol = VectorSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().report_bytes
@@ -124,13 +126,13 @@ class VectorSum(SumOfVectors, Trusted):
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonSum(VectorSum):
-    """The same with Poisson noise: devices send ones only, about four times fewer messages.
+    """The sum of vectors through a shuffler with Poisson noise, in about four times fewer messages.
 
-    Each of n devices adds Poisson(λ/n) ones. Whatever devices drop out, the noise of the others is
-    again Poisson. Messages of +1 and −1, whose noise would be as small, are not private here: the
-    analyzer sees the two counts apart, and only their difference hides a user.
+    Each of n devices adds Poisson(λ/n) ones, and sends ones only. Whatever devices drop out, the
+    noise of the others is again Poisson. Messages of +1 and −1, whose noise would be as small, are
+    not private here: the analyzer sees the two counts apart, and only their difference hides a user.
 
-    Formal guarantee: as :class:`VectorSum`. Source: docs/theory.md, "Binomial noise".
+    Formal guarantee: that of :class:`VectorSum`. Source: docs/theory.md, "Binomial noise".
 
     >>> protocol = PoissonSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().messages < 0.3 * 100 * 18_000
@@ -151,20 +153,20 @@ class ScalarSum(Trusted):
     """The sum of numbers from 0 to a bound through a shuffler, with binomial noise (P_1D).
 
     Args:
-        n_users: as for :class:`VectorSum`, as what follows.
-        bound: Δ; numbers are clipped to [0, Δ].
+        n_users: n, the devices of a batch.
+        bound: Δ, the largest number; numbers are clipped to [0, Δ].
         epsilon: the promised ε.
         delta: the promised δ.
         relation: the neighbouring relation. A user without data counts 0.
-        rounds: T.
-        honest_fraction: γ.
+        rounds: T, the rounds in which the same users take part.
+        honest_fraction: γ, the share of devices that report and follow the protocol, at least.
         beside: what else is published under the same promise.
-        label: names the deployment.
+        label: a name of the deployment; reports of a deployment with another label are malformed.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: as for :class:`VectorSum`; a removed user moves the sum as far as a replaced one.
+    Formal guarantee: that of :class:`VectorSum`; a removed user moves the sum as far as a replaced one.
     Source: Cheu et al. 2022, Algorithm 1; Lemma 3.1 is false for g = 1 and large ε.
 
     >>> protocol = ScalarSum(n_users=1000, bound=1.0, epsilon=1.0, delta=1e-6)
@@ -196,22 +198,24 @@ class ScalarSum(Trusted):
         dropped: int | ArrayLike = 0,
         corrupt: ArrayLike | None = None,
     ) -> float:
-        """One round over numbers, in this process: the estimated sum; arguments as for vectors.
+        """Make one round over numbers, in this process, and return the estimated sum.
 
         Args:
-            x: (at most n,) a number for each user.
-            share: as for :meth:`VectorSum.simulate`, as what follows.
-            random_state: a seed.
-            dropped: which devices never report.
-            corrupt: (k, 1) what corrupt devices send.
+            x: (at most n,) a number for each user; the others of the n have no data.
+            share: the share of the open budget, in place of the protocol's ε and δ; the round is made
+                with the noise that this share takes.
+            random_state: a seed, which makes the result not private.
+            dropped: the devices that never report, as a number of the last ones or as (n,) truths; they
+                must not depend on the data.
+            corrupt: (k, 1) counts that k corrupt devices, which are no numbers of x, send.
         """
         if share is None:
             return float(self._simulated(x, random_state, dropped, corrupt).value[0])
         rest: dict[str, Any] = {"dropped": dropped, "corrupt": corrupt}
-        found: float = of_share(
+        estimate: float = of_share(
             share,
             lambda epsilon, delta: self._with(epsilon, delta).simulate(
                 x, random_state=random_state, **rest
             ),
         )
-        return found
+        return estimate

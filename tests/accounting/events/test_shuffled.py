@@ -224,7 +224,7 @@ def test_large_numbers_take_no_time() -> None:
 @pytest.mark.search(keep=0)
 def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = by_definition(binomial(600, 0.5), 90, 1e-3)
-    monkeypatch.setattr("dpgrain.accounting.events.shuffled._EVERY", 20)
+    monkeypatch.setattr("dpgrain.accounting.events.shuffled._EVERY_SHIFT", 20)
     found = Binomial(600, 0.5, 90, 1, 1.0000001e-3).ratio(90)
     assert exact - 1e-9 <= found <= 1.06 * exact
     monkeypatch.setattr("dpgrain.accounting.events.shuffled._shifts", lambda reach: [10, reach])

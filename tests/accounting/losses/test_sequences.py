@@ -16,7 +16,7 @@ from tests.sampling import examples
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting.losses import sequences
-from dpgrain.accounting.losses.compose import _ROUNDING
+from dpgrain.accounting.losses.compose import _RELATIVE_ROUNDING
 from dpgrain.accounting.losses.sequences import discounted, increasing
 from dpgrain.noise.precision import arithmetic
 
@@ -50,12 +50,12 @@ def test_discounted_sums_are_off_by_no_more_than_is_said(
     before = terms.copy()
     with pytest.MonkeyPatch.context() as patch:
         # Short chunks: what lies in other chunks is met, and in chunks of chunks.
-        patch.setattr(sequences, "_CHUNK", 1 << max(chunk, 1))
+        patch.setattr(sequences, "_CHUNK_TERMS", 1 << max(chunk, 1))
         found = discounted(terms, rate)
     assert (terms == before).all()
     for one, truth in zip(found, exactly_discounted(terms, rate), strict=True):
         # What is less than the smallest normal number counts nothing to any δ.
-        assert abs(exact.mpf(float(one)) - truth) <= _ROUNDING * truth + exact.mpf(1e-305)
+        assert abs(exact.mpf(float(one)) - truth) <= _RELATIVE_ROUNDING * truth + exact.mpf(1e-305)
 
 
 @pytest.mark.parametrize("size", [1 << 14, (1 << 14) + 1, 100_000])

@@ -1,1 +1,1 @@
-"""What happened: one frozen event for each kind of release, which knows its privacy loss."""
+"""Frozen events, one for each kind of release, which know their privacy losses."""

@@ -1,6 +1,6 @@
-"""What happened: immutable, printable events, apart from what they cost.
+"""Events: immutable, printable accounts of what happened, kept apart from what it costs.
 
-An event answers for every granularity through one question, ``cost(asked)``; what it costs is a
+An event answers for every granularity through one question, ``cost(asked)``; the answer is a
 :class:`~dpgrain.accounting.losses.loss.Loss`. A new kind of event is a frozen dataclass with that one
 method; JSON, composition and the curve come with the base class.
 """
@@ -27,7 +27,7 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
-# The modules that define the kinds of events: each is imported when such an event is read.
+# These modules define the kinds of events; each is imported when such an event is read.
 _HOMES = {
     kind: f"dpgrain.accounting.events.{module}"
     for module, kinds in {
@@ -42,20 +42,20 @@ _HOMES = {
     }.items()
     for kind in kinds
 }
-# How deeply events may be nested: what walks through them is recursive.
-_DEEPEST = 40
-_TOO_DEEP = f"events must be nested at most {_DEEPEST} deep; put them beside each other."
+# Events may be nested only this deeply, because what walks through them is recursive.
+_MOST_LEVELS = 40
+_TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; put them beside each other."
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Whom a question is about: ``units`` units of one person change, in the stated way.
+    """A question about ``units`` units of one person, which change in the stated way.
 
     Args:
         units: how many records or elements of one person; how many users.
         relation: the neighbouring relation.
-        unit: what changes.
-        max_elements: people hold at most so many elements; None if nothing is known.
+        unit: the kind of unit that changes.
+        max_elements: the most elements that a person holds; None if nothing is known.
     """
 
     units: int
@@ -65,39 +65,39 @@ class Asked:
 
     @property
     def level(self) -> Level:
-        """What changes: records, elements or users."""
+        """The kind of unit that changes: records, elements or users."""
         return self.unit.level
 
     def move(self, contribution: Contribution) -> float:
-        """How far a sum moves, in clipping bounds."""
+        """Return the distance that a sum moves, in clipping bounds."""
         return contribution.sensitivity(self.units, self.relation, self.unit)
 
     def steps(self, level: Level, relation: Relation) -> float:
-        """How many moves of a unit and relation lead from one data set to the other.
+        """Return how many changes of one protected unit lead from one data set to the other.
 
         Args:
             level: the unit that is known to be protected.
-            relation: the relation under which it is.
+            relation: the relation under which it is protected.
         """
         # Removing and then adding takes two steps of zero_out, and one of replace.
         both = 1 if relation == "replace" else 2
         if self.level == level:
             return self.units * (both if self.relation == "replace" else 1)
         if self.level == "record":
-            # Inside the unit: its data become other data. A replaced record may touch two elements.
+            # The data inside a unit become other data. A replaced record may touch two elements.
             across = 2 if self.relation == "replace" and level == "element" else 1
             return self.units * across * both
         if self.level == "element" and level == "user":
             return both
-        held = self.unit.max_elements if isinstance(self.unit, User) else None
-        if level == "element" and held is not None:
+        elements = self.unit.max_elements if isinstance(self.unit, User) else None
+        if level == "element" and elements is not None:
             # A replaced user may leave M cells and enter M others.
-            return self.units * held * (2 if self.relation == "replace" else 1)
+            return self.units * elements * (2 if self.relation == "replace" else 1)
         return math.inf
 
 
 class Event(ABC):
-    """Something that was published, as the accountant sees it."""
+    """Something that was published, described by public numbers only."""
 
     _kinds: ClassVar[dict[str, type[Event]]] = {}
 
@@ -110,7 +110,8 @@ class Event(ABC):
             if ranges is not None:
                 ranges(self)
 
-        # Before anything is computed from them, and also where a class has no checks of its own.
+        # The fields are checked before anything is computed from them, also in a class without checks
+        # of its own.
         cls.__post_init__ = checked  # type: ignore[attr-defined]
 
     @property
@@ -120,18 +121,18 @@ class Event(ABC):
 
     @property
     def parts(self) -> tuple[Event, ...]:
-        """The events that it is made of: itself, unless it is composed."""
+        """The events that this one is made of: itself alone, unless it is composed."""
         return (self,)
 
     @property
     def _depth(self) -> int:
-        """How deeply events are nested in it."""
+        """The number of levels to which events are nested in this one."""
         inner = getattr(self, "events", ())
         return 1 + max(event._depth for event in inner) if inner else 0
 
     @abstractmethod
     def cost(self, asked: Asked) -> Loss:
-        """What the event costs the units that are asked about."""
+        """Return what the event costs the units that are asked about."""
 
     def loss(
         self,
@@ -140,20 +141,24 @@ class Event(ABC):
         unit: Unit | None = None,
         max_elements: int | None = None,
     ) -> Loss:
-        """What the event costs ``units`` units of one person (for ``User``: so many users).
+        """Return what the event costs ``units`` units of one person.
 
-        Arguments as for :meth:`epsilon`.
+        Args:
+            units: how many units of one person change; for ``User``, how many users.
+            relation: ``"zero_out"`` or ``"replace"``.
+            unit: the unit asked about; by default the event's own.
+            max_elements: a condition: the loss is that of people who hold at most this many elements.
         """
         _validate.one_of(RELATIONS, relation=relation)
         units = _validate.integer(minimum=1, units=units)
         unit = OWN_UNIT[self.level] if unit is None else unit
         level = unit_level(unit, "user")
         if max_elements is not None:
-            held = _validate.integer(minimum=1, max_elements=max_elements)
+            most = _validate.integer(minimum=1, max_elements=max_elements)
             if level == "element":
-                units = min(units, held)
+                units = min(units, most)
             elif isinstance(unit, User):
-                stated = held if unit.max_elements is None else min(held, unit.max_elements)
+                stated = most if unit.max_elements is None else min(most, unit.max_elements)
                 unit = User(max_elements=stated)
         return self.cost(Asked(units, relation, unit, max_elements))
 
@@ -199,7 +204,7 @@ class Event(ABC):
                 never by multiplying ε.
             relation: ``"zero_out"`` (default) or ``"replace"``.
             unit: the unit asked about; by default the event's own.
-            max_elements: a condition: the ε holds for people who hold at most so many elements.
+            max_elements: a condition: the ε holds for people who hold at most this many elements.
             bounds: answer (lower, upper) instead, between which the exact ε of the accountant's
                 bound lies; the upper one is what is promised.
 
@@ -225,7 +230,18 @@ class Event(ABC):
         unit: Unit | None = None,
         max_elements: int | None = None,
     ) -> float:
-        """The smallest δ promised at ε; arguments as for :meth:`epsilon`."""
+        """The smallest δ promised at ε to ``units`` units of one person.
+
+        Args:
+            epsilon: the ε, at least 0.
+            units: how many units of one person.
+            relation: ``"zero_out"`` (default) or ``"replace"``.
+            unit: the unit asked about; by default the event's own.
+            max_elements: a condition: the δ holds for people who hold at most this many elements.
+
+        Raises:
+            ParameterError: if a parameter is out of range.
+        """
         relation = "zero_out" if relation is None else relation
         loss = self.loss(units, relation, unit, max_elements)
         return loss.delta(_validate.non_negative(epsilon=epsilon))
@@ -243,9 +259,9 @@ class Event(ABC):
 
         Args:
             epsilons: (n,) values of ε, at least 0.
-            units: as for :meth:`epsilon`, and so the others.
+            units: how many units of one person.
             relation: the neighbouring relation.
-            unit: the unit asked about.
+            unit: the unit asked about; by default the event's own.
             max_elements: a condition on how many elements people hold.
 
         Raises:
@@ -272,16 +288,17 @@ class Event(ABC):
 
         Args:
             alphas: (n,) errors of the first kind, in [0, 1].
-            units: as for :meth:`epsilon`, and so the others.
+            units: how many units of one person.
             relation: the neighbouring relation.
-            unit: the unit asked about.
+            unit: the unit asked about; by default the event's own.
             max_elements: a condition on how many elements people hold.
 
         Raises:
             ParameterError: if a parameter is out of range.
 
-        A lower bound: of a Gaussian part alone exact, Φ(Φ⁻¹(1−α)−μ); otherwise from the profile,
-        max over ε of 1 − δ(ε) − e^ε α and e^{−ε}(1 − δ(ε) − α), on a grid of ε.
+        The curve is a lower bound. For a Gaussian part alone it is exact, Φ(Φ⁻¹(1−α)−μ); otherwise it
+        comes from the profile: the largest, over ε, of 1 − δ(ε) − e^ε α and e^{−ε}(1 − δ(ε) − α),
+        on a grid of ε.
         Source: Dong, Roth & Su 2022, eq. (5), Prop. 2.12.
 
         >>> from dpgrain.accounting import Gaussian
@@ -298,7 +315,7 @@ class Event(ABC):
         return Compose(self.parts + other.parts)
 
     def beside(self, other: Event | None) -> Event:
-        """This and what else is published under the same promise, if anything is.
+        """Compose the event with what else is published under the same promise, if anything is.
 
         >>> from dpgrain.accounting import Gaussian
         >>> Gaussian(4.0).beside(None) == Gaussian(4.0)
@@ -307,7 +324,7 @@ class Event(ABC):
         return self if other is None else self + other
 
     def __radd__(self, other: object) -> Event:
-        # What `sum` begins with.
+        # The function `sum` begins with 0.
         return self if other == 0 else NotImplemented
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,9 +356,9 @@ class Event(ABC):
         if isinstance(name, str) and name in _HOMES:
             import_module(_HOMES[name])
         if not isinstance(name, str) or name not in Event._kinds:
-            known = ", ".join(sorted({*Event._kinds, *_HOMES}))
+            kinds = ", ".join(sorted({*Event._kinds, *_HOMES}))
             raise ParameterError(
-                f"event {_validate.said(name)} is not known; this version knows {known}."
+                f"event {_validate.said(name)} is not known; this version knows {kinds}."
             )
         others = {key: value for key, value in values.items() if key != "event"}
         try:
@@ -360,14 +377,14 @@ class Event(ABC):
 
 
 def _finite(value: Any) -> Any:
-    # JSON has no infinity.
+    # JSON has no number for infinity.
     return "inf" if value == math.inf else value
 
 
 def _check_events(events: tuple[Event, ...]) -> None:
     if not events:
         raise ParameterError("events must hold events, at least one, not ().")
-    if 1 + max(event._depth for event in events) > _DEEPEST:
+    if 1 + max(event._depth for event in events) > _MOST_LEVELS:
         raise ParameterError(_TOO_DEEP)
 
 
@@ -404,22 +421,23 @@ class Compose(Event):
         return _common_level(self.events)
 
     def cost(self, asked: Asked) -> Loss:
-        # Of one unit, the same for all: each event's own would protect nobody.
-        # Like with like, in an order of their own: neither order nor grouping changes a digit.
+        # All events are asked about the same unit: if each were asked about its own, nobody would be
+        # protected. Equal losses are put together and sorted, so that neither the order nor the
+        # grouping of the events changes a digit.
         times = Counter(event.cost(asked) for event in self.events)
         return sum((loss * times[loss] for loss in sorted(times, key=repr)), Loss())
 
 
 @dataclass(frozen=True)
 class Parallel(Event):
-    """Several events, each on other people: every person's data enter one of them.
+    """Several events, each on other people, so that every person's data enter one of them.
 
     Args:
-        events: what was done with each group. Who is in which group must not depend on the data
-            (a split of the roster by index, say).
+        events: what was done with each group of people. The groups must not depend on the data (a
+            split of the roster by index, say).
 
-    Formal guarantee: the worst of them for one person; k whole users, who may be in different groups,
-    are k steps of the worst. Source: McSherry 2009, Theorem 4.
+    Formal guarantee: one person pays for the worst of the events; k whole users, who may be in
+    different groups, pay for k steps of the worst. Source: McSherry 2009, Theorem 4.
 
     >>> from dpgrain.accounting import Gaussian
     >>> Parallel((Gaussian(4.0), Gaussian(2.0))).epsilon(1e-6) == Gaussian(2.0).epsilon(1e-6)

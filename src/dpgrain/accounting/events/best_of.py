@@ -18,17 +18,17 @@ from dpgrain.units import Level
 
 Stopping: TypeAlias = Literal["negative_binomial", "poisson"]
 
-# The Rényi orders of the answer, and of the candidate.
+# The Rényi orders that are looked at, of the answer and of the candidate.
 _ORDERS = (1.25, 1.5, 1.75, *(2.0 ** (i / 2) for i in range(2, 21)))
-# Beyond these γ is lost in rounding.
+# Beyond these limits γ is lost in rounding.
 _MOST_RUNS, _LARGEST_ETA = 1e18, 1e6
-# What rounding may amount to, relative.
-_ROUNDING = 2.0**-40
+# A bound on the relative effect of rounding.
+_RELATIVE_ROUNDING = 2.0**-40
 
 
 @dataclass(frozen=True)
 class SelectBest(Event):
-    """The best of several runs of a private candidate; how many are run is drawn at random.
+    """The best of several runs of a private candidate, whose number is drawn at random.
 
     A run draws settings (which model, which step size) from a public law, does with the data what the
     candidate's events say, and ends with a result and a score. The number of runs is drawn from the
@@ -41,8 +41,9 @@ class SelectBest(Event):
         stopping: the law of the number of runs. ``"negative_binomial"`` is truncated to 1, 2, …, and
             drawn with the parameters ``eta`` and :attr:`gamma`; ``"poisson"`` has mean ``mean``, and
             after 0 runs something is published that does not depend on the data.
-        eta: η > −1 of the negative binomial law; 1 is geometric (stop after each run with
-            probability γ = 1/mean), 0 logarithmic. A small one costs less and varies more.
+        eta: η > −1 of the negative binomial law; 1 is the geometric law (stop after each run with
+            probability γ = 1/mean), 0 the logarithmic one. A small η costs less, and the number of
+            runs varies more.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -69,7 +70,7 @@ class SelectBest(Event):
     def __post_init__(self) -> None:
         if isinstance(self.events, Event):
             object.__setattr__(self, "events", (self.events,))
-        # The same checks.
+        # A composed event makes the checks that are needed here.
         Compose(self._run)
         _validate.positive(mean=self.mean)
         if self.stopping == "negative_binomial" and not self.mean > 1:
@@ -96,12 +97,12 @@ class SelectBest(Event):
 
     @property
     def gamma(self) -> float:
-        """γ of the truncated negative binomial law that has this mean.
+        """The γ of the truncated negative binomial law that has this mean.
 
         P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! for k = 1, 2, …
 
         Raises:
-            ParameterError: if the law is another one.
+            ParameterError: if the number of runs has another law.
         """
         if self.stopping != "negative_binomial":
             raise ParameterError("stopping must be 'negative_binomial', or there is no gamma.")
@@ -112,16 +113,16 @@ class SelectBest(Event):
         if one == Loss():
             return one
         if self.stopping == "poisson":
-            return _after_poisson(one, self.mean * (1 + _ROUNDING))
+            return _after_poisson(one, self.mean * (1 + _RELATIVE_ROUNDING))
         return _after_negative_binomial(one, self.eta, self.gamma)
 
 
 def _mean(eta: float, gamma: float) -> float:
-    """The mean of the truncated negative binomial law: η(1−γ)/(γ(1−γ^η)), and its limit at η = 0."""
+    """Return η(1−γ)/(γ(1−γ^η)), or its limit at η = 0: the mean of the truncated law."""
     if gamma >= 1:
         return 1.0
     log = -math.log(gamma)
-    # (1 − γ^η)/η.
+    # The share is (1 − γ^η)/η.
     share = log if eta == 0 else -math.expm1(max(-eta * log, -700.0)) / eta
     if -eta * log > 700.0:
         share = math.exp(700.0) / -eta
@@ -129,12 +130,12 @@ def _mean(eta: float, gamma: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """δ(ε) = scale·δ₁(ε − shift), of the best of several runs.
+class _BestOf:
+    """The curve δ(ε) = scale·δ₁(ε − shift) of the best of several runs.
 
     Args:
         run: the loss of one run.
-        shift: by how much the log ratio grows by keeping the best.
+        shift: the amount by which keeping the best raises the log ratio.
         scale: the mean number of runs.
     """
 
@@ -143,29 +144,29 @@ class _Kept:
     scale: float
 
     def delta(self, epsilon: float) -> float:
-        """δ at ε."""
+        """Return δ at ε."""
         if epsilon < self.shift:
-            # The number of runs does not depend on the data: at most so many chances.
+            # The number of runs does not depend on the data, so δ at 0 grows at most by its mean.
             return min(self.scale * self.run.delta(0.0), 1.0)
         return min(self.scale * self.run.delta(epsilon - self.shift), 1.0)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε at δ."""
+        """Return the smallest ε at δ."""
         if self.delta(0.0) <= delta:
             return 0.0
         return self.shift + self.run.epsilon(delta / self.scale)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """The same by the bounds of one run."""
+        """Return bounds on the smallest ε at δ, from those of one run."""
         high = self.epsilon(delta)
         low = self.shift + self.run.bounds(delta / self.scale)[0]
         return (min(low, high) if high > self.shift else 0.0), high
 
 
 def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
-    scale = _mean(eta, gamma) * (1 + _ROUNDING)
+    scale = _mean(eta, gamma) * (1 + _RELATIVE_ROUNDING)
     step = min(_fails_by_curve(run, gamma), _fails_by_renyi(run, gamma))
-    shift = (1 + eta) * step * (1 + _ROUNDING)
+    shift = (1 + eta) * step * (1 + _RELATIVE_ROUNDING)
 
     def divergence(order: float) -> float:
         return run.renyi_at(order) + shift + math.log(scale) / (order - 1)
@@ -174,30 +175,30 @@ def _after_negative_binomial(run: Loss, eta: float, gamma: float) -> Loss:
 
 
 def _after_poisson(run: Loss, mean: float) -> Loss:
-    shift = mean * run.delta(0.0) * (1 + _ROUNDING)
+    shift = mean * run.delta(0.0) * (1 + _RELATIVE_ROUNDING)
 
     def divergence(order: float) -> float:
-        # e^{ε̂} = λ/(λ−1).
+        # The ε̂ of the source has e^{ε̂} = λ/(λ−1).
         rest = run.delta(-math.log1p(-1 / order))
-        known = run.renyi_at(order) + mean * rest
-        # The mass without any run is the same on both sides.
-        both = (order - 1) * known + math.log(mean)
+        bound = run.renyi_at(order) + mean * rest
+        # No run happens with the same probability on both sides.
+        both = (order - 1) * bound + math.log(mean)
         return math.inf if math.isinf(both) else float(_log_sum(-mean, both) / (order - 1))
 
     return _bounds(run, shift, mean, divergence)
 
 
 def _log_sum(one: float, two: float) -> float:
-    """ln(e^one + e^two)."""
+    """Return ln(e^one + e^two)."""
     return max(one, two) + math.log1p(math.exp(-abs(one - two)))
 
 
 def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float], float]) -> Loss:
-    """All that is known about the best of several runs."""
-    curve: Invertible = _Kept(run, shift, scale)
+    """Return the loss of the best of several runs, with all bounds that are known on it."""
+    curve: Invertible = _BestOf(run, shift, scale)
     others = [Loss.of(curve)]
-    known = tuple((order, divergence(order) * (1 + _ROUNDING)) for order in _ORDERS)
-    if finite := tuple((order, value) for order, value in known if value < math.inf):
+    divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
+    if finite := tuple((order, value) for order, value in divergences if value < math.inf):
         others.append(Loss(renyi=finite))
     if run == Loss(pure=run.pure, rho=run.rho) and run.pure < math.inf:
         return Loss(pure=sum_up(run.pure, shift)).or_else(*others)
@@ -205,7 +206,7 @@ def _bounds(run: Loss, shift: float, scale: float, divergence: Callable[[float],
 
 
 def _fails_by_curve(run: Loss, gamma: float) -> float:
-    """The largest ln(r'/r), r = γ + (1−γ)s, by the privacy curve s' ≤ e^ε s + δ(ε), s' ≤ 1."""
+    """Bound ln(r'/r), where r = γ + (1−γ)s, by the privacy curve: s' ≤ e^ε s + δ(ε) and s' ≤ 1."""
 
     def at(epsilon: float) -> tuple[float, float]:
         delta = run.delta(epsilon)
@@ -213,7 +214,7 @@ def _fails_by_curve(run: Loss, gamma: float) -> float:
         sure = -math.log(gamma + (1 - gamma) * (1 - delta) * math.exp(-epsilon))
         return rare, sure
 
-    # With ε the first falls and the second rises; every ε is valid.
+    # As ε grows the first bound falls and the second rises; every ε is valid.
     high = 1.0
     while at(high)[0] > at(high)[1] and high < 1e3:
         high *= 2
@@ -227,7 +228,7 @@ def _fails_by_curve(run: Loss, gamma: float) -> float:
 
 
 def _fails_by_renyi(run: Loss, gamma: float) -> float:
-    """The same by Rényi divergences: (1−1/λ)·D_λ + ln(1/γ)/λ."""
+    """Bound ln(r'/r), where r = γ + (1−γ)s, by Rényi divergences: (1−1/λ)·D_λ + ln(1/γ)/λ."""
     return min(
         ((1 - 1 / order) * run.renyi_at(order) - math.log(gamma) / order for order in _ORDERS),
         default=math.inf,

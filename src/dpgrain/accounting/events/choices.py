@@ -1,4 +1,4 @@
-"""Choices by noisy scores, the largest or the first to pass, and a mean while the data agree."""
+"""Choices by noisy scores (the largest, or the first to pass), and means made while users agree."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TestNoise: TypeAlias = Literal["geometric", "laplace"]
 
 #: A choice of ε-bounded range is no easier to tell than Gaussians this many ε from each other.
 GDP_OF_RANGE = math.sqrt(math.pi / 8)
-# What the rounding of an exponential may amount to, relative.
-_ROUNDING = 2.0**-36
+# A bound on the relative rounding of an exponential.
+_RELATIVE_ROUNDING = 2.0**-36
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,23 @@ class AboveThreshold(Event):
     not matter, and each may depend on the answers so far.
 
     Args:
-        threshold_scale: scale of the noise on the threshold.
-        query_scale: scale of the noise on each query.
-        sensitivity: by how much one unit moves each query at most.
+        threshold_scale: the scale of the noise on the threshold.
+        query_scale: the scale of the noise on each query.
+        sensitivity: the most by which one unit moves each query.
         one_way: whether a unit that is removed moves all queries the same way, as for numbers of
             users; only with ``relation="zero_out"``.
         noise: ``"geometric"`` (two-sided, for whole numbers) or ``"laplace"``.
-        level: the unit of ``sensitivity``.
-        relation: the relation of ``sensitivity``.
-        count: how many such runs, each with fresh noise on its threshold.
+        level: the unit that ``sensitivity`` is about.
+        relation: the relation that ``sensitivity`` is about.
+        count: how many such runs are made, each with fresh noise on its threshold.
 
     Raises:
         ParameterError: if a value is out of range; a geometric law needs a whole sensitivity.
 
     Formal guarantee: ε-DP with ε = Δ/threshold_scale + 2Δ/query_scale, or Δ/threshold_scale +
-    Δ/query_scale for what moves one way; k units move k times as far. Of bounded range, for which the
-    curve of many runs is lower than ``count``·ε. Source: Lyu, Su & Li 2017, Theorems 4, 5; their factor
-    for several answers is ``count``. Docs/theory.md, "Choosing by a threshold".
+    Δ/query_scale for what moves one way; k units move k times as far. It is a choice of bounded range,
+    so that the curve of many runs is lower than ``count``·ε. Source: Lyu, Su & Li 2017, Theorems 4, 5;
+    their factor for several answers is ``count``. Proof: docs/theory.md, "Choosing by a threshold".
 
     >>> AboveThreshold(2.0, 4.0).epsilon()
     1.0
@@ -84,16 +84,16 @@ class AboveThreshold(Event):
 
 @dataclass(frozen=True)
 class ExponentialMechanism(Event):
-    """A choice by noisy scores: the largest of scores plus Gumbel noise, ``count`` times.
+    """A choice of the largest score after Gumbel noise is added to all, made ``count`` times.
 
     Args:
         scale: the scale of the noise: j is chosen with probability ∝ exp(scoreⱼ/scale).
-        sensitivity: by how much one unit moves each score at most.
+        sensitivity: the most by which one unit moves each score.
         one_way: whether a unit that is removed moves all scores the same way, as for numbers of
             users; only with ``relation="zero_out"``.
-        level: the unit of ``sensitivity``.
-        relation: the relation of ``sensitivity``.
-        count: how many such choices.
+        level: the unit that ``sensitivity`` is about.
+        relation: the relation that ``sensitivity`` is about.
+        count: how many such choices are made.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -132,17 +132,17 @@ class BoundedRange(Event):
     Every item of the domain has a score, the number of distinct users who hold it (of records, where
     the level is the record); Gumbel noise of scale 1/rate is added to each, and the names of the
     ``count`` largest are published in their order. One person moves each score by at most one however
-    many items are held, so that an element costs as much as the
-    whole user. For that no item that a user holds may be left out of the scores.
+    many items are held, so that an element costs as much as the whole user. This holds only if no item
+    that a user holds is left out of the scores.
 
     Args:
-        rate: ε for one choice, under ``zero_out``.
+        rate: the ε of one choice, under ``zero_out``.
         count: how many items are chosen.
         level: the unit that the release protects.
 
-    It costs whole users (or records, where the level is the record) what
-    ``ExponentialMechanism(1/rate, one_way=True)`` costs them, and less what is only a part of a user:
-    whatever is taken away from one, no number of holders rises.
+    Whole users (or records, where the level is the record) pay what they pay for
+    ``ExponentialMechanism(1/rate, one_way=True)``. A part of a user pays less, because no number of
+    holders rises when something is taken away from a user.
 
     Formal guarantee: ``count`` adaptive choices of rate-bounded range under ``zero_out``, where all
     scores move one way, of twice that under ``replace``: count·rate-DP, count·rate²/8-zCDP and
@@ -165,20 +165,20 @@ class BoundedRange(Event):
     @property
     def scale(self) -> float:
         """The scale of the Gumbel noise."""
-        # The division is rounded: towards more noise.
+        # The division is rounded, so we err towards more noise.
         return (1 / self.rate) * (1 + 2.0**-51)
 
     def cost(self, asked: Asked) -> Loss:
         if self.level == "record" and asked.level != "record":
             return Loss(pure=math.inf)
-        moved = asked.units if asked.level == "user" or self.level == "record" else 1
-        spread = product_up(self.rate, moved, 1 if asked.relation == "zero_out" else 2)
+        steps = asked.units if asked.level == "user" or self.level == "record" else 1
+        spread = product_up(self.rate, steps, 1 if asked.relation == "zero_out" else 2)
         return _choices_loss(self.count, spread)
 
 
 @dataclass(frozen=True)
 class SoftCore(Event):
-    """Means of the users close to most others, in each of several rounds, while there are many such.
+    """Rounds that publish the mean of users close to most others, as long as there are enough.
 
     In a round every user i has one vector x_i (or none). f_j is the number of vectors within 2τ of x_j,
     x_j included (0 for no vector); a user's weight is w_j = clip(κ(f_j − n/2 − 1), 0, 1), κ =
@@ -188,13 +188,14 @@ class SoftCore(Event):
     stops for good.
 
     Args:
-        noise_multiplier: σ ÷ τ, σ being the noise sd of the mean.
-        users: n, the size of the roster; users without data included.
-        core: H, so many users must be close to so many. A user close to H − 1 has weight 1.
-        gap: g_p, by how much the threshold lies above H − 1; a whole number for geometric noise.
-        threshold_scale: scale of Z.
-        query_scale: scale of each ν.
-        rounds: T, the most rounds.
+        noise_multiplier: σ ÷ τ, where σ is the noise sd of the mean.
+        users: n, the size of the roster, users without data included.
+        core: H; the round is meant to pass if H users are close to H users. A user close to H − 1 has
+            weight 1.
+        gap: g_p, the distance of the threshold above H − 1; a whole number for geometric noise.
+        threshold_scale: the scale of Z.
+        query_scale: the scale of each ν.
+        rounds: T, the most rounds that are made.
         noise: the law of Z and ν, ``"geometric"`` (two-sided) or ``"laplace"``.
 
     Raises:
@@ -242,26 +243,26 @@ class SoftCore(Event):
 
     @property
     def slope(self) -> float:
-        """κ, the weight that a user gains for one more user close by."""
+        """The slope κ: the weight that a user gains for one more user close by."""
         return 2 / (2 * self.core - self.users - 4)
 
     @property
     def threshold(self) -> float:
-        """θ, what h has to reach, before noise."""
+        """The threshold θ that h has to reach, before noise."""
         return self.core - 1 + self.gap
 
     @property
     def sensitivity(self) -> float:
-        """S ÷ τ: by how much one user moves the mean, where either data set has h ≥ core."""
+        """S ÷ τ: the most by which one user moves the mean, where either data set has h ≥ core."""
         return 4 * (1 + self.slope * (self.users - self.core)) / self.core
 
     @property
     def leak(self) -> float:
-        """ζ = P(Z + ν ≥ gap), rounded up."""
+        """The probability ζ = P(Z + ν ≥ gap), rounded up."""
         return reached(self.gap, self.threshold_scale, self.query_scale, self.noise)
 
     def cost(self, asked: Asked) -> Loss:
-        # Without a person's vector every count is smaller or the same: h moves one way.
+        # Without a person's vector no count is larger, so h moves one way.
         removed = asked.level == "user" and asked.relation == "zero_out"
         test = _test_loss(0.0 if removed else 1.0, 1.0, self.threshold_scale, self.query_scale)
         mu = math.sqrt(self.rounds) * self.sensitivity / self.noise_multiplier
@@ -271,19 +272,19 @@ class SoftCore(Event):
 
 
 def reached(gap: float, one: float, two: float, noise: TestNoise = "geometric") -> float:
-    """P(Z + ν ≥ gap), rounded up.
+    """The probability P(Z + ν ≥ gap), rounded up.
 
     Args:
-        gap: how far; a whole number under geometric noise.
+        gap: the value to reach; a whole number under geometric noise.
         one: the scale of Z.
         two: the scale of ν.
-        noise: their law.
+        noise: the law of Z and ν.
 
     >>> reached(93, 6.0, 6.0) <= 1e-6 < reached(92, 6.0, 6.0)
     True
     """
     exact = _geometric_tail if noise == "geometric" else _laplace_tail
-    return min(exact(gap, one, two) * (1 + _ROUNDING), 1.0)
+    return min(exact(gap, one, two) * (1 + _RELATIVE_ROUNDING), 1.0)
 
 
 def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
@@ -297,27 +298,28 @@ def _check_moves(event: AboveThreshold | ExponentialMechanism) -> None:
 
 
 def _moves(event: AboveThreshold | ExponentialMechanism, asked: Asked) -> tuple[float, float]:
-    """By how much all queries may rise, and by how much they may fall."""
+    """Return the most by which all queries may rise, and the most by which they may fall."""
     if event.level == "user" and asked.level != "user":
-        # However many parts of one person change, the person changes once.
+        # The person changes once, however many of the person's parts change.
         steps: float = 1 if event.relation == "replace" else 2
     else:
         steps = asked.steps(event.level, event.relation)
-    moved = product_up(event.sensitivity, steps)
+    distance = product_up(event.sensitivity, steps)
     if not event.one_way:
-        return moved, moved
+        return distance, distance
     whole = LEVELS.index(asked.level) >= LEVELS.index(event.level)
     if whole and asked.relation == "zero_out":
-        # All that changes is that whole units are removed (or added).
-        return 0.0, moved
-    # Half of the steps remove, the others add.
-    return moved / 2, moved / 2
+        # Nothing changes but that whole units are removed (or added).
+        return 0.0, distance
+    # Half of the steps remove a unit, and the others add one.
+    return distance / 2, distance / 2
 
 
 def _choices_loss(count: int, spread: float) -> Loss:
-    """What ``count`` adaptive choices cost, each of ``spread``-bounded range."""
+    """Return the loss of ``count`` adaptive choices, each of ``spread``-bounded range."""
     loss = Loss(pure=product_up(count, spread), rho=count * spread * spread / 8)
-    # Beside Gaussian noise a choice is cheaper as the Gaussian mechanism that dominates it.
+    # Beside Gaussian noise it is cheaper to account for a choice by the Gaussian mechanism that
+    # dominates it.
     return loss.or_else(Loss(mu=math.sqrt(count) * pure_mu(spread / 2)))
 
 
@@ -327,7 +329,7 @@ def _check_noise(threshold_scale: float, query_scale: float) -> None:
 
 
 def _test_loss(up: float, down: float, threshold_scale: float, query_scale: float) -> Loss:
-    """What one run costs if all queries rise by at most ``up`` and fall by at most ``down``."""
+    """Return the loss of one run in which all queries rise by at most ``up``, or fall by ``down``."""
     on_threshold = product_up(max(up, down), over=threshold_scale)
     pure = sum_up(on_threshold, product_up(sum_up(up, down), over=query_scale))
     spread = (up + down) * (1 / threshold_scale + 2 / query_scale)
@@ -335,12 +337,13 @@ def _test_loss(up: float, down: float, threshold_scale: float, query_scale: floa
 
 
 def _geometric_tail(gap: float, one: float, two: float) -> float:
-    """P(Z + ν ≥ gap) for a whole gap ≥ 0, laws (1−p)/(1+p)·p^|k| with p = e^{−1/scale}."""
-    # The larger scale first, so that no sum below is a difference.
+    """Return P(Z + ν ≥ gap) for a whole gap ≥ 0 and laws (1−p)/(1+p)·p^|k|, p = e^{−1/scale}."""
+    # We take the larger scale first, so that no sum below is a difference.
     wide, narrow = max(one, two), min(one, two)
     p, r = math.exp(-1 / wide), math.exp(-1 / narrow)
     not_p, not_pr = -math.expm1(-1 / wide), -math.expm1(-1 / wide - 1 / narrow)
-    # Z < 0, 0 ≤ Z ≤ gap, and Z > gap, where ν ≥ gap − Z has probability 1 − r^{1+Z−gap}/(1+r).
+    # The cases are Z < 0, 0 ≤ Z ≤ gap, and Z > gap, where ν ≥ gap − Z has probability 1 −
+    # r^{1+Z−gap}/(1+r).
     below = math.exp(-gap / narrow) * p * r / not_pr
     apart = 1 / narrow - 1 / wide
     terms = gap + 1 if apart == 0 else math.expm1(-(gap + 1) * apart) / math.expm1(-apart)
@@ -350,12 +353,13 @@ def _geometric_tail(gap: float, one: float, two: float) -> float:
 
 
 def _laplace_tail(gap: float, one: float, two: float) -> float:
-    """P(Z + ν ≥ gap) for Laplace laws and a gap ≥ 0."""
+    """Return P(Z + ν ≥ gap) for Laplace laws and a gap ≥ 0."""
     wide, narrow = max(one, two), min(one, two)
     if wide - narrow < 1e-9 * wide:
-        # A wider law has the heavier tail.
+        # We widen the narrower law, which has a lighter tail.
         return math.exp(-gap / wide) * (0.5 + gap / (4 * narrow))
-    # (w²e^{−g/w} − v²e^{−g/v})/(2(w² − v²)), without the difference of nearly equal numbers.
+    # The answer is (w²e^{−g/w} − v²e^{−g/v})/(2(w² − v²)), here without the difference of nearly
+    # equal numbers.
     exponent = 2 * math.log(narrow / wide) - gap * (wide - narrow) / (wide * narrow)
     share = -math.expm1(exponent) * wide / (2 * (wide - narrow))
     return math.exp(-gap / wide) * share * wide / (wide + narrow)

@@ -12,19 +12,19 @@ from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation
 
-# What the rounding of a probability, and of the scale of the noise behind it, may amount to.
-_ROUNDING = 2.0**-36
+# A bound on the relative rounding of a probability, and of the scale of the noise behind it.
+_RELATIVE_ROUNDING = 2.0**-36
 
 
 @dataclass(frozen=True)
 class ApproximateDP(Event):
-    """Any mechanism of which only (ε, δ) is known, ``count`` times; δ = 0 is pure.
+    """Any mechanism of which only (ε, δ) is known, run ``count`` times; δ = 0 is pure.
 
     Args:
-        guaranteed_epsilon: its ε for one unit.
-        guaranteed_delta: its δ for one unit.
+        guaranteed_epsilon: the ε of the mechanism for one unit.
+        guaranteed_delta: the δ of the mechanism for one unit.
         level: the unit that it protects.
-        relation: the relation under which it does.
+        relation: the relation under which it protects that unit.
         count: how many times it ran.
 
     Formal guarantee: basic composition; a move that takes several steps of the stated relation is
@@ -54,19 +54,29 @@ class ApproximateDP(Event):
         rho = self.count * steps * epsilon * (steps * epsilon) / 2
         if self.guaranteed_delta == 0:
             return Loss(pure=pure, rho=rho)
-        # Σ_{i<k} e^{iε}, without overflow before it is beyond any δ.
+        # The factor of group privacy is Σ_{i<k} e^{iε}; it overflows only where it is beyond any δ.
         grown: float = steps
         if (steps - 1) * epsilon > 700:
             grown = math.inf
         elif epsilon > 0 and steps > 1:
             last = math.exp((steps - 1) * epsilon)
-            grown = last * math.expm1(-steps * epsilon) / math.expm1(-epsilon) * (1 + _ROUNDING)
+            grown = (
+                last
+                * math.expm1(-steps * epsilon)
+                / math.expm1(-epsilon)
+                * (1 + _RELATIVE_ROUNDING)
+            )
         leak = min(product_up(self.count, self.guaranteed_delta, grown), 1.0)
         return Loss(pure=pure, leak=leak, rho=rho)
 
 
 def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_out") -> Event:  # noqa: N802
-    """An ε-DP mechanism of which nothing else is known.
+    """The event of an ε-DP mechanism of which nothing else is known.
+
+    Args:
+        epsilon: the ε of the mechanism for one unit.
+        level: the unit that it protects.
+        relation: the relation under which it protects that unit.
 
     >>> PureDP(0.5).epsilon(units=3)
     1.5
@@ -76,12 +86,12 @@ def PureDP(epsilon: float, *, level: Level = "user", relation: Relation = "zero_
 
 @dataclass(frozen=True)
 class ZCDP(Event):
-    """Any mechanism of which only ρ-zCDP is known, ``count`` times.
+    """Any mechanism of which only ρ-zCDP is known, run ``count`` times.
 
     Args:
-        rho: its ρ for one unit, all Rényi divergences D_α ≤ αρ.
+        rho: the ρ of the mechanism for one unit: all Rényi divergences have D_α ≤ αρ.
         level: the unit that it protects.
-        relation: the relation under which it does.
+        relation: the relation under which it protects that unit.
         count: how many times it ran.
 
     Formal guarantee: count·ρ-zCDP; k units cost k²ρ. Source: Bun & Steinke 2016, Prop. 27 (groups);
@@ -108,13 +118,13 @@ class ZCDP(Event):
 
 @dataclass(frozen=True)
 class RDP(Event):
-    """Any mechanism of which only Rényi divergences of some orders are known, ``count`` times.
+    """Any mechanism of which only Rényi divergences of some orders are known, run ``count`` times.
 
     Args:
         orders: (n,) orders α, above 1.
         values: (n,) bounds on D_α for one unit, at least 0.
         level: the unit that it protects.
-        relation: the relation under which it does.
+        relation: the relation under which it protects that unit.
         count: how many times it ran.
 
     Raises:
@@ -151,13 +161,15 @@ class RDP(Event):
         steps = asked.steps(self.level, self.relation)
         if math.isinf(steps):
             return Loss(pure=math.inf)
-        # The least c with 2^c ≥ steps.
+        # We need the least c with 2^c ≥ steps.
         doublings = math.ceil(steps - 1).bit_length()
-        known = [
+        divergences = [
             (order / 2**doublings, self.count * 3**doublings * value)
             for order, value in sorted(zip(self.orders, self.values, strict=True))
         ]
         # Mironov's Proposition 2 asks for an order of at least 2^{c+1}.
         least = 2.0 if doublings else 1.0
-        kept = tuple((order, value) for order, value in known if order > 1 and order >= least)
-        return Loss(renyi=kept) if kept else Loss(pure=math.inf)
+        valid = tuple(
+            (order, value) for order, value in divergences if order > 1 and order >= least
+        )
+        return Loss(renyi=valid) if valid else Loss(pure=math.inf)

@@ -1,4 +1,4 @@
-"""Names of items that nobody knew before: those whose noisy count passes."""
+"""Events that name items which nobody knew before, where a noisy count passes a threshold."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import or_worst, product_up
 from dpgrain.units import Level, User
 
-# What the rounding of a probability, and of the scale of the noise behind it, may amount to.
-_ROUNDING = 2.0**-36
-# Numbers up to here are looked at one by one, and larger ones to so fine a share of themselves.
-_FINE = 1 << 12
+# A bound on the relative rounding of a probability, and of the scale of the noise behind it.
+_RELATIVE_ROUNDING = 2.0**-36
+# Numbers up to here are looked at one by one, and larger ones in stretches of this part of them.
+_FINE_PARTS = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Selection(Event):
     added to the items that anybody holds, and those at or above the threshold are named.
 
     Args:
-        noise_multiplier: noise sd, the blocks having norm at most 1.
+        noise_multiplier: the noise sd, where blocks have norm at most 1.
         threshold: the noisy count from which an item is named.
         max_items: the most items that one block may add to.
         contribution: how blocks enter the counts.
@@ -58,21 +58,21 @@ class Selection(Event):
         return self.contribution.block
 
     def cost(self, asked: Asked) -> Loss:
-        moved = asked.move(self.contribution)
+        distance = asked.move(self.contribution)
         named = self._named(asked)
         leak = named / (1 - named) if named < 1 else 1.0
-        return Loss(mu=moved / self.noise_multiplier, leak=min(leak, 1.0))
+        return Loss(mu=distance / self.noise_multiplier, leak=min(leak, 1.0))
 
     def _named(self, asked: Asked) -> float:
-        """The probability that an item held only by the changed units is named."""
+        """Return the probability that an item held only by the changed units is named."""
         blocks = _changed_blocks(self.contribution, asked)
         if math.isinf(blocks):
             return 1.0
         several_people = asked.units > 1 and asked.level == "user"
         may_pile_up = self.contribution.layout == "shared" or self.contribution.block == "record"
         if blocks > 1 and (may_pile_up or several_people):
-            # k blocks may pile up on one item: k/√t each on t items is the worst case, and the
-            # items whose smallest holder has t items number at most k·t.
+            # k blocks may pile up on one item. The worst case is k/√t each on t items, and at most k·t
+            # items have a smallest holder with t items.
             piled = (
                 last * self._passes(blocks / math.sqrt(first))
                 for first, last in _stretches(self.max_items)
@@ -86,13 +86,13 @@ class Selection(Event):
 
 
 def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
-    """How many blocks of one data set may vanish or appear."""
+    """Return how many blocks of one data set may vanish or appear."""
     own = contribution.block
     bounds = [contribution.max_elements, contribution.cells]
     if own == "element" and asked.level == "user":
         bounds.append(asked.unit.max_elements if isinstance(asked.unit, User) else None)
-        known = [m for m in bounds if m is not None]
-        return asked.units * min(known) if known else math.inf
+        finite = [m for m in bounds if m is not None]
+        return asked.units * min(finite) if finite else math.inf
     if own == "record" and asked.level != "record":
         return math.inf
     if own == "element" and asked.level == "record":
@@ -102,9 +102,16 @@ def _changed_blocks(contribution: Contribution, asked: Asked) -> float:
 
 
 def selection_leak(threshold: float, noise_multiplier: float, max_items: int) -> float:
-    """The probability that any item held by one block alone is named, at the worst block size."""
+    """The probability that any item held by one block alone is named, at the worst block size.
+
+    Args:
+        threshold: the noisy count from which an item is named.
+        noise_multiplier: the noise sd, where blocks have norm at most 1.
+        max_items: the most items that one block may add to.
+    """
     first, last = np.array(_stretches(max_items), dtype=np.float64).T
-    # The more items, the smaller each count; the last number of several bounds them all.
+    # Each count is smaller when there are more items: the first number of a stretch bounds its counts,
+    # and the last one bounds how many there are.
     with np.errstate(all="ignore"):
         log_none = last * log_ndtr((threshold - 1 / np.sqrt(first)) / noise_multiplier)
     return or_worst(float(-np.expm1(log_none.min())), 1.0)
@@ -112,26 +119,26 @@ def selection_leak(threshold: float, noise_multiplier: float, max_items: int) ->
 
 @lru_cache(maxsize=16)
 def _stretches(most: int) -> tuple[tuple[int, int], ...]:
-    """1..most in stretches (first, last): each number by itself up to some thousand, then coarser."""
-    found, first = [], 1
+    """Split 1..most into stretches (first, last), of one number each at first and coarser later."""
+    stretches, first = [], 1
     while first <= most:
-        last = min(first + first // _FINE, most)
-        found.append((first, last))
+        last = min(first + first // _FINE_PARTS, most)
+        stretches.append((first, last))
         first = last + 1
-    return tuple(found)
+    return tuple(stretches)
 
 
 @dataclass(frozen=True)
 class TruncatedGeometric(Event):
-    """Items published with their counts, because these passed a cutoff with noise that never does.
+    """Items published with their noisy counts, where these pass a cutoff that noise alone cannot pass.
 
     Each block adds 1 to the counts of at most ``max_items`` items. The counts of the items that anybody
-    holds get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}; what is above the cutoff is
-    published, items and noisy counts. This names an item with the largest probability that any
+    holds get noise X in {−cutoff..cutoff}, P(X = x) ∝ e^{−rate·|x|}; items whose noisy count is above
+    the cutoff are published with it. This names an item with the largest probability that any
     mechanism with the same ε and δ for one holder can give it.
 
     Args:
-        rate: ε for one count that changes by one.
+        rate: the ε of one count that changes by one.
         cutoff: the largest noise; an item is published if its noisy count is above it.
         max_items: the most items that one block adds to.
         contribution: how blocks enter the counts.
@@ -169,10 +176,10 @@ class TruncatedGeometric(Event):
         return 1 - self._tail(count - self.cutoff)
 
     def _tail(self, value: int) -> float:
-        """P(X ≥ value) for value ≥ 0."""
+        """Return P(X ≥ value) for value ≥ 0."""
         if value > self.cutoff:
             return 0.0
-        # (q^v − q^{k+1})/(1 + q − 2q^{k+1}), q = e^{−rate}, without cancellation.
+        # The answer is (q^v − q^{k+1})/(1 + q − 2q^{k+1}), q = e^{−rate}, here without cancellation.
         past = -math.expm1(-self.rate * (self.cutoff + 1 - value))
         below = -math.expm1(-self.rate * (self.cutoff + 1))
         inside = -math.exp(-self.rate) * math.expm1(-self.rate * self.cutoff)
@@ -183,23 +190,23 @@ class TruncatedGeometric(Event):
         if math.isinf(changes):
             return Loss(pure=math.inf)
         piled = self._piled(asked, changes)
-        # An item that changes by j costs (j·rate, passes(j)); no more than the best ratio for each
-        # change, which is found before the law of X ends.
+        # An item that changes by j costs (j·rate, passes(j)). All items together leak at most the
+        # largest passes(j)/j for each change, and that is attained before the law of X ends.
         ends = min(piled, 2 * self.cutoff + 1)
-        # Passing grows with the count, so that the last of several bounds them all.
+        # A larger count passes more often, so the last one of a stretch bounds them all.
         leak = changes * max(self.passes(last) / first for first, last in _stretches(ends))
         return Loss(
             pure=product_up(changes, self.rate),
-            leak=min(leak * (1 + _ROUNDING), 1.0),
+            leak=min(leak * (1 + _RELATIVE_ROUNDING), 1.0),
             rho=changes * piled * self.rate * self.rate / 2,
         )
 
     def _changes(self, asked: Asked) -> float:
-        """By how much the counts change, all items together."""
+        """Return the most by which the counts of all items together change."""
         own = self.contribution.block
         one = self.contribution.coordinates == "one"
         items = 1 if one else self.max_items
-        # A block is a vector of l1 norm at most max_items; nothing but that is used.
+        # We use nothing of a block but that it is a vector of l1 norm at most max_items.
         blocks = dataclasses.replace(
             self.contribution,
             coordinates="one" if one else "nonnegative",
@@ -210,7 +217,7 @@ class TruncatedGeometric(Event):
         if asked.level == "record" and own != "record":
             moves = asked.relation == "replace" and own == "element"
             steps = 2 * asked.units if moves else asked.units
-            # A record takes one item out of the block's first ones and lets another in; the last one
+            # A record takes one item out of the block's first ones and lets another in. The last record
             # of an element also makes room for another element.
             if self.contribution.max_elements is None:
                 changes = min(changes, steps * (1 if one else 2))
@@ -219,7 +226,7 @@ class TruncatedGeometric(Event):
         return changes
 
     def _piled(self, asked: Asked, changes: float) -> int:
-        """The most by which the count of one item changes."""
+        """Return the most by which the count of one item changes."""
         own = self.contribution.block
         if own == "user" or (own == "element" and self.contribution.layout == "disjoint"):
             # A person has an item in one block at most.

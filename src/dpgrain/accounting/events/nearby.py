@@ -1,4 +1,4 @@
-"""What was published is only nearly the output of something whose cost is known."""
+"""Events whose output is only nearly that of something whose cost is known."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import FromCurve
 from dpgrain.units import Level
 
-# What rounding may amount to, relative.
-_ROUNDING = 2.0**-40
-# A smaller η is as good as this one, whose inverse is a number.
-_LEAST = 1e-300
-# Where the smallest value of a curve is looked for at first, and the steps of two searches.
-_POINTS, _STEPS, _LOOKS = 40, 60, 6
+# A bound on the relative effect of rounding.
+_RELATIVE_ROUNDING = 2.0**-40
+# A smaller η is raised to this one, whose inverse is a finite number.
+_LEAST_VARIATION = 1e-300
+# The smallest value of a curve is looked for at this many points first and narrowed down in this many
+# steps; the last number is that of the steps for a lower bound on ε.
+_GRID_POINTS, _GOLDEN_STEPS, _BOUND_STEPS = 40, 60, 6
 
 
 @dataclass(frozen=True)
 class StatisticallyClose(Event):
-    """A view that is, but for a small statistical distance, made from the output of other events.
+    """A view that is made from the output of other events, but for a small statistical distance.
 
     On every table the law of the view lies within total variation η of that of something computed from
-    the outputs of the events alone: shares that hide all but their sum, or noise from a table. One η
+    the outputs of the events alone. Examples are shares that hide all but their sum, and noise drawn
+    from a table. One η
     covers everything that is told, all coordinates and rounds together.
 
     Args:
@@ -36,9 +38,9 @@ class StatisticallyClose(Event):
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, δ₁ being the curve of the events, and the smallest
-    such value of any smaller ε. η is paid once however many units are asked about: both views lie
-    within η of their ideals. The η of several views add up: put them into one event, with all that
+    Formal guarantee: δ(ε) = δ₁(ε) + (1 + e^ε)·η, where δ₁ is the curve of the events, or the smallest
+    such value at any smaller ε. η is paid once however many units are asked about, because both views
+    lie within η of their ideals. The η of several views add up: put them into one event, with all that
     their ideals are made of. Source: docs/theory.md, "Sums through a blind shuffler".
 
     >>> from dpgrain.accounting import Gaussian
@@ -54,7 +56,7 @@ class StatisticallyClose(Event):
     def __post_init__(self) -> None:
         if isinstance(self.events, Event):
             object.__setattr__(self, "events", (self.events,))
-        # The same checks.
+        # A composed event makes the checks that are needed here.
         Compose(self._ideal)
         _validate.delta(allow_zero=True, variation=self.variation)
 
@@ -64,7 +66,7 @@ class StatisticallyClose(Event):
 
     @property
     def ideal(self) -> Event:
-        """What the view would be without the distance."""
+        """The event of the view if it were exactly made from the outputs."""
         return self._ideal[0] if len(self._ideal) == 1 else Compose(self._ideal)
 
     @property
@@ -72,28 +74,29 @@ class StatisticallyClose(Event):
         return self.ideal.level
 
     def cost(self, asked: Asked) -> Loss:
-        # Also where the events cost nothing: equal sums may have views that differ.
+        # η is paid also where the events cost nothing, because equal sums may have views that differ.
         ideal = self.ideal.cost(asked)
-        return ideal if self.variation == 0 else _near(ideal, max(self.variation, _LEAST))
+        return ideal if self.variation == 0 else _near(ideal, max(self.variation, _LEAST_VARIATION))
 
 
 @lru_cache(maxsize=256)
 def _near(ideal: Loss, variation: float) -> Loss:
-    """The loss with min over x ≤ ε of δ₁(x) + (1 + e^x)·η.
+    """Return the loss whose curve is the smallest δ₁(x) + (1 + e^x)·η over x ≤ ε.
 
-    The smallest value is given away, and what the curve is above it is a curve of its own: beside
-    other parts that counts no less than the whole curve, and has finite moments.
+    The smallest value of all is given away, and the part of the curve above it is a curve of its own.
+    Beside other parts the two count no less than the whole curve, and have finite moments.
     """
 
     def charged(epsilon: float) -> float:
         return _charged(ideal, variation, epsilon)
 
-    # Convex in e^x where δ₁ is. Beyond the last point the second part alone is more than both at 0.
-    grid = [math.log1p(1 / variation) * i / _POINTS for i in range(_POINTS + 1)]
-    best = min(range(_POINTS + 1), key=lambda i: charged(grid[i]))
-    low, high = grid[max(best - 1, 0)], grid[min(best + 1, _POINTS)]
+    # The sum is convex in e^x where δ₁ is. Beyond the last point of the grid its second part alone is
+    # more than the whole sum at 0.
+    grid = [math.log1p(1 / variation) * i / _GRID_POINTS for i in range(_GRID_POINTS + 1)]
+    best = min(range(_GRID_POINTS + 1), key=lambda i: charged(grid[i]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, _GRID_POINTS)]
     golden = (math.sqrt(5) - 1) / 2
-    for _ in range(_STEPS):
+    for _ in range(_GOLDEN_STEPS):
         one, two = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, two) if charged(one) <= charged(two) else (one, high)
     last = min((low, high, grid[best]), key=charged)
@@ -102,15 +105,15 @@ def _near(ideal: Loss, variation: float) -> Loss:
 
 
 def _charged(ideal: Loss, variation: float, epsilon: float) -> float:
-    """δ₁(ε) + (1 + e^ε)·η, at most 1."""
+    """Return δ₁(ε) + (1 + e^ε)·η, or 1 if that is smaller."""
     # From e^690 on even the least variation pays for everything.
-    paid = (1 + math.exp(min(epsilon, 700.0))) * variation * (1 + _ROUNDING)
+    paid = (1 + math.exp(min(epsilon, 700.0))) * variation * (1 + _RELATIVE_ROUNDING)
     return min(ideal.delta(epsilon) + paid, 1.0)
 
 
 @dataclass(frozen=True)
 class _Near:
-    """What δ₁(ε) + (1 + e^ε)·η is above its smallest value, up to the ε of that value.
+    """The part of δ₁(ε) + (1 + e^ε)·η above its smallest value, up to the ε of that value.
 
     Args:
         ideal: the loss with the curve δ₁.
@@ -125,22 +128,22 @@ class _Near:
     floor: float
 
     def delta(self, epsilon: float) -> float:
-        """δ at ε, besides the smallest value."""
+        """Return δ at ε, less the smallest value."""
         if epsilon >= self.last:
             return 0.0
         return max(_charged(self.ideal, self.variation, epsilon) - self.floor, 0.0)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε at δ, rounded up."""
+        """Return the smallest ε at δ, rounded up."""
         return inverse(self, delta)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """That ε, and one below it, by the bounds of the ideal."""
+        """Return bounds on the smallest ε at δ, from those of the ideal."""
         high, low = self.epsilon(delta), 0.0
-        for _ in range(_LOOKS):
+        for _ in range(_BOUND_STEPS):
             rest = delta + self.floor - (1 + math.exp(low)) * self.variation
             if rest <= 0:
                 break
-            # The answer is at least `low`, so that at most `rest` is left to the ideal.
+            # The answer is at least `low`, so that at most `rest` of δ is left to the ideal.
             low = max(low, min(self.ideal.bounds(rest)[0], high))
         return low, high

@@ -1,4 +1,4 @@
-"""Noise on a clipped sum: Gaussian, and Laplace or its whole numbers."""
+"""Events that add noise to a clipped sum: Gaussian, Laplace, or two-sided geometric noise."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpgrain.units import Level
 
 @dataclass(frozen=True)
 class Gaussian(Event):
-    """Gaussian noise on a clipped sum, ``count`` times.
+    """Gaussian noise on each of ``count`` clipped sums.
 
     Args:
         noise_multiplier: noise sd ÷ clipping bound, the same for every coordinate; where bounds
             differ by cell each cell's noise is scaled by its own bound.
         contribution: how units enter the sum.
-        count: how many such sums.
+        count: how many such sums are published.
 
     Formal guarantee: μ-GDP with μ = √count · sensitivity / noise_multiplier, exact for every ε.
     Source: element-level paper, eq. (9), with the exact curve instead of its eq. (1).
@@ -46,18 +46,18 @@ class Gaussian(Event):
         return self.contribution.block
 
     def cost(self, asked: Asked) -> Loss:
-        moved = asked.move(self.contribution)
-        return Loss(mu=math.sqrt(self.count) * moved / self.noise_multiplier)
+        distance = asked.move(self.contribution)
+        return Loss(mu=math.sqrt(self.count) * distance / self.noise_multiplier)
 
 
 @dataclass(frozen=True)
 class Laplace(Event):
-    """Two-sided geometric (or Laplace) noise on an l1-clipped sum, ``count`` times.
+    """Two-sided geometric (or Laplace) noise on each of ``count`` l1-clipped sums.
 
     Args:
         noise_multiplier: noise scale ÷ clipping bound.
         contribution: how units enter the sum, with ``norm="l1"``.
-        count: how many such sums.
+        count: how many such sums are published.
 
     Formal guarantee: ε-DP with ε = count · l1 sensitivity / noise_multiplier.
     Source: element-level paper, eq. (6).
@@ -81,7 +81,7 @@ class Laplace(Event):
         return self.contribution.block
 
     def cost(self, asked: Asked) -> Loss:
-        moved = asked.move(self.contribution)
-        one = moved / self.noise_multiplier
-        pure = product_up(self.count, moved, over=self.noise_multiplier)
+        distance = asked.move(self.contribution)
+        one = distance / self.noise_multiplier
+        pure = product_up(self.count, distance, over=self.noise_multiplier)
         return Loss(pure=pure, rho=self.count * one * one / 2)

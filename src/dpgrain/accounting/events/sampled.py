@@ -1,4 +1,4 @@
-"""Gaussian sums over a sample: of pairs (unit by unit), of users, or in a known number of rounds."""
+"""Gaussian sums over samples of pairs or of users, or with a known number of rounds for each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dpgrain.accounting.losses.pairs import (
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level
 
-# Weights of a binomial law that count as probability given away instead.
-_NEGLIGIBLE = 1e-60
-# More blocks than so many are not drawn one by one on a grid.
+# Smaller weights of a binomial law are dropped and counted as probability given away.
+_NEGLIGIBLE_WEIGHT = 1e-60
+# If more blocks than this change, the loss is bounded without a grid.
 _MOST_BLOCKS = 2000
-# What the rounding of a probability may amount to, relative.
-_ROUNDING = 2.0**-40
+# A bound on the relative rounding of a probability.
+_RELATIVE_ROUNDING = 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,24 @@ class SampledGaussian(Event):
     Args:
         noise_multiplier: noise sd ÷ clipping bound.
         sampling_rate: the public probability q to be in the sample of a round.
-        rounds: how many; each draws anew.
+        rounds: how many rounds there are; each draws a new sample.
         sampling: ``"pairs"``: every block (a cell of the roster × partition grid) is drawn on its own;
             ``"users"``: every user is drawn, with all blocks at once.
         blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they lie on
             disjoint coordinates.
-        level: whose data one clipped block holds.
-        count: how many such runs.
+        level: the unit whose data makes one clipped block.
+        count: how many such runs are made.
         max_elements: the number of elements that a user keeps, where the run enforces it (the first
             ones in a public order): an element that is emptied then admits another.
 
     Raises:
-        ParameterError: if a value is out of range; for a sample of fixed size or without replacement,
-            which is not a Poisson sample: see :class:`Participation`.
+        ParameterError: if a value is out of range, or names a sample of fixed size or without
+            replacement, which is not a Poisson sample; :class:`Participation` is for those.
 
-    Formal guarantee: for pairs exact dominating pairs, with weights Bin(k, q) on shifts 0..k, composed
-    numerically. For users the smallest of the bounds that hold: participation revealed (always); where
-    ``max_elements`` is known also the Gram pairs, at their best t, and the pair of the whole user.
+    Formal guarantee: samples of pairs have exact dominating pairs, with weights Bin(k, q) on shifts
+    0..k, which are composed numerically. For samples of users the smallest of several bounds counts:
+    the one that reveals participation (always), and, where ``max_elements`` is known, those of the Gram
+    pairs, at their best t, and of the pair of the whole user.
     Source: element-level paper, Corollaries 2.4, 2.5 and 3.1, which claim the amplification of pairs
     for samples of users: false. Proofs: docs/theory.md, "Sampling".
 
@@ -88,31 +89,31 @@ class SampledGaussian(Event):
 
     @property
     def contribution(self) -> Contribution:
-        """How the blocks of one person enter the sum of a round in which all are drawn."""
+        """The way in which one person's blocks enter the sum of a round that draws all of them."""
         return Contribution(self.level, self.blocks, "signed", max_elements=self.max_elements)
 
     def cost(self, asked: Asked) -> Loss:
-        moved, rounds = asked.move(self.contribution), self.rounds * self.count
-        if math.isinf(moved):
+        distance, rounds = asked.move(self.contribution), self.rounds * self.count
+        if math.isinf(distance):
             return Loss(pure=math.inf)
         if self.sampling_rate == 1:
-            return Loss(mu=math.sqrt(rounds) * moved / self.noise_multiplier)
+            return Loss(mu=math.sqrt(rounds) * distance / self.noise_multiplier)
         changed, exchanged = self._changed(asked)
         if self.sampling == "users" and self.level != "user":
             if asked.level != "user":
-                return self._together(asked, changed, moved, rounds, exchanged=exchanged)
-            # Users are drawn one by one, each with all elements, as blocks of this size are.
-            size = moved / asked.units / (2 if exchanged else 1)
+                return self._together(asked, changed, distance, rounds, exchanged=exchanged)
+            # Users are drawn one by one, each with all elements, as if they were blocks of this size.
+            size = distance / asked.units / (2 if exchanged else 1)
             return self._independent(size, asked.units, rounds, exchanged=exchanged)
         if self.blocks == "disjoint" and self.level == "element":
-            # Blocks on other coordinates are as good as other rounds; blocks of several users may lie
-            # on the same ones.
+            # Blocks on other coordinates cost what other rounds cost; blocks of several users may
+            # lie on the same coordinates.
             people = asked.units if asked.level == "user" else 1
             return self._independent(1.0, people, changed // people * rounds, exchanged=exchanged)
         return self._independent(1.0, changed, rounds, exchanged=exchanged)
 
     def _independent(self, size: float, changed: int, rounds: int, *, exchanged: bool) -> Loss:
-        """So many blocks of a norm change, each drawn on its own."""
+        """Return the loss where ``changed`` blocks of norm ``size`` change, each drawn on its own."""
         shift = size / self.noise_multiplier
         if shift * changed > LARGEST_SHIFT or changed > _MOST_BLOCKS:
             return self._unsampled((2 if exchanged else 1) * shift * changed, changed, rounds)
@@ -120,30 +121,31 @@ class SampledGaussian(Event):
             one = drawn(self.sampling_rate, shift, -shift if exchanged else 0.0)
             return Loss(pairs=((one, rounds),))
         weights = binomial_weights(changed, self.sampling_rate)
-        kept = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE]
-        dropped = (len(weights) - len(kept)) * _NEGLIGIBLE * rounds
-        p = tuple((w, j * shift) for w, j in kept)
-        q = tuple((w, -j * shift) for w, j in kept) if exchanged else ((1.0, 0.0),)
+        heavy = [(w, j) for j, w in enumerate(weights) if w >= _NEGLIGIBLE_WEIGHT]
+        dropped = (len(weights) - len(heavy)) * _NEGLIGIBLE_WEIGHT * rounds
+        p = tuple((w, j * shift) for w, j in heavy)
+        q = tuple((w, -j * shift) for w, j in heavy) if exchanged else ((1.0, 0.0),)
         return Loss(pairs=((Mixtures(p, q), rounds),), leak=dropped)
 
     def _together(
         self, asked: Asked, changed: int, moved: float, rounds: int, *, exchanged: bool
     ) -> Loss:
-        """So many blocks change of a user who is drawn with all blocks at once."""
+        """Return the loss where ``changed`` blocks change of a user who is drawn with all of them."""
         rate, noise = self.sampling_rate, self.noise_multiplier
         if moved / noise > LARGEST_SHIFT:
             return self._unsampled(moved / noise, 1, rounds)
         revealed = Loss(pairs=((Revealed(rate, moved / noise), rounds),))
-        held = self._held(asked)
-        if held is None or self.level != "element" or held / noise > LARGEST_SHIFT:
+        elements = self._held(asked)
+        if elements is None or self.level != "element" or elements / noise > LARGEST_SHIFT:
             return revealed
-        changed = min(changed, held)
+        changed = min(changed, elements)
         apart = self.blocks == "disjoint"
-        # Of k blocks that are zeroed some may be empty, so that up to M − 1 others stay.
-        staying = held - (changed if exchanged else 1)
-        # Norms of the sums of those that change and of those that stay, and of all.
+        # Some of k blocks that are zeroed may be empty, so that up to M − 1 others stay.
+        staying = elements - (changed if exchanged else 1)
+        # These are the norms of the sums of the blocks that change, of those that stay, and of all.
         size, rest, whole = (
-            (math.sqrt(blocks) if apart else blocks) / noise for blocks in (changed, staying, held)
+            (math.sqrt(blocks) if apart else blocks) / noise
+            for blocks in (changed, staying, elements)
         )
         if rest == 0:
             return Loss(pairs=((drawn(rate, size, -size if exchanged else 0.0), rounds),))
@@ -153,67 +155,68 @@ class SampledGaussian(Event):
         if exchanged:
             gram = Gram(rate, ((rest, size, -size),))
         else:
-            middle = (held - 0.5) / noise
+            middle = (elements - 0.5) / noise
             gram = Gram(rate, ((middle, size / 2, -size / 2), (rest, size, 0.0)))
         user = drawn(rate, whole, -whole if exchanged else -rest)
         return revealed.or_else(Loss(pairs=((gram, rounds),)), Loss(pairs=((user, rounds),)))
 
     def _unsampled(self, moved: float, drawn: int, rounds: int) -> Loss:
-        """A bound without a grid, where sums move very far, or very many blocks change.
+        """Bound the loss without a grid, where sums move very far, or very many blocks change.
 
-        Sampling cannot cost more than none; and nothing is told in runs in which nobody concerned is
-        drawn.
+        A sampled run costs no more than one without sampling, and nothing is told in runs in which
+        nobody concerned is drawn.
         """
-        told = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
-        sampled = Loss(leak=min(told * (1 + _ROUNDING), 1.0))
+        chance = -math.expm1(rounds * drawn * math.log1p(-self.sampling_rate))
+        sampled = Loss(leak=min(chance * (1 + _RELATIVE_ROUNDING), 1.0))
         return Loss(mu=math.sqrt(rounds) * moved).or_else(sampled)
 
     def _changed(self, asked: Asked) -> tuple[int, bool]:
-        """How many blocks change, and whether they become others rather than nothing."""
+        """Return how many blocks change, and whether they become other blocks instead of nothing."""
         exchanged = asked.relation == "replace"
-        held = self._held(asked)
+        elements = self._held(asked)
         if asked.level == "user" and self.level != "user":
-            assert held is not None  # noqa: S101 - without it the sum moves by any amount
-            return asked.units * held, exchanged
+            assert elements is not None  # noqa: S101 - without it the sum moves by any amount
+            return asked.units * elements, exchanged
         if asked.level == self.level:
             if self.level != "element" or self.max_elements is None:
                 return asked.units, exchanged
-            # With M kept in a public order an element that is emptied admits another: its block becomes
-            # that one, in law, since each is drawn on its own.
+            # M elements are kept in a public order, so that one that is emptied admits another. In law
+            # its block becomes the other one, since each is drawn on its own.
             return min(asked.units, self.max_elements), True
-        # Inside a block any change is an exchange; a replaced record may leave one element for another.
+        # Any change inside a block exchanges it; a replaced record may leave one element for another.
         if self.level == "element":
             changed = asked.units * (2 if exchanged else 1)
             return changed if self.max_elements is None else min(changed, self.max_elements), True
         return 1, True
 
     def _held(self, asked: Asked) -> int | None:
-        """How many elements of the person enter the sum at most, as far as is known."""
+        """Return the most elements of the person that enter the sum, or None if it is not known."""
         stated = getattr(asked.unit, "max_elements", None)
-        known = (self.max_elements, asked.max_elements if stated is None else stated)
-        return min((m for m in known if m is not None), default=None)
+        limits = (self.max_elements, asked.max_elements if stated is None else stated)
+        return min((m for m in limits if m is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Participation(Event):
-    """Gaussian noise on clipped sums, each person taking part in a known number of rounds.
+    """Gaussian noise on clipped sums, where each person takes part in a known number of rounds.
 
-    This is what holds for passes over the data, shuffled or in order, and for batches of a fixed size:
-    no amplification, and no assumption on who is in which batch.
+    It is the event of passes over the data, shuffled or in order, and of batches of a fixed size.
+    Nothing is gained by sampling, and nothing is assumed about who is in which batch.
 
     Args:
         noise_multiplier: noise sd ÷ clipping bound.
-        rounds: in how many rounds a person's blocks take part at most: the passes.
-        blocks: ``"shared"`` or ``"disjoint"``, as for :class:`SampledGaussian`.
-        level: whose data one clipped block holds.
-        count: how many such runs.
+        rounds: the most rounds in which a person's blocks take part, which is the number of passes.
+        blocks: ``"shared"``: blocks of one person may add up (gradients); ``"disjoint"``: they lie on
+            disjoint coordinates.
+        level: the unit whose data makes one clipped block.
+        count: how many such runs are made.
         max_elements: the number of elements that a user keeps, where the run enforces it.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: μ-GDP with μ = √(count·rounds)·sensitivity/noise_multiplier: the batches are
-    chosen without looking at data or outputs, and only the rounds with the person differ.
+    Formal guarantee: μ-GDP with μ = √(count·rounds)·sensitivity/noise_multiplier, because the batches
+    are chosen without looking at data or outputs, and only the rounds with the person differ.
 
     >>> Participation(4.0, 9).epsilon(1e-6) == SampledGaussian(4.0, 1.0, 9).epsilon(1e-6)
     True
@@ -227,7 +230,7 @@ class Participation(Event):
     max_elements: int | None = None
 
     def __post_init__(self) -> None:
-        # The same checks; every round, with all people, is a sample with rate 1.
+        # A round with all people is a sample with rate 1, whose event makes the checks needed here.
         self._everybody()
 
     def _everybody(self) -> SampledGaussian:

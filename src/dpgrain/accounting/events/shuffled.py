@@ -19,12 +19,12 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise.counts import LARGEST_COUNT, BinomialLaw, CountLaw, PoissonLaw
 from dpgrain.units import Level
 
-# ln of the mass, relative to the leak, that is left out of the sums.
-_LEFT_OUT = 50.0
-# The widest law whose sums are made.
-_WIDEST = 1 << 22
-# Up to here every shift is looked at.
-_EVERY = 2000
+# The mass e^{−this}, relative to the leak, is left out of the sums.
+_LEFT_OUT_LOG_MASS = 50.0
+# Sums are made only of laws with at most this many values.
+_MOST_VALUES = 1 << 22
+# Every shift up to this one is looked at; of larger ones only some are.
+_EVERY_SHIFT = 2000
 # A bound on the rounding of a sum of logarithms, and of one term at a distance of 1 from the mean.
 _SUM_ROUNDING, _TERM_ROUNDING = 1e-11, 2.0**-49
 # A bound on the rounding of a difference of two normal quantiles.
@@ -33,49 +33,50 @@ _SCORE_ROUNDING = 1e-12
 
 @lru_cache(maxsize=256)
 def _largest_ratio(noise: CountLaw, reach: int, leak: float) -> float:
-    """The largest μ(k)/k for k = 1..reach, rounded up."""
-    if max(reach, _width(noise, leak)) > _WIDEST:
-        # Farther than is looked at, or wider than any noise that is sampled here.
+    """Return the largest μ(k)/k for k = 1..reach, rounded up."""
+    if max(reach, _width(noise, leak)) > _MOST_VALUES:
+        # The shift is farther than is looked at, or the law wider than any noise that is sampled.
         return math.inf
     rejected, accepted = _scores(noise, reach, leak)
-    # Tests that reject from t on. Of those that reject, or accept, all but the leak nothing is asked:
-    # what remains are t from `start` to `end` + k, in places of the arrays.
+    # A test rejects from some t on. Nothing is asked of tests that reject, or accept, all but the leak:
+    # what remains are t from `start` to `end` + k, counted as places of the arrays.
     counted_left = np.flatnonzero(rejected > -math.inf)
     counted_right = np.flatnonzero(accepted < math.inf)
     start, end = int(counted_left[0]), int(counted_right[-1])
     if start - reach < 0 or end + reach >= rejected.size:
-        # The law starts, or ends, before all but the leak is rejected or accepted: told apart.
+        # The law starts, or ends, before all but the leak is rejected or accepted, so that the two
+        # data sets can be told apart.
         return math.inf
-    found, before = 0.0, 0
+    largest, before = 0.0, 0
     for k in _shifts(reach):
         apart = float(np.max(rejected[start : end + k + 1] - accepted[start - k : end + 1]))
         if not math.isfinite(apart):
             return math.inf
-        # μ increases: it stands for the shifts since the last one.
-        found = max(found, (apart + _SCORE_ROUNDING) / (before + 1))
+        # μ increases, so this one stands for all shifts since the last one.
+        largest = max(largest, (apart + _SCORE_ROUNDING) / (before + 1))
         before = k
-    return found
+    return largest
 
 
 def _width(noise: CountLaw, leak: float) -> float:
-    """Beyond this distance from the mean lies next to nothing of the leak."""
-    depth = _LEFT_OUT - math.log(leak)
-    # Bernstein: less than e^{−depth} lies further from the mean.
+    """Return a distance from the mean beyond which lies next to nothing of the leak."""
+    depth = _LEFT_OUT_LOG_MASS - math.log(leak)
+    # By Bernstein's inequality less than e^{−depth} lies farther from the mean.
     return math.sqrt(2 * noise.variance * depth) + depth
 
 
 def _shifts(reach: int) -> list[int]:
-    """Every shift up to some thousand, and then some of them, up to the largest."""
-    few = list(range(1, min(reach, _EVERY) + 1))
+    """Return every shift up to some thousand, and then some of the others, up to the largest."""
+    few = list(range(1, min(reach, _EVERY_SHIFT) + 1))
     while few[-1] < reach:
-        few.append(min(math.ceil(few[-1] * (1 + 1 / _EVERY)), reach))
+        few.append(min(math.ceil(few[-1] * (1 + 1 / _EVERY_SHIFT)), reach))
     return few
 
 
 def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
-    """Φ⁻¹ of (1 − P(X ≥ t)/(1−leak)), rounded up, and of P(X < t)/(1−leak), rounded down.
+    """Return Φ⁻¹ of (1 − P(X ≥ t)/(1−leak)), rounded up, and of P(X < t)/(1−leak), rounded down.
 
-    Both at the same successive t; −∞ and ∞ where the quotient is at least 1.
+    Both are given at the same successive t; they are −∞ and ∞ where the quotient is at least 1.
     """
     width = _width(noise, leak)
     first = max(math.floor(noise.mean - width) - reach, 0)
@@ -89,13 +90,13 @@ def _scores(noise: CountLaw, reach: int, leak: float) -> tuple[FloatArray, Float
     rejected = -_score(above - slack, below + slack, leak)
     accepted = _score(below - slack, above + slack, leak)
     if last < noise.last:
-        # The last place stands for all larger ones, of which the mass was left out.
+        # The last place stands for all larger ones, whose mass was left out.
         rejected, accepted = rejected[:-1], accepted[:-1]
     return rejected, accepted
 
 
 def _score(small: FloatArray, rest: FloatArray, leak: float) -> FloatArray:
-    """(n,) Φ⁻¹(e^small/(1−leak)), by the rest of the mass where that is the smaller part."""
+    """Return (n,) Φ⁻¹(e^small/(1−leak)), by the rest of the mass where that is the smaller part."""
     by_small = ndtri_exp(np.minimum(small - math.log1p(-leak), -1e-3))
     by_rest = -ndtri(np.clip((np.exp(np.minimum(rest, 0.0)) - leak) / (1 - leak), 0.0, 1.0))
     scores: FloatArray = np.where(small < math.log(0.5), by_small, by_rest)
@@ -134,10 +135,10 @@ class _Shifted(ABC):
         return math.sqrt(self._noise.variance)
 
     def ratio(self, reach: int) -> float:
-        """c, the largest μ(k)/k for shifts k of one coordinate up to ``reach``, rounded up.
+        """The ratio c: the largest μ(k)/k for shifts k of one coordinate up to ``reach``, rounded up.
 
         Args:
-            reach: at least 1.
+            reach: the largest shift, in steps of the grid, at least 1.
 
         Raises:
             ParameterError: if ``reach`` is out of range.
@@ -154,38 +155,38 @@ class _Shifted(ABC):
         # Users without data lie in the middle, or at an end of what others may add.
         step = self.grid / 2 if removed and self.centred else float(self.grid)
         most = math.ceil(step)
-        # Rounding moves every coordinate by less than 1 more.
-        moved = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
-        mu = math.sqrt(self.rounds) * self._ratio(people * most) * people * moved
+        # Rounding moves every coordinate farther by less than 1.
+        distance = min(step + math.sqrt(self.coordinates), most * math.sqrt(self.coordinates))
+        mu = math.sqrt(self.rounds) * self._ratio(people * most) * people * distance
         return Loss(mu=mu, leak=min(self.rounds * self.coordinates * self.leak, 1.0))
 
 
 @dataclass(frozen=True)
 class Binomial(_Shifted, Event):
-    """Binomial noise on a sum of integer vectors: the bag of bits of all users, shuffled.
+    """Binomial noise on a sum of integer vectors, which users send as shuffled bits.
 
-    Every user rounds its vector at random to integers and adds, in each coordinate, so many ones; each
-    honest participant also adds Bin(b, p) ones. The counts of ones of *all* users together are what the
-    analyzer sees, never one user's.
+    Every user rounds its vector at random to integers and adds, in each coordinate, that number of
+    ones; each honest participant also adds Bin(b, p) ones. The analyzer sees the number of ones of
+    *all* users together, never that of one user.
 
     Args:
         trials: N·b, the coins of the honest participants of a round. Drop-outs count as not honest.
         probability: p of one coin.
-        grid: g, how many steps of the integer grid a replaced user's vector may move in l2 norm, before
-            rounding; a removed one moves half as far.
-        coordinates: d.
+        grid: g, the distance in l2 norm, in steps of the integer grid, that a replaced user's
+            vector may move before rounding; a removed one moves half as far.
+        coordinates: d, the number of coordinates.
         leak: δ₀, a probability given away for each coordinate in each round.
         rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
         centred: whether a user without data lies in the middle of what users may add, so that a removed
-            one moves half as far as a replaced one; otherwise it moves as far.
+            one moves half as far as a replaced one; otherwise it moves equally far.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: T·d·δ₀ besides μ-GDP with μ = √T·c·‖k‖₂, c = max μ(k)/k over all shifts k of one
-    coordinate, ‖k‖₂ ≤ g + √d (replaced) or g/2 + √d (removed). Infinite where a shift leaves the law's
-    support with a probability above δ₀. Source: Cheu, Joseph, Mao & Peng 2022, protocols P1D and PVEC,
-    with the analysis of docs/theory.md, "Binomial noise", instead of theirs.
+    Formal guarantee: T·d·δ₀ besides μ-GDP with μ = √T·c·‖k‖₂, where c = max μ(k)/k over all shifts k of
+    one coordinate, and ‖k‖₂ ≤ g + √d (replaced) or g/2 + √d (removed). μ is infinite where a shift
+    leaves the law's support with a probability above δ₀. Source: Cheu, Joseph, Mao & Peng 2022,
+    protocols P1D and PVEC, with the analysis of docs/theory.md, "Binomial noise", instead of theirs.
 
     >>> event = Binomial(2 * 10**6, 0.5, grid=100, coordinates=100, leak=1e-9)
     >>> round(event.ratio(100) * event.deviation, 3)
@@ -215,22 +216,25 @@ class Binomial(_Shifted, Event):
 class Poisson(_Shifted, Event):
     """Poisson noise on a sum of integer vectors, made of parts that the participants add.
 
-    As :class:`Binomial`, but each of N honest participants adds Poisson(mean/N) ones in each
-    coordinate; the mean is subtracted from the sum. Only ones are sent: messages of +1 and −1 that the
-    analyzer sees apart are not covered.
+    It differs from :class:`Binomial` in that each of N honest participants adds Poisson(mean/N) ones in
+    each coordinate; the mean is subtracted from the sum. Only ones are sent: messages of +1 and −1 that
+    the analyzer sees apart are not covered.
 
     Args:
-        mean: λ, of the honest participants together.
-        grid: as for :class:`Binomial`.
-        coordinates: d.
+        mean: λ, the mean number of ones that all honest participants add together, in one coordinate.
+        grid: g, the distance in l2 norm, in steps of the integer grid, that a replaced user's
+            vector may move before rounding; a removed one moves half as far.
+        coordinates: d, the number of coordinates.
         leak: δ₀, a probability given away for each coordinate in each round.
-        rounds: T.
-        centred: as for :class:`Binomial`.
+        rounds: T, the rounds in which a user takes part; 1 where each round has its own users.
+        centred: whether a user without data lies in the middle of what users may add, so that a removed
+            one moves half as far as a replaced one; otherwise it moves equally far.
 
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: as for :class:`Binomial`. Source: docs/theory.md, "Binomial noise".
+    Formal guarantee: that of :class:`Binomial`, with the law Poisson(λ). Source: docs/theory.md,
+    "Binomial noise".
 
     >>> round(Poisson(1e6, grid=100, coordinates=100, leak=1e-9).ratio(100) * 1e3, 3)
     1.001

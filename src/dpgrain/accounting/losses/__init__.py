@@ -1,1 +1,1 @@
-"""What events cost: closed forms where they are exact, dominating pairs for everything else."""
+"""Privacy losses of events, in closed form where that is exact, else by dominating pairs."""

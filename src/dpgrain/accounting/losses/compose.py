@@ -1,8 +1,8 @@
 """Composition of privacy losses: the law of their sum, by one tilted Fourier transform.
 
 The laws are tilted by e^{θ·loss} before they are convolved, θ being the saddle point of the question.
-What is asked for then lies in the middle of a short window, and the error of the transform is relative
-to the answer: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory.md, "Losses on a grid".
+The answer then lies in the middle of a short window, and the error of the transform is relative to
+it: δ = 1e-30 is as exact as δ = 1e-3. Proof: docs/theory.md, "Losses on a grid".
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from dpgrain.accounting.losses.pairs import Counted
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted
 
-# ln of the smallest δ that is computed closer than by a first look.
-_SMALLEST = -695.0
-# What discretisation may add to ε, relative.
-_ACCURACY = 1e-4
-# The longest law and the longest transform.
-_LONGEST = 1 << 21
-# ln of the mass, relative to δ, that may count as infinite loss; and the mass of the smallest losses
-# that may be put together.
-_TAIL, _FLOOR = -18.0, 1e-8
-# How often a question that lies elsewhere than it seemed is asked again.
-_LOOKS = 4
-# ln of the mass, relative to the answer, that a window may cut off.
-_CUT, _SPARE = -40.0, 14.0
+# Below e^{this} δ is bounded by a first look only.
+_LEAST_LOG_DELTA = -695.0
+# Discretisation may add this share to ε.
+_RELATIVE_ACCURACY = 1e-4
+# Laws have at most this many points, and transforms at most four times as many.
+_MOST_POINTS = 1 << 21
+# The mass e^{this}, relative to δ, may count as infinite loss; and this mass of the smallest losses may
+# be put together.
+_TAIL_LOG_MASS, _FLOOR_MASS = -18.0, 1e-8
+# A question whose answer lies elsewhere than it seemed is asked at most this often.
+_MOST_LOOKS = 4
+# A window may cut off the mass e^{the first}, relative to the answer; a bound from below leaves room
+# for e^{the second} times as much.
+_CUT_LOG_MASS, _SPARE_LOG_MASS = -40.0, 14.0
 # A bound on the relative rounding of a sum of discounted terms.
-_ROUNDING = 2e-14
+_RELATIVE_ROUNDING = 2e-14
 # A bound on the relative error of one transform of numbers that add up to 1.
-_TRANSFORM = 8 * 2.0**-53
+_TRANSFORM_ERROR = 8 * 2.0**-53
 
 
 @dataclass(frozen=True)
 class _Saddle:
-    """Where an answer lies: the tilt, ε, ln δ, and the standard deviation of the tilted sum."""
+    """The place of an answer: the tilt, ε, ln δ, and the standard deviation of the tilted sum."""
 
     theta: float
     epsilon: float
@@ -49,7 +50,7 @@ class _Saddle:
     deviation: float
 
     def __post_init__(self) -> None:
-        # NaN anywhere: nothing is known, and nothing is composed around it.
+        # A NaN anywhere says that nothing is known, and then nothing is composed around the place.
         numbers = (self.theta, self.epsilon, self.log_delta, self.deviation)
         if any(map(math.isnan, numbers)):
             for name, worst in (("epsilon", math.inf), ("log_delta", 0.0), ("deviation", math.inf)):
@@ -58,18 +59,18 @@ class _Saddle:
 
 @fails_closed(1.0)
 def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> float:
-    """δ(ε) of pairs, each so many times, all fixed beforehand: an upper (or lower) bound.
+    """Bound δ(ε) of pairs that are all fixed beforehand, from above (or from below).
 
     Args:
-        pairs: ((pair, count), …).
-        epsilon: at least 0.
-        upper: a bound from above.
+        pairs: ((pair, count), …), each pair composed ``count`` times.
+        epsilon: the ε, at least 0.
+        upper: whether the bound is from above.
     """
 
     answer = 0.0
-    found = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
-    for saddle, way in sorted(found, key=lambda one: -one[0].log_delta):
-        # The first look is a bound as well: a way that cannot be the larger one is not composed.
+    saddles = [(_at_epsilon(way, epsilon), way) for way in _both_ways(pairs)]
+    for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
+        # The first look is a bound as well, so a way that cannot be the larger one is not composed.
         rough = math.exp(saddle.log_delta)
         if rough > answer:
             summed = _Sum.of(way, saddle, upper)
@@ -82,27 +83,30 @@ def composed_delta(pairs: Counted, epsilon: float, *, upper: bool = True) -> flo
 
 @fails_closed(math.inf)
 def composed_epsilon(pairs: Counted, delta: float, *, upper: bool = True) -> float:
-    """The smallest ε ≥ 0 with δ(ε) ≤ delta; arguments as above.
+    """Bound the smallest ε ≥ 0 with δ(ε) ≤ delta, which is infinite where no ε is enough.
 
-    Infinite where no ε is enough.
+    Args:
+        pairs: ((pair, count), …), each pair composed ``count`` times, all fixed beforehand.
+        delta: the δ.
+        upper: whether the bound is from above.
     """
 
     if delta <= 0:
         return math.inf
     answer = 0.0
-    found = [(_at_delta(way, delta), way) for way in _both_ways(pairs)]
-    for saddle, way in sorted(found, key=lambda one: -one[0].epsilon):
+    saddles = [(_at_delta(way, delta), way) for way in _both_ways(pairs)]
+    for saddle, way in sorted(saddles, key=lambda one: -one[0].epsilon):
         if saddle.epsilon > answer:
             answer = max(answer, _one_way(way, saddle, delta, upper=upper))
     return answer
 
 
 def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> float:
-    """ε(δ) for one order of the neighbours."""
+    """Bound ε(δ) for one order of the neighbours."""
     if math.isinf(saddle.epsilon):
         return math.inf if upper else 0.0
     answer = saddle.epsilon if upper else 0.0
-    for _ in range(_LOOKS):
+    for _ in range(_MOST_LOOKS):
         summed = _Sum.of(way, saddle, upper)
         if summed is None:
             break
@@ -111,7 +115,7 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
             answer = min(answer, next_) if upper else next_
         if next_ is not None and next_ > 0.7 * saddle.epsilon:
             break
-        # The first look was far off: a finer step, a window around a smaller ε.
+        # The first look was far off, so we take a finer step and a window around a smaller ε.
         nearer = 0.9 * saddle.epsilon if next_ is None else next_
         saddle = _at_epsilon(way, nearer)
     return answer
@@ -119,13 +123,13 @@ def _one_way(way: Counted, saddle: _Saddle, delta: float, *, upper: bool) -> flo
 
 @fails_closed(1.0)
 def rough_delta(pairs: Counted, epsilon: float) -> float:
-    """A quick bound on δ(ε), from Rényi divergences."""
+    """Bound δ(ε) quickly, by Rényi divergences."""
     return max(math.exp(_at_epsilon(way, epsilon).log_delta) for way in _both_ways(pairs))
 
 
 @fails_closed(math.inf)
 def rough_epsilon(pairs: Counted, delta: float) -> float:
-    """A quick bound on ε(δ), from Rényi divergences."""
+    """Bound ε(δ) quickly, by Rényi divergences."""
     return max(_at_delta(way, delta).epsilon for way in _both_ways(pairs))
 
 
@@ -143,12 +147,12 @@ def _deviation(laws: Sequence[tuple[Law, int]], theta: float) -> float:
 
 
 def _conversion(theta: float) -> float:
-    """What α = 1+θ gains over e^{K − θε}: ln of (1−1/α)^{α−1}/α."""
+    """Return ln of (1−1/α)^{α−1}/α, the factor that α = 1+θ gains over e^{K − θε}."""
     return theta * (math.log(theta) - math.log1p(theta)) - math.log1p(theta)
 
 
 def _smallest(value: Callable[[float], float]) -> float:
-    """About where a function of θ > 0 is smallest: on a grid, then closer."""
+    """Find about where a function of θ > 0 is smallest, first on a grid and then closer."""
     grid = np.geomspace(1e-4, 1e10, 57)
     best = int(np.argmin([or_worst(value(float(theta))) for theta in grid]))
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
@@ -164,44 +168,44 @@ def _smallest(value: Callable[[float], float]) -> float:
 
 
 def _looks(pairs: Counted, log_delta: float) -> list[tuple[Law, int]]:
-    """The laws of the parts, without losses that are too rare to matter to such a δ."""
+    """Return the laws of the parts, without losses that are too rare to matter to this δ."""
     tail = _tail(pairs, log_delta)
     return [(pair.look().cut(tail), count) for pair, count in pairs]
 
 
 def _infinite(laws: Sequence[tuple[Law, int]]) -> float:
-    """The mass at infinite loss, rounded up."""
+    """Return the mass at infinite loss, rounded up."""
     return sum(count * law.infinite for law, count in laws) * (1 + 1e-12)
 
 
 def _tail(pairs: Counted, log_delta: float) -> float:
-    """The mass of each part that may count as infinite loss."""
+    """Return the mass of each part that may count as infinite loss."""
     total = sum(count for _, count in pairs)
-    return math.exp(max(log_delta + _TAIL, -700.0)) / total
+    return math.exp(max(log_delta + _TAIL_LOG_MASS, -700.0)) / total
 
 
 def _at_epsilon(pairs: Counted, epsilon: float) -> _Saddle:
-    """The saddle point for δ(ε), and a bound on that δ."""
-    known = -math.inf
+    """Find the saddle point for δ(ε), with a bound on that δ."""
+    bound = -math.inf
     while True:
-        laws = _looks(pairs, known)
+        laws = _looks(pairs, bound)
 
         def log_delta(theta: float, laws: Sequence[tuple[Law, int]] = laws) -> float:
             return _log_moment(laws, theta) - theta * epsilon + _conversion(theta)
 
         theta = _smallest(log_delta)
-        before = known
-        known = min(
+        before = bound
+        bound = min(
             math.log(math.exp(min(max(log_delta(theta), -700.0), 700.0)) + _infinite(laws)), 0.0
         )
-        # The rarest losses have the largest moments: once a bound shows that they do not matter, the
-        # next bound, without them, is smaller.
-        if before > -math.inf and known > before - 1:
-            return _Saddle(theta, epsilon, known, _deviation(laws, theta))
+        # The rarest losses have the largest moments. Once a bound shows that they do not matter,
+        # the next bound leaves them out and is smaller.
+        if before > -math.inf and bound > before - 1:
+            return _Saddle(theta, epsilon, bound, _deviation(laws, theta))
 
 
 def _at_delta(pairs: Counted, delta: float) -> _Saddle:
-    """The saddle point for ε(δ)."""
+    """Find the saddle point for ε(δ)."""
     log_delta = math.log(delta)
     laws = _looks(pairs, log_delta)
     rest = delta - _infinite(laws)
@@ -234,20 +238,21 @@ class _Sum:
 
     @staticmethod
     def of(pairs: Counted, saddle: _Saddle, upper: bool) -> _Sum | None:
-        """None where the first look is all that there will be."""
-        if saddle.log_delta < _SMALLEST or math.isinf(saddle.deviation):
+        """Compose the pairs around a place, or return None where only the first look is to be had."""
+        if saddle.log_delta < _LEAST_LOG_DELTA or math.isinf(saddle.deviation):
             return None
         total = sum(count for _, count in pairs)
         step = _step(pairs, saddle, total)
         tail = _tail(pairs, saddle.log_delta)
         parts = [
-            (pair.losses(step, tail, _FLOOR / total, upper=upper), count) for pair, count in pairs
+            (pair.losses(step, tail, _FLOOR_MASS / total, upper=upper), count)
+            for pair, count in pairs
         ]
         laws = [(part.law, count) for part, count in parts]
         theta = saddle.theta
         moment = _log_moment(laws, theta)
         low, least = _window(parts, laws, saddle, moment)
-        if least > 4 * _LONGEST:
+        if least > 4 * _MOST_POINTS:
             return None
         size = next_fast_len(least, real=True)
         logs = []
@@ -261,19 +266,21 @@ class _Sum:
             logs.append((count, np.log(np.where(spectrum == 0, 1e-300, spectrum))))
         whole = sum(count * log for count, log in logs)
         tilted = np.roll(irfft(np.exp(whole), size), -(low % size))
-        # Each factor's spectrum is off by the error of a transform; the last transform adds its own.
+        # The spectrum of each factor is off by the error of a transform; the last transform adds its
+        # own error.
         off = np.exp(np.real(whole))
         for count, log in logs:
             off += count * np.exp(np.minimum(np.real(whole - log), 0.0))
-        error = _TRANSFORM * math.log2(size + 1) * float(off.sum()) * 2 / size
+        error = _TRANSFORM_ERROR * math.log2(size + 1) * float(off.sum()) * 2 / size
         infinite = -math.expm1(sum(count * math.log1p(-min(p.infinite, 0.5)) for p, count in parts))
         if any(part.infinite >= 0.5 for part, _ in parts):
             infinite = 1.0
-        # From below, what wraps around counts more at a smaller ε; see `epsilon`.
-        spare = 0.0 if upper else _SPARE
-        beyond = math.exp(min(saddle.log_delta + _CUT + spare, 0.0))
+        # In a bound from below, mass that wraps around counts more at a smaller ε, where `epsilon`
+        # looks.
+        spare = 0.0 if upper else _SPARE_LOG_MASS
+        beyond = math.exp(min(saddle.log_delta + _CUT_LOG_MASS + spare, 0.0))
         outside = infinite + beyond if upper else -beyond
-        # Of exponents up to some hundreds, in every factor.
+        # This bounds the rounding of exponents up to some hundreds, in every factor.
         rounding = 1e-10 + 1e-13 * total
         moment += rounding if upper else -rounding
         slip = sum(count * part.slip for part, count in parts)
@@ -286,7 +293,7 @@ class _Sum:
 
     @property
     def _beyond(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of each grid point ℓ: Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, the same with θ+1, and the error.
+        """For each grid point ℓ, Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, that sum with θ+1, and the error.
 
         δ(ε) = e^{log_scale − θℓ}·(first − e^{ε−ℓ}·second) for ε from ℓ to the next point.
         """
@@ -294,13 +301,13 @@ class _Sum:
         theta = self.saddle.theta
         first = discounted(mass, theta * self.step)
         second = discounted(mass, (theta + 1) * self.step)
-        # The same error at every later point makes a geometric sum.
+        # Every later point has the same error, so that the errors make a geometric sum.
         rate, later = theta * self.step, np.arange(mass.size - 1, -1, -1, dtype=np.float64)
         error = self.error * math.exp(-rate) * (np.expm1(-rate * later) / math.expm1(-rate))
-        return first, second, error + _ROUNDING * first
+        return first, second, error + _RELATIVE_ROUNDING * first
 
     def delta(self, epsilon: float) -> float:
-        """δ at the ε that the window was made for."""
+        """Return δ at the ε that the window was made for."""
         asked, values = epsilon - self.slip, self._values
         j = max(int(np.searchsorted(values, asked, side="right")) - 1, 0)
         first, second, error = (float(sums[j]) for sums in self._beyond)
@@ -310,25 +317,25 @@ class _Sum:
         return float(max(inside, 0.0) * factor + self.outside)
 
     def epsilon(self, delta: float) -> float | None:
-        """The smallest ε ≥ 0 with δ(ε) ≤ delta; None if it lies below the window."""
+        """Return the smallest ε ≥ 0 with δ(ε) ≤ delta, or None if it lies below the window."""
         target = delta - self.outside
         if target <= 0:
             return math.inf if self.upper else 0.0
         values = self._values
         first, second, error = self._beyond
         first = first + (error if self.upper else -error)
-        # The wanted sum at each point.
+        # This is the sum that each point would need for δ(ε) = delta.
         with np.errstate(over="ignore"):
             wanted = np.exp(math.log(target) - self.log_scale + self.saddle.theta * values)
-        # Where nothing is known, too much is assumed.
+        # NaN counts as too large, because nothing is known there.
         above = np.flatnonzero(~(first - second <= wanted))
         if not self.upper:
-            # Below this, what wraps around might count.
-            trusted = self.saddle.epsilon - _SPARE / self.saddle.theta
+            # Below this loss, mass that wraps around might count.
+            trusted = self.saddle.epsilon - _SPARE_LOG_MASS / self.saddle.theta
             if above.size == 0 or values[above[-1]] < trusted:
                 return None
         if above.size == 0:
-            # The first point lies below all losses, if the window begins there.
+            # The answer is 0 only if the window begins at or below 0.
             return 0.0 if float(values[0]) + self.slip <= 0 else None
         j = int(above[-1])
         if j == values.size - 1:  # pragma: no cover - the window reaches beyond the answer
@@ -341,16 +348,16 @@ class _Sum:
 
 
 def _step(pairs: Counted, saddle: _Saddle, total: int) -> float:
-    """A step with the wanted accuracy, or one that keeps the arrays within bounds."""
-    # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and its θ-th part to ε.
+    """Return a step with the wanted accuracy, or a larger one that keeps the arrays within bounds."""
+    # Spreading within a step h adds about θ(θ+1)h²/12 to each ln E e^{θ·loss}, and 1/θ of that to ε.
     scale = max(saddle.epsilon, 0.1 * saddle.deviation, 1e-12)
-    step = math.sqrt(12 * _ACCURACY * scale / (total * (1 + saddle.theta)))
+    step = math.sqrt(12 * _RELATIVE_ACCURACY * scale / (total * (1 + saddle.theta)))
     step = min(step, max(saddle.deviation, 1e-12) / 40)
     longest = 30 * saddle.deviation
     for law, _ in _looks(pairs, saddle.log_delta):
-        low = law.values[np.cumsum(law.mass) > _FLOOR / total]
+        low = law.values[np.cumsum(law.mass) > _FLOOR_MASS / total]
         longest = max(longest, float(law.values[-1] - low[0]) if low.size else 0.0)
-    return max(step, longest / _LONGEST)
+    return max(step, longest / _MOST_POINTS)
 
 
 def _window(
@@ -359,19 +366,20 @@ def _window(
     saddle: _Saddle,
     moment: float,
 ) -> tuple[int, int]:
-    """The first loss of a window, in steps, and the least length of a transform around it.
+    """Return the first loss of a window, in steps, and the least length of a transform around it.
 
-    Everything is by Chernoff's bound. Above the window lie losses whose mass is nothing to δ. The
-    transform wraps around: what comes back from far below or above, to losses beyond ε, counts nothing.
+    Chernoff's bound gives both. Losses above the window have too little mass to matter to δ. The
+    transform wraps around, and it is so long that the mass which comes back from far below or above, to
+    losses beyond ε, does not matter either.
     """
     step, theta = parts[0][0].step, saddle.theta
     deviation = max(saddle.deviation, step)
-    cut = saddle.log_delta + _CUT
+    cut = saddle.log_delta + _CUT_LOG_MASS
     speeds = [2.0**power / deviation for power in range(-4, 6)]
     moments = {s: _log_moment(laws, theta + s) for s in (*speeds, *(-s for s in speeds))}
-    # Their mass is at most e^{K(θ+s) − (θ+s)·high}.
+    # The mass above `high` is at most e^{K(θ+s) − (θ+s)·high}.
     high = min((moments[s] - cut) / (theta + s) for s in speeds)
-    # A tilted mass counts at most e^{K(θ) − θε} times beyond ε.
+    # A tilted mass beyond ε counts at most e^{K(θ) − θε} times.
     wrapped = cut - moment + theta * saddle.epsilon
     low = max((wrapped + moment - moments[-s]) / s for s in speeds)
     far = min((moments[s] - moment - wrapped) / s for s in speeds)

@@ -14,31 +14,31 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting.losses.gaussian import gaussian_deltas, gaussian_epsilon
 from dpgrain.accounting.losses.rounding import fails_closed
 
-# Numbers of rounds that are told apart; more are put together, rounded up.
-_ROUNDS = 600
-# More numbers than so many are not looked at one by one.
-_MOST_ROUNDS = 1 << 20
+# At most this many numbers of rounds are told apart; neighbours are put together, rounded up.
+_MOST_NUMBERS = 600
+# If there are more numbers of rounds than this, the largest stands for all.
+_MOST_EXACT_NUMBERS = 1 << 20
 
 
 class Curve(Protocol):
-    """What δ is promised at each ε ≥ 0."""
+    """A function that gives the promised δ at each ε ≥ 0."""
 
     def delta(self, epsilon: float) -> float:
-        """δ at ε."""
+        """Return δ at ε."""
 
 
 class Invertible(Curve, Protocol):
-    """A curve that also answers the other way round."""
+    """A curve that also gives the ε at a δ."""
 
     def epsilon(self, delta: float) -> float:
-        """The smallest ε ≥ 0 at δ."""
+        """Return the smallest ε ≥ 0 at δ."""
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """That ε, and one which the exact answer is not below."""
+        """Return a lower bound on the exact smallest ε at δ, and the answer of :meth:`epsilon`."""
 
 
 def inverse(curve: Curve, delta: float) -> float:
-    """The smallest ε ≥ 0 at which a curve is at most δ, rounded up; infinite if there is none."""
+    """Return the smallest ε ≥ 0 at which a curve is at most δ, rounded up, or infinity."""
     if curve.delta(0.0) <= delta:
         return 0.0
     high = 1.0
@@ -57,35 +57,35 @@ def inverse(curve: Curve, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest of several curves: who is in which part is not known.
+    """The largest of several curves, where it is not known in which part a person is.
 
     Args:
-        curves: at least one.
+        curves: the curves of the parts, at least one.
     """
 
     curves: tuple[Invertible, ...]
 
     def delta(self, epsilon: float) -> float:
-        """The largest δ at ε."""
+        """Return the largest δ at ε."""
         return max(curve.delta(epsilon) for curve in self.curves)
 
     def epsilon(self, delta: float) -> float:
-        """The largest ε at δ."""
+        """Return the largest ε at δ."""
         return max(curve.epsilon(delta) for curve in self.curves)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """The largest of both."""
+        """Return the largest of the lower bounds, and of the upper ones."""
         both = [curve.bounds(delta) for curve in self.curves]
         return max(low for low, _ in both), max(high for _, high in both)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Several steps, each of which has a curve: δ_k(ε) = Σ_{i<k} e^{iε/k} δ(ε/k).
+    """The curve of several steps with one curve each: δ_k(ε) = Σ_{i<k} e^{iε/k} δ(ε/k).
 
     Args:
-        curve: of one step.
-        steps: how many, at least 1.
+        curve: the curve of one step.
+        steps: how many steps there are, at least 1.
     """
 
     curve: Invertible
@@ -93,8 +93,8 @@ class Group:
 
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
-        """δ of all steps at ε."""
-        # What is given away counts more at a larger ε; a smaller one's δ holds, too.
+        """Return δ of all steps at ε."""
+        # What is given away counts more at a larger ε; the δ of a smaller ε holds there too.
         return min(self._delta(epsilon / 2**halvings) for halvings in (0, 0.5, 1, 2, 4))
 
     def _delta(self, epsilon: float) -> float:
@@ -104,35 +104,35 @@ class Group:
         share = epsilon / self.steps
         if share == 0:
             return min(self.steps * one, 1.0)
-        # ln of (e^ε − 1)/(e^{ε/k} − 1), without overflow.
+        # This is ln of (e^ε − 1)/(e^{ε/k} − 1), without overflow.
         grown = epsilon - share + math.log(-math.expm1(-epsilon)) - math.log(-math.expm1(-share))
         return min(math.exp(min(grown + math.log(one), 0.0)), 1.0)
 
     @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
-        """The smallest ε at δ, rounded up."""
+        """Return the smallest ε at δ, rounded up."""
         if delta <= 0:
             return self.steps * self.curve.epsilon(0.0)
         return inverse(self, delta)
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """Nothing is known from below."""
+        """Return 0, since nothing is known from below, and the smallest ε at δ."""
         return 0.0, self.epsilon(delta)
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Gaussian rounds, in each of which a person takes part with a public rate, and that is revealed.
+    """Gaussian rounds, each of which reveals whether a person takes part, at a public rate.
 
     Args:
         rate: the probability to take part in a round.
-        rounds: how many.
-        shift: how far the sum moves in a round with the person, in noise standard deviations.
-        mu: a Gaussian part besides.
+        rounds: how many rounds there are.
+        shift: the distance that the sum moves in a round with the person, in noise standard deviations.
+        mu: the μ of a Gaussian part that is composed with the rounds.
 
-    Formal guarantee: δ(ε) = E[δ_G(ε; √(J·shift² + mu²))], J ~ Bin(rounds, rate). Exact for what is
-    revealed, and valid for any sampling of the roster that ignores data and earlier outputs with
-    that law of J.
+    Formal guarantee: δ(ε) = E[δ_G(ε; √(J·shift² + mu²))], J ~ Bin(rounds, rate). The curve
+    is exact for what is revealed, and valid for any sampling of the roster that ignores data and
+    earlier outputs and has that law of J.
 
     >>> round(Rounds(0.01, 10_000, 1.0, 0.0).epsilon(1e-6), 2)
     107.19
@@ -144,7 +144,7 @@ class Rounds:
     mu: float
 
     def delta(self, epsilon: float) -> float:
-        """δ at ε, rounded up."""
+        """Return δ at ε, rounded up."""
         return self._delta(epsilon, 1e-300)
 
     @fails_closed(1.0)
@@ -155,7 +155,7 @@ class Rounds:
 
     @fails_closed(math.inf)
     def epsilon(self, delta: float) -> float:
-        """The smallest ε at δ, rounded up."""
+        """Return the smallest ε at δ, rounded up."""
         tail = delta * 2.0**-30
         if delta <= 0:
             return math.inf
@@ -166,34 +166,34 @@ class Rounds:
             delta * (1 - 2.0**-29), math.hypot(math.sqrt(numbers[-1]) * self.shift, self.mu)
         )
         low, epsilon = 0.0, 0.8 * high
-        # Newton's method on ln δ, which falls faster and faster, kept inside the bracket.
+        # We use Newton's method on ln δ, which falls faster and faster, inside the bracket.
         for _ in range(60):
-            found = self._delta(epsilon, tail)
-            low, high = (low, epsilon) if found <= delta else (epsilon, high)
+            reached = self._delta(epsilon, tail)
+            low, high = (low, epsilon) if reached <= delta else (epsilon, high)
             if high - low <= 1e-9 * high:
                 break
             with np.errstate(divide="ignore"):
                 move = (
-                    math.log(found / delta) * found / self._slope(epsilon, tail)
-                    if found > 0
+                    math.log(reached / delta) * reached / self._slope(epsilon, tail)
+                    if reached > 0
                     else 0.0
                 )
-            # A little too far: then the next step closes the bracket from the other side.
+            # We go a little too far, so that the next step closes the bracket from the other side.
             near = epsilon + move + math.copysign(1e-10 * epsilon, move)
             epsilon = near if low < near < high else (low + high) / 2
         return high
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """The same where numbers of rounds that are put together are rounded down."""
+        """Return bounds on ε at δ; the lower one rounds down the numbers of rounds put together."""
         high = self.epsilon(delta)
         _, numbers, _ = participation(self.rate, self.rounds, delta * 2.0**-30)
         stride = numbers[1] - numbers[0] if numbers.size > 2 else 1.0
-        # A round less moves μ², and ε with it, by less than its share of the smallest number.
+        # One round less moves μ², and ε with it, by less than its share of the smallest number.
         share = (stride - 1) / max(float(numbers[0]), 1.0)
         return high * max(1 - 1e-8 - 2 * share, 0.0), high
 
     def _slope(self, epsilon: float, tail: float) -> float:
-        """−dδ/dε, about."""
+        """Return −dδ/dε, approximately."""
         weights, numbers, _ = participation(self.rate, self.rounds, tail)
         mus = np.sqrt(numbers * self.shift**2 + self.mu**2)
         with np.errstate(divide="ignore", over="ignore", under="ignore"):
@@ -203,27 +203,27 @@ class Rounds:
 
 @lru_cache(maxsize=64)
 def participation(rate: float, rounds: int, tail: float) -> tuple[FloatArray, FloatArray, float]:
-    """Weights and numbers of rounds that a person takes part in, and what was left out above.
+    """Return the weights and numbers of rounds that a person takes part in, and the mass left out.
 
-    Numbers are rounded up where there are many.
+    Where there are many numbers they are rounded up, and those above the largest are left out.
     """
     mean = rate * rounds
     reach = math.sqrt(-2 * math.log(max(tail, 1e-300)))
     deviation = math.sqrt(mean * (1 - rate))
-    # Bernstein: P(J ≥ mean + r·sd + r²/3) ≤ e^{−r²/2}.
+    # Bernstein's inequality says: P(J ≥ mean + r·sd + r²/3) ≤ e^{−r²/2}.
     low = max(math.floor(mean - reach * deviation), 0)
     high = min(math.ceil(mean + reach * deviation + reach * reach / 3), rounds)
-    if rate < 1 and high - low > _MOST_ROUNDS:
-        # Too many numbers to tell apart: the largest stands for all.
+    if rate < 1 and high - low > _MOST_EXACT_NUMBERS:
+        # There are too many numbers to tell apart, so the largest stands for all.
         return np.ones(1), np.array([high * (1 + 1e-12)]), max(tail, 1e-300)
-    stride = -(-(high - low + 1) // _ROUNDS)
+    stride = -(-(high - low + 1) // _MOST_NUMBERS)
     if rate >= 1:
         return np.ones(1), np.array([float(rounds)]), 0.0
     numbers = np.arange(low, high + 1, dtype=np.float64)
     logs = gammaln(rounds + 1) - gammaln(numbers + 1) - gammaln(rounds - numbers + 1)
     logs += numbers * math.log(rate) + (rounds - numbers) * math.log1p(-rate)
     weights = np.exp(logs + 4e-15 * (1 + gammaln(rounds + 1)))
-    # What lies below counts as the lowest number.
+    # Numbers below the lowest count as the lowest.
     weights[0] += float(bdtr(low - 1, rounds, rate)) if low > 0 else 0.0
     rest = float(bdtrc(high, rounds, rate)) if high < rounds else 0.0
     if stride > 1:

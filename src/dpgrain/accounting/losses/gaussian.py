@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from dpgrain._special import erfcx, log_ndtr, ndtr, ndtri_exp
 from dpgrain.errors import ParameterError
 
-# A bound on the relative rounding of the special functions; what it may amount to is added to δ.
-_ROUNDING = 64 * 2.0**-53
+# A bound on the relative rounding of the special functions; its effect is added to δ.
+_RELATIVE_ROUNDING = 64 * 2.0**-53
 # A bound on the rounding of ε/μ − μ/2, relative to ε/μ + μ/2.
 _PLACE_ROUNDING = 4 * 2.0**-53
-# μ is a sensitivity over a noise, both of them rounded: the bound covers what it may really be.
+# μ is a sensitivity over a noise, and both are rounded; this factor covers the exact quotient.
 _MU_ROUNDING = 1 + 2.0**-47
-# The smallest float: no δ of a Gaussian is 0.
-_LEAST = 5e-324
-# Beyond this, squares overflow and e^{−x²/2} is 0.
-_HUGE = 1e100
+# This is the smallest float above 0, because no δ of a Gaussian is 0.
+_LEAST_FLOAT = 5e-324
+# Squares of larger numbers may overflow, and e^{−x²/2} is 0 for them.
+_LARGEST_SQUARED = 1e100
 _SQRT2 = math.sqrt(2.0)
 
 
@@ -50,30 +50,30 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
         )
     if mu == 0 or epsilon == math.inf:
         return 0.0
-    if mu > _HUGE:
-        return _LEAST if epsilon > mu * mu else 1.0
-    if epsilon / mu > _HUGE:
-        return _LEAST
+    if mu > _LARGEST_SQUARED:
+        return _LEAST_FLOAT if epsilon > mu * mu else 1.0
+    if epsilon / mu > _LARGEST_SQUARED:
+        return _LEAST_FLOAT
     mu *= _MU_ROUNDING
     b = epsilon / mu + mu / 2
-    # A difference of two numbers as large as b, rounded down: δ falls with it.
+    # This difference of two numbers as large as b is rounded down, because δ falls with it.
     a = epsilon / mu - mu / 2 - _PLACE_ROUNDING * abs(b)
     if a > 0:
-        # Φ̄(a) − e^ε Φ̄(b) with the common factor e^{−a²/2}/2 drawn out: no cancellation of
-        # huge exponentials, and δ down to the smallest double.
+        # This is Φ̄(a) − e^ε Φ̄(b) with the common factor e^{−a²/2}/2 drawn out. Huge exponentials do
+        # not cancel then, and δ is right down to the smallest double.
         first, second = float(erfcx(a / _SQRT2)), float(erfcx(b / _SQRT2))
-        rounding = _ROUNDING * first
+        rounding = _RELATIVE_ROUNDING * first
         delta = 0.5 * math.exp(-a * a / 2) * (max(first - second, 0.0) + rounding)
-        return min(max(delta * (1 + _ROUNDING * a * a), _LEAST), 1.0)
+        return min(max(delta * (1 + _RELATIVE_ROUNDING * a * a), _LEAST_FLOAT), 1.0)
     first = float(ndtr(-a))
     falls = float(log_ndtr(-b))
-    # Of two numbers that may be nearly the same, too, and rounded down likewise.
-    exponent = min(epsilon + falls, 0.0) - _ROUNDING * (1 + abs(epsilon) + abs(falls))
-    return min(max(first - math.exp(exponent), 0.0) + _ROUNDING * first, 1.0)
+    # The exponent, too, is a sum of numbers that may nearly cancel, and is rounded down.
+    exponent = min(epsilon + falls, 0.0) - _RELATIVE_ROUNDING * (1 + abs(epsilon) + abs(falls))
+    return min(max(first - math.exp(exponent), 0.0) + _RELATIVE_ROUNDING * first, 1.0)
 
 
 def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) :func:`gaussian_delta` at one ε ≥ 0 for many μ, rounded up.
+    """Return (n,) values of :func:`gaussian_delta` at one ε ≥ 0 for n values of μ, rounded up.
 
     >>> bool(gaussian_deltas(1.0, np.array([0.5]))[0] >= gaussian_delta(1.0, 0.5))
     True
@@ -82,16 +82,23 @@ def gaussian_deltas(epsilon: float, mus: NDArray[np.float64]) -> NDArray[np.floa
         mus = mus * _MU_ROUNDING
         b = epsilon / mus + mus / 2
         a = epsilon / mus - mus / 2 - _PLACE_ROUNDING * b
-        # As above, with e^{−a²/2}/2 drawn out on the right and e^ε kept in the exponent on the left.
+        # For a > 0 (`right`) the factor e^{−a²/2}/2 is drawn out; for a ≤ 0 (`left`) e^ε stays in the
+        # exponent. Both avoid cancellation, as in `gaussian_delta`.
         first = erfcx(np.maximum(a, 0.0) / _SQRT2)
         second = erfcx(b / _SQRT2)
-        right = 0.5 * np.exp(-a * a / 2) * (np.maximum(first - second, 0.0) + 2 * _ROUNDING * first)
+        right = (
+            0.5
+            * np.exp(-a * a / 2)
+            * (np.maximum(first - second, 0.0) + 2 * _RELATIVE_ROUNDING * first)
+        )
         above = ndtr(-a)
         falls = log_ndtr(-b)
-        exponent = np.minimum(epsilon + falls, 0.0) - 2 * _ROUNDING * (1 + epsilon + np.abs(falls))
-        left = np.maximum(above - np.exp(exponent), 0.0) + 2 * _ROUNDING * above
-        found = np.where(a > 0, right * (1 + 2 * _ROUNDING * a * a), left)
-    return np.where(mus > 0, np.clip(found, _LEAST, 1.0), 0.0)
+        exponent = np.minimum(epsilon + falls, 0.0) - 2 * _RELATIVE_ROUNDING * (
+            1 + epsilon + np.abs(falls)
+        )
+        left = np.maximum(above - np.exp(exponent), 0.0) + 2 * _RELATIVE_ROUNDING * above
+        deltas = np.where(a > 0, right * (1 + 2 * _RELATIVE_ROUNDING * a * a), left)
+    return np.where(mus > 0, np.clip(deltas, _LEAST_FLOAT, 1.0), 0.0)
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
@@ -147,7 +154,7 @@ def pure_mu(epsilon: float) -> float:
     The same μ dominates a mechanism of 2ε-bounded range. Source: docs/theory.md, "Budgets".
 
     Args:
-        epsilon: at least 0; may be infinite.
+        epsilon: the ε, at least 0; may be infinite.
 
     >>> round(pure_mu(0.1), 4), round(pure_mu(0.05), 4)
     (0.1253, 0.0627)
@@ -155,5 +162,5 @@ def pure_mu(epsilon: float) -> float:
     # The function is concave with this slope at 0, where its closed form cancels.
     tangent = math.sqrt(math.pi / 2) * epsilon
     if tangent <= 1e-4 or math.isinf(epsilon):
-        return tangent * (1 + _ROUNDING)
+        return tangent * (1 + _RELATIVE_ROUNDING)
     return min(-2 * float(ndtri_exp(-float(np.logaddexp(0.0, epsilon)))) * (1 + 1e-9), tangent)

@@ -1,4 +1,4 @@
-"""What an event costs: the part of the accountant that has numbers and no names."""
+"""The loss of an event: the part of the accountant that has numbers and no names."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from dpgrain.accounting.losses.zcdp import renyi_delta, renyi_epsilon, zcdp_delt
 if TYPE_CHECKING:
     from dpgrain.accounting.losses import compose
 else:
-    # Closed forms do without the numerical composition, and with it the transforms.
+    # Closed forms need no numerical composition, so the transforms are imported only when needed.
     compose = later("dpgrain.accounting.losses.compose")
 
-# How many bounds on one composition are kept at most.
-_ALTERNATIVES = 36
-# The orders at which parts are added where none are given.
+# At most this many bounds on one composition are kept.
+_MOST_ALTERNATIVES = 36
+# Rényi divergences of parts are added at these orders where none are given.
 _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
-# What the rounding of a closed form may amount to, relative.
-_ROUNDING = 1e-9
+# A bound on the relative rounding of a closed form.
+_RELATIVE_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Loss:
-    """An upper bound on a privacy loss, by the parts that it is made of.
+    """An upper bound on a privacy loss, given by the parts that it is made of.
 
     Args:
         mu: the Gaussian part (sensitivity ÷ noise sd); independent parts add their squares.
         pure: the ε of the pure part; parts add.
-        leak: probability given away outright; parts add.
+        leak: the probability given away outright; parts add.
         rho: the zCDP of the pure part, where it is known to be less than pure²/2; parts add.
-        pairs: ((dominating pair, count), …): composed numerically.
+        pairs: ((dominating pair, count), …), which are composed numerically.
         renyi: ((order, value), …) of a part of which only Rényi divergences are known; parts add.
         others: other bounds on the same loss; at each ε or δ the smallest counts.
 
@@ -75,21 +75,21 @@ class Loss:
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
-        # What arithmetic does not know is infinite, or given away.
+        # A NaN counts as infinite, or as given away.
         for name in ("mu", "pure", "rho"):
             object.__setattr__(self, name, or_worst(getattr(self, name)))
         object.__setattr__(self, "leak", or_worst(self.leak, 1.0))
-        known = tuple((order, or_worst(value)) for order, value in self.renyi)
-        object.__setattr__(self, "renyi", known)
+        renyi = tuple((order, or_worst(value)) for order, value in self.renyi)
+        object.__setattr__(self, "renyi", renyi)
         object.__setattr__(self, "rho", min(self.rho, self.pure * self.pure / 2))
 
     @staticmethod
     def of(curve: Invertible) -> Loss:
-        """The loss of which a privacy curve is known, in both orders of the neighbours."""
+        """Return the loss that has a privacy curve, in both orders of the neighbours."""
         return Loss(pairs=((FromCurve(curve), 1),))
 
     def or_else(self, *others: Loss) -> Loss:
-        """The same loss, of which other bounds are known too."""
+        """Return this loss with further bounds on it, of which the smallest counts."""
         return replace(self, others=(*self.others, *others))
 
     def __add__(self, other: Loss) -> Loss:
@@ -97,15 +97,15 @@ class Loss:
         if len(mine) == len(theirs) == 1:
             return self._plus(other)
         sums = [one._plus(two) for one in mine for two in theirs]
-        if len(sums) > _ALTERNATIVES:
-            # Every sum is a bound. Those of like with like are kept.
+        if len(sums) > _MOST_ALTERNATIVES:
+            # Every sum is a bound, so we may keep those of the alternatives at the same place only.
             longest = max(len(mine), len(theirs))
             sums = [mine[i % len(mine)]._plus(theirs[i % len(theirs)]) for i in range(longest)]
         first, *rest = dict.fromkeys(sums)
         return replace(first, others=tuple(rest))
 
     def __mul__(self, count: int) -> Loss:
-        """So many of the same: exactly their sum, but for rounding."""
+        """Return the sum of ``count`` such losses, exact but for rounding."""
         first, *rest = (loss._times(count) for loss in self._alternatives)
         return replace(first, others=tuple(rest))
 
@@ -132,7 +132,7 @@ class Loss:
             sum_up(self.pure, other.pure),
             min(sum_up(self.leak, other.leak), 1.0),
             sum_up(self.rho, other.rho),
-            # Sorted: the order of events does not matter.
+            # The pairs are sorted, so that the order of events does not matter.
             tuple(sorted(counts.items(), key=repr)),
             _added(self.renyi, other.renyi),
         )
@@ -146,13 +146,13 @@ class Loss:
         return self._best(delta)[0]
 
     def bounds(self, delta: float) -> tuple[float, float]:
-        """What :meth:`epsilon` rounds: the exact answer of the bound lies between the two."""
+        """Return two numbers between which the exact ε of this bound at δ lies."""
         if delta >= 1:
             return 0.0, 0.0
         upper, best = self._best(delta)
         rest = _left(delta, best.leak)
         if not best.pairs and math.isfinite(upper):
-            return upper * (1 - _ROUNDING), upper
+            return upper * (1 - _RELATIVE_ROUNDING), upper
         if math.isinf(upper) or not best._direct:
             return 0.0, upper
         if best._closed is not None:
@@ -160,11 +160,11 @@ class Loss:
         return min(best._composed().epsilon(rest, upper=False), upper), upper
 
     def _best(self, delta: float) -> tuple[float, Loss]:
-        """The smallest ε of all bounds at δ, and the bound that gives it."""
+        """Return the smallest ε of all bounds at δ, and the bound that gives it."""
         if delta >= 1:
             return 0.0, self
         best, smallest = self, math.inf
-        # Closed forms first: what a quick look finds far above them is not composed.
+        # Closed forms come first, so that what a quick look finds far above them is not composed.
         for loss in sorted(self._alternatives, key=lambda loss: loss._closed is None):
             rest = _left(delta, loss.leak)
             if smallest == 0 or loss._hopeless(rest, smallest):
@@ -175,10 +175,10 @@ class Loss:
         return smallest, best
 
     def best_at(self, delta: float) -> Loss:
-        """The one bound that is best at a δ, which is quicker to ask for the δ of many ε.
+        """Return the one bound that is best at a δ; it is quicker to ask for the δ of many ε.
 
         Args:
-            delta: where the bound is chosen; it holds everywhere.
+            delta: the δ at which the bound is chosen; the bound holds everywhere.
         """
         _, best = self._best(delta)
         rest = _left(delta, best.leak)
@@ -188,19 +188,21 @@ class Loss:
         return replace(best, pairs=tuned, others=())
 
     def _hopeless(self, rest: float, known: float) -> bool:
-        """Whether even a quick bound, which is seldom twice the answer, is far above a known one."""
+        """Return whether even a quick bound, seldom twice the answer, is far above a known ε."""
         numeric = bool(self.pairs) and self._closed is None and self._direct
         return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 
     def tradeoff(self, alphas: FloatArray) -> FloatArray:
-        """(n,) the least error of the second kind at each error of the first kind: a lower bound."""
+        """Return (n,) lower bounds on the error of the second kind, at n errors of the first kind."""
         if math.isinf(self.mu):
             return np.zeros_like(alphas)
         if self == Loss(mu=self.mu):
-            # Φ(Φ⁻¹(1−α) − μ), rounded down.
-            exact: FloatArray = np.clip(ndtr(-ndtri(alphas) - self.mu) * (1 - _ROUNDING), 0, 1)
+            # The exact curve is Φ(Φ⁻¹(1−α) − μ), rounded down.
+            exact: FloatArray = np.clip(
+                ndtr(-ndtri(alphas) - self.mu) * (1 - _RELATIVE_ROUNDING), 0, 1
+            )
             return exact
-        # Closed forms are quick.
+        # Closed forms are quick, so they are asked at more points.
         points = 60 if self.pairs else 1000
         largest = self.epsilon(1e-9)
         grid = np.linspace(0.0, min(largest, 700.0) if math.isfinite(largest) else 0.0, points)
@@ -210,11 +212,11 @@ class Loss:
             room - np.exp(grid)[:, None] * alphas,
             np.exp(-grid)[:, None] * (room - alphas),
         )
-        found: FloatArray = np.clip(np.maximum(steep, flat).max(axis=0), 0.0, 1.0)
-        return found
+        errors: FloatArray = np.clip(np.maximum(steep, flat).max(axis=0), 0.0, 1.0)
+        return errors
 
     def renyi_at(self, order: float) -> float:
-        """The Rényi divergence of an order above 1 that this bound gives, infinite if none."""
+        """Return the Rényi divergence of an order above 1 that this bound gives, or infinity."""
         return min(loss._renyi(order) for loss in self._alternatives)
 
     def _renyi(self, order: float) -> float:
@@ -222,20 +224,20 @@ class Loss:
 
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
-        """The divergence of all but what is given away."""
-        known = _at(self.renyi, order) + order * self.mu * self.mu / 2
-        known += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
+        """Return the divergence of all but what is given away."""
+        divergence = _at(self.renyi, order) + order * self.mu * self.mu / 2
+        divergence += min(order * self.rho, self.pure) if self.pure > 0 else 0.0
         for pair, count in self.pairs:
             moment = max(pair.log_moment(order - 1), pair.swapped.log_moment(order - 1))
-            known += count * moment / (order - 1)
-        return known
+            divergence += count * moment / (order - 1)
+        return divergence
 
     @property
     def _infinite(self) -> float:
         """The mass that pairs have at infinite loss."""
         return sum(count * pair.look().infinite for pair, count in self.pairs if pair.leaks)
 
-    # ------------------------------------------------------------ one alternative, without its leak
+    # The methods below are about one alternative; most of them leave out its leak.
 
     @fails_closed(1.0)
     def _delta(self, epsilon: float) -> float:
@@ -269,12 +271,12 @@ class Loss:
 
     @property
     def _direct(self) -> bool:
-        """Whether all parts are known by a dominating pair."""
+        """True if a dominating pair is known for every part."""
         return not self.renyi and self.pure < math.inf
 
     @property
     def _by_renyi(self) -> bool:
-        """Whether Rényi divergences say what pairs do not."""
+        """True if Rényi divergences tell something that the pairs do not."""
         return bool(self.renyi) or (bool(self.pairs) and self.rho < self.pure * self.pure / 2)
 
     @property
@@ -285,7 +287,7 @@ class Loss:
 
     @property
     def _closed(self) -> Invertible | None:
-        """The closed form, where the only pair has one."""
+        """The closed form of the curve, or None unless there is one pair and it has one."""
         if len(self.pairs) == 1 and self.pure == 0 and not self.renyi:
             (pair, count), *_ = self.pairs
             return pair.curve(count, self.mu)
@@ -309,12 +311,12 @@ class Loss:
 
     @property
     def _concentrates(self) -> bool:
-        """Whether the second curve may be the lower one; for a single part the first is exact."""
+        """True if the zCDP curve may be the lower one; for a single part the direct curve is exact."""
         alone = not self.pairs and not self.renyi
         return alone and self.pure > 0 and (self.mu > 0 or self.rho < self.pure * self.pure / 2)
 
     def _direct_delta(self, epsilon: float) -> float:
-        """The first curve, without the leak."""
+        """Return δ of the direct curve, δ_G(ε − pure; mu), without the leak."""
         if self.mu == 0:
             return self._pure_delta(epsilon)
         if self.pure == math.inf:
@@ -322,7 +324,7 @@ class Loss:
         return gaussian_delta(_left(epsilon, self.pure), self.mu)
 
     def _direct_epsilon(self, rest: float) -> float:
-        """The smallest ε ≥ 0 at which the first curve is at most ``rest``."""
+        """Return the smallest ε ≥ 0 at which the direct curve is at most ``rest``."""
         if self.pure == math.inf:
             return math.inf
         if self._direct_delta(0.0) <= rest:
@@ -335,7 +337,7 @@ class Loss:
                     1
                 ]
             return sum_up(self.pure, gaussian_epsilon(rest, self.mu))
-        # δ = (e^p − e^ε)/(1 + e^p) solved for ε, rounded up; δ(0) > rest makes the logarithm finite.
+        # We solve δ = (e^p − e^ε)/(1 + e^p) for ε and round up; δ(0) > rest makes the logarithm finite.
         if rest == 0:
             return self.pure
         epsilon = self.pure + math.log1p(-rest * (1 + math.exp(-self.pure)))
@@ -344,9 +346,9 @@ class Loss:
     def _pure_delta(self, epsilon: float) -> float:
         if epsilon >= self.pure:
             return 0.0
-        # (e^p − e^ε)/(1 + e^p), written so that a large p does not overflow.
-        told = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
-        return min(told * (1 + 2.0**-50) + 5e-324, 1.0)
+        # This is (e^p − e^ε)/(1 + e^p), written so that a large p does not overflow.
+        delta = -math.expm1(_left(epsilon, self.pure)) / (1 + math.exp(-self.pure))
+        return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
 
 
 @dataclass(frozen=True)
@@ -354,9 +356,9 @@ class _Composed:
     """Several pairs together, and parts too large for a grid, which basic composition adds.
 
     Args:
-        pairs: what is composed numerically.
-        mu: a Gaussian part besides; 0 for none.
-        pure: a pure part besides; 0 for none.
+        pairs: the pairs that are composed numerically.
+        mu: the μ of a Gaussian part that is too large for the grid; 0 for none.
+        pure: the ε of a pure part that is too large for the grid; 0 for none.
     """
 
     pairs: Counted
@@ -381,17 +383,17 @@ class _Composed:
         return self._beside(compose.composed_epsilon(pairs, share, upper=upper), share)
 
     def rough(self, delta: float) -> float:
-        """A quick bound on ε, without the best member of any family."""
+        """Bound ε quickly, without looking for the best member of any family."""
         share = delta / 2 if self.mu else delta
         return self._beside(compose.rough_epsilon(self.pairs, share), share)
 
     def _beside(self, epsilon: float, share: float) -> float:
-        """An ε with those of the large parts."""
+        """Add the ε of the parts too large for the grid to an ε."""
         aside = sum_up(self.pure, gaussian_epsilon(share, self.mu)) if self.mu else self.pure
         return sum_up(epsilon, aside) if aside else epsilon
 
     def _tuned(self, rough: Callable[[Counted], float]) -> Counted:
-        """Each pair that stands for a family replaced by its best member, one after the other."""
+        """Replace each pair that stands for a family by its best member, one after the other."""
         pairs = self.pairs
         for i, (pair, count) in enumerate(pairs):
 
@@ -405,15 +407,18 @@ class _Composed:
 
 
 def _left(whole: float, part: float) -> float:
-    """What is left of a number, rounded down."""
+    """Return whole − part, rounded down."""
     return -sum_up(-whole, part)
 
 
 def _at(renyi: tuple[tuple[float, float], ...], order: float) -> float:
-    """The value at the smallest known order that is not less: divergences grow with the order."""
+    """Return the value at the smallest known order that is not below ``order``.
+
+    It bounds the divergence at ``order``, because divergences grow with the order.
+    """
     if not renyi:
         return 0.0
-    return min((value for known, value in renyi if known >= order), default=math.inf)
+    return min((value for at, value in renyi if at >= order), default=math.inf)
 
 
 def _added(

@@ -9,37 +9,44 @@ import numpy as np
 from dpgrain._special import log_ndtr, ndtr
 from dpgrain._types import FloatArray
 
-# Beyond this many standard deviations the normal law has less mass than any δ.
-_FAR = 38.4
+# The normal law has less mass than any δ beyond this many standard deviations.
+_FAR_DEVIATIONS = 38.4
 #: A bound on the relative rounding of the special functions.
 FUNCTION_ROUNDING = 16 * 2.0**-53
 
 
 def mirrored_places(losses: FloatArray, rate: float, shift: float) -> FloatArray:
-    """(n,) where ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2} has given values."""
+    """Return (n,) places x at which a mirrored mixture has given losses.
+
+    The loss is ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2}.
+    """
     # The loss is odd in x; for γ ≥ 1 u = e^{sx} solves u² − c·u − γ = 0, c ≥ 0.
     size = np.abs(losses)
     with np.errstate(divide="ignore"):
-        # ln(e^x − 1), without overflow.
+        # The first terms are ln(e^x − 1), without overflow.
         log_c = size + np.log(-np.expm1(-size))
     log_c += math.log1p(-rate) - math.log(rate) + shift * shift / 2
-    # u = (c + √(c² + 4γ))/2, in logarithms.
+    # The solution is u = (c + √(c² + 4γ))/2, here in logarithms.
     half = log_c - math.log(2)
     root = np.logaddexp(2 * half, size) / 2
     return np.sign(losses) * np.logaddexp(half, root) / shift
 
 
 def normal_quantile(tail: float) -> float:
-    """About z with Φ(−z) = tail, and not less."""
+    """Return about the z with Φ(−z) = tail, and nothing smaller."""
     if tail >= 0.5:
         return 0.0
-    return _FAR if tail < 1e-300 else min(math.sqrt(-2 * math.log(2 * tail)), _FAR)
+    return (
+        _FAR_DEVIATIONS
+        if tail < 1e-300
+        else min(math.sqrt(-2 * math.log(2 * tail)), _FAR_DEVIATIONS)
+    )
 
 
 def log_ratio(
     mixture: tuple[tuple[float, float], ...], x: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """(n,) ln of a mixture's density over the standard normal's, and its derivative."""
+    """Return (n,) ln of a mixture's density over the standard normal's, and its derivative."""
     if mixture == ((1.0, 0.0),):
         return np.zeros_like(x), np.zeros_like(x)
     parts = [(w, m, m * x - m * m / 2) for w, m in mixture if w > 0]
@@ -60,13 +67,13 @@ def log_ratio(
 
 
 def log_normal_masses(mixture: tuple[tuple[float, float], ...], places: FloatArray) -> FloatArray:
-    """(n,) ln of the mass between neighbouring places, also where that underflows."""
+    """Return (n,) ln of the mass between neighbouring places, also where the mass underflows."""
     logs: FloatArray = np.full(places.size - 1, -np.inf)
     for weight, mean in mixture:
         if weight == 0:
             continue
         left, right = places[:-1] - mean, places[1:] - mean
-        # Of two tails on the same side the nearer is the larger.
+        # The mass is a difference of two tails on the same side, of which the nearer is the larger.
         turned = left > 0
         near = np.where(turned, -left, right)
         far = np.where(turned, -right, left)
@@ -81,7 +88,7 @@ def log_normal_masses(mixture: tuple[tuple[float, float], ...], places: FloatArr
 def normal_masses(
     mixture: tuple[tuple[float, float], ...], places: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """(n,) the mass between neighbouring places, and a bound on its rounding."""
+    """Return (n,) masses between neighbouring places, and bounds on their rounding."""
     mass, error = np.zeros(places.size - 1), np.zeros(places.size - 1)
     for weight, mean in mixture:
         if weight == 0:
@@ -89,7 +96,7 @@ def normal_masses(
         z = places - mean
         tails = ndtr(-np.abs(z))
         left, right = z[:-1], z[1:]
-        # The difference of the smaller tails: of nearly equal numbers near 1 nothing would be left.
+        # We subtract the smaller tails, because numbers near 1 would leave nothing but rounding.
         apart = np.where(right <= 0, tails[1:] - tails[:-1], tails[:-1] - tails[1:])
         apart = np.where((left < 0) & (right > 0), 1 - tails[:-1] - tails[1:], apart)
         mass += weight * apart

@@ -1,4 +1,4 @@
-"""Laws of the privacy loss, and how masses are put on a grid: from above, and from below."""
+"""Laws of the privacy loss, and ways to put their masses on a grid, from above and from below."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dpgrain.accounting.losses.sequences import increasing
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A law of the privacy loss, from above.
+    """A law of the privacy loss that bounds the true one from above.
 
     Args:
         values: (n,) increasing losses.
-        mass: (n,) masses; rounded up, so that they may add up to a little more than 1.
+        mass: (n,) masses, rounded up, so that they may add up to a little more than 1.
         infinite: the mass at infinite loss.
     """
 
@@ -29,35 +29,41 @@ class Law:
     infinite: float = 0.0
 
     def cut(self, tail: float) -> Law:
-        """The same with at most so much mass, that of the largest losses, at infinity."""
+        """Return the law with its largest losses, of mass at most ``tail``, moved to infinity."""
         above = np.cumsum(self.mass[::-1])[::-1]
-        kept = max(int(np.searchsorted(-above, -tail)), 1)
-        rest = float(above[kept]) if kept < above.size else 0.0
-        return Law(self.values[:kept], self.mass[:kept], self.infinite + rest)
+        size = max(int(np.searchsorted(-above, -tail)), 1)
+        rest = float(above[size]) if size < above.size else 0.0
+        return Law(self.values[:size], self.mass[:size], self.infinite + rest)
 
     def thinned(self, points: int) -> Law:
-        """About so many of the losses, the others spread onto their neighbours."""
+        """Return the law with about ``points`` of its losses; the others are spread onto neighbours."""
         if self.values.size <= points:
             return self
-        kept = np.unique(np.append(self.values[:: -(-self.values.size // points)], self.values[-1]))
-        left = np.clip(np.searchsorted(kept, self.values, side="right") - 1, 0, kept.size - 2)
-        # As for intervals: the masses under P and under Q are both kept.
-        right = np.expm1(kept[left] - self.values) / np.expm1(kept[left] - kept[left + 1])
+        points_left = np.unique(
+            np.append(self.values[:: -(-self.values.size // points)], self.values[-1])
+        )
+        left = np.clip(
+            np.searchsorted(points_left, self.values, side="right") - 1, 0, points_left.size - 2
+        )
+        # The spreading keeps the masses under P and under Q, as in `spread_masses`.
+        right = np.expm1(points_left[left] - self.values) / np.expm1(
+            points_left[left] - points_left[left + 1]
+        )
         right = np.clip(right * (1 + FUNCTION_ROUNDING), 0.0, 1.0)
-        mass = np.zeros(kept.size)
-        mass += np.bincount(left, (1 - right) * self.mass, kept.size)
-        mass += np.bincount(left + 1, right * self.mass, kept.size)
-        return Law(kept, mass, self.infinite)
+        mass = np.zeros(points_left.size)
+        mass += np.bincount(left, (1 - right) * self.mass, points_left.size)
+        mass += np.bincount(left + 1, right * self.mass, points_left.size)
+        return Law(points_left, mass, self.infinite)
 
     @fails_closed(math.inf)
     def log_moment(self, theta: float) -> float:
-        """ln E[e^{θ·loss}] over the finite losses."""
+        """Return ln E[e^{θ·loss}] over the finite losses."""
         exponents = theta * self.values
         peak = max(float(exponents[0]), float(exponents[-1]))
         return peak + math.log(float(np.dot(self.mass, np.exp(exponents - peak))) or 5e-324)
 
     def spread(self, theta: float) -> tuple[float, float]:
-        """Mean and variance of the loss under the law tilted by e^{θ·loss}."""
+        """Return mean and variance of the loss under the law tilted by e^{θ·loss}."""
         exponents = theta * self.values
         weights = self.mass * np.exp(exponents - max(exponents[0], exponents[-1]))
         weights /= weights.sum() or 1.0
@@ -70,11 +76,11 @@ class Losses:
     """A law of the privacy loss on the multiples of a step.
 
     Args:
-        step: the distance of the grid.
-        low: the loss of the first mass is ``low * step``.
+        step: the distance of neighbouring grid points.
+        low: the place of the first mass, whose loss is ``low * step``.
         mass: (n,) masses.
         infinite: the mass at infinite loss.
-        slip: by how much a loss may be larger than stated (rounding of places).
+        slip: the most by which a loss may be larger than stated, for the rounding of places.
     """
 
     step: float
@@ -90,7 +96,7 @@ class Losses:
 
     @property
     def law(self) -> Law:
-        """The same with the losses spelled out."""
+        """The law with the value of each loss spelled out."""
         values = self.step * np.arange(self.low, self.low + self.mass.size, dtype=np.float64)
         return Law(values, self.mass, self.infinite)
 
@@ -98,15 +104,16 @@ class Losses:
 def spread_masses(
     ends: FloatArray, p: FloatArray, p_error: FloatArray, q: FloatArray, q_error: FloatArray
 ) -> FloatArray:
-    """(n,) the masses of n−1 intervals of the loss, spread onto the ends of each.
+    """Return (n,) masses at the ends of n−1 intervals of the loss, onto which theirs are spread.
 
-    To the right goes (p − e^{left}·q)/(1 − e^{−width}): this keeps the masses under P and under Q.
+    The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which keeps the masses under
+    P and under Q.
     """
     p = p + p_error
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        kept = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
-        right = (p - kept) / -np.expm1(ends[:-1] - ends[1:]) * (1 + FUNCTION_ROUNDING)
-    # Where nothing is known of Q, all goes to the right.
+        matched = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
+        right = (p - matched) / -np.expm1(ends[:-1] - ends[1:]) * (1 + FUNCTION_ROUNDING)
+    # Where nothing is known of Q, all mass goes to the right.
     right = np.clip(np.where(np.isnan(right), p, right), 0.0, p)
     mass = np.zeros(ends.size)
     mass[:-1] += p - right
@@ -115,13 +122,13 @@ def spread_masses(
 
 
 def regridded(law: Law, step: float, tail: float, floor: float) -> Losses:
-    """A law moved onto a grid: every mass is spread onto both neighbours."""
+    """Move a law onto a grid by spreading every mass onto the grid points on both sides of it."""
     law = law.cut(tail)
-    # The smallest losses, of next to no mass, are raised to the first that counts.
+    # The smallest losses, which have next to no mass, are raised to the first one that counts.
     first = min(int(np.searchsorted(np.cumsum(law.mass), floor)), law.mass.size - 1)
-    kept = law.mass[first:].copy()
-    kept[0] += float(law.mass[:first].sum())
-    law = Law(law.values[first:], kept, law.infinite)
+    masses = law.mass[first:].copy()
+    masses[0] += float(law.mass[:first].sum())
+    law = Law(law.values[first:], masses, law.infinite)
     place = np.floor(law.values / step)
     low = int(place[0])
     index = (place - low).astype(np.int64)
@@ -129,16 +136,16 @@ def regridded(law: Law, step: float, tail: float, floor: float) -> Losses:
     right = np.clip(np.expm1(place * step - law.values) / math.expm1(-step), 0.0, 1.0)
     np.add.at(mass, index, (1 - right) * law.mass)
     np.add.at(mass, index + 1, right * law.mass)
-    # Rounding of a place, which a loss may lie beyond.
+    # The slip covers the rounding of a place, beyond which a loss may lie.
     return Losses(step, low, mass, law.infinite, 1e-15 * float(np.abs(law.values).max()))
 
 
 def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses:
-    """Masses p, q around low, low+1, …, moved onto the grid from below.
+    """Move masses p, q around low, low+1, … onto the grid, as a bound from below.
 
-    Between two points γ → H_γ lies above the line P(T) − γQ(T) of any test T: here that of all losses
-    above the middle, or of all or none where that line is better. The grid gets the largest convex
-    curve below those lines.
+    Between two points γ → H_γ lies above the line P(T) − γQ(T) of any test T. We take the test of all
+    losses above the middle, or that of all or no losses where its line is better. The grid gets the
+    largest convex curve below those lines.
     """
     index = np.arange(low, low + p.size)
     ratio = np.exp(step * index)
@@ -164,7 +171,7 @@ def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses
     mass[1:] -= up * lack[:-1]
     mass[:-1] -= down * excess[1:]
     if float(mass.min()) < 0:
-        # Not convex: the largest convex curve below, by pooling its slopes.
+        # The curve is not convex, so we take the largest convex curve below it, by pooling its slopes.
         width = np.diff(ratio)
         slope = -right_q - (excess[1:] - lack[:-1]) / width
         pooled = increasing(slope, width)
@@ -178,14 +185,14 @@ def merged_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> Losses
 
 
 def _sides(mass: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(n−1,) the mass to the left and to the right of each gap between n points."""
+    """Return (n−1,) masses to the left, and to the right, of each gap between n points."""
     return np.cumsum(mass)[:-1], np.cumsum(mass[::-1])[::-1][1:]
 
 
 def _between(
     index: NDArray[np.int64], left: FloatArray, right: FloatArray, mass: FloatArray
 ) -> FloatArray:
-    """(n,) the masses between gaps, by the side on which they are small."""
+    """Return (n,) masses between gaps, from the sums on the side where those are small."""
     total = float(mass.sum())
     by_left = np.diff(left, prepend=0.0, append=total)
     by_right = -np.diff(right, prepend=total, append=0.0)

@@ -2,7 +2,7 @@
 
 A pair is asked for the law of its privacy loss, ln(dP/dQ) under P, on a grid:
 
-- from above every interval's mass is spread onto the interval's two ends so that its mass under P and
+- from above the mass of every interval is spread onto its two ends so that the masses under P and
   under Q are both kept. That is the chord of the convex curve γ → H_γ(P‖Q);
 - from below the mass between the middles of neighbouring intervals is merged (post-processing) and
   moved onto the grid by the tangents of that curve.
@@ -37,54 +37,54 @@ from dpgrain.accounting.losses.sequences import increasing
 
 #: The largest shift, or loss of one response, that is put on a grid.
 LARGEST_SHIFT = 2.0**13
-# The largest loss whose odds are computed.
-_ODDS = 690.0
-# The distance of places, in standard deviations, for moments, and the most of them.
-_SPACING, _MOST = 0.04, 1 << 18
-# Points from which the place of a loss is first guessed, and with which a law is first looked at.
-_TABLE = 2048
+# Odds e^loss are computed only for losses up to this one.
+_LARGEST_ODDS_LOSS = 690.0
+# Moments are computed from places at this distance, in standard deviations, and at most this many.
+_SPACING_DEVIATIONS, _MOST_PLACES = 0.04, 1 << 18
+# This many points are used to guess the place of a loss first, and for a first look at a law.
+_TABLE_POINTS = 2048
 
 
 class Pair(ABC):
     """Two laws (P, Q) that dominate every pair of neighbours' outputs."""
 
-    # Whether P has mass where Q has none.
+    # True if P may have mass where Q has none.
     leaks: ClassVar[bool] = False
 
     @property
     def swapped(self) -> Pair:
-        """The pair (Q, P); itself where the two are mirror images."""
+        """The pair (Q, P), or this pair itself where the two are mirror images."""
         return self
 
     @abstractmethod
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """The law of the loss on a grid, a bound from above or from below.
+        """Return the law of the loss on a grid, a bound from above or from below.
 
         Args:
-            step: the distance of the grid.
-            tail: mass, of the largest losses, that may be moved to infinite loss.
-            floor: mass, of the smallest losses, that may be put together.
-            upper: a bound from above.
+            step: the distance of neighbouring grid points.
+            tail: the mass, of the largest losses, that may be moved to infinite loss.
+            floor: the mass, of the smallest losses, that may be put together.
+            upper: whether the bound is from above.
         """
 
     @abstractmethod
     def look(self) -> Law:
-        """The law of the loss from above, in a few thousand points where they matter."""
+        """Return a law of the loss from above, in a few thousand points where they matter."""
 
     def log_moment(self, theta: float) -> float:
-        """ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
+        """Return ln E_P[(dP/dQ)^θ] over finite losses, rounded up."""
         return self.look().log_moment(theta)
 
     def tuned(self, rough: Callable[[Pair], float]) -> Pair:  # noqa: ARG002
-        """The best of the family that it stands for, by a rough bound; itself if there is none."""
+        """Return the best pair, by a rough bound, of the family that this pair stands for, if any."""
         return self
 
     def curve(self, count: int, mu: float) -> Invertible | None:  # noqa: ARG002
-        """The exact curve of so many of it besides a Gaussian part, where it has a closed form."""
+        """Return the exact curve of ``count`` such pairs and a Gaussian part, if there is one."""
         return None
 
 
-# ((pair, how often), …)
+# Each item is (pair, how often it is composed).
 Counted: TypeAlias = tuple[tuple[Pair, int], ...]
 
 
@@ -93,8 +93,9 @@ class Mixtures(Pair):
     """Two mixtures of normal laws with standard deviation 1, P to the right of Q.
 
     Args:
-        p: ((weight, mean), …) of P.
-        q: the same of Q; no mean of Q is larger than one of P, so that the loss increases.
+        p: ((weight, mean), …) of the parts of P.
+        q: ((weight, mean), …) of the parts of Q; no mean of Q is larger than one of P, so that the loss
+            increases.
 
     >>> gaussian = Mixtures(((1.0, 0.5),), ((1.0, 0.0),))
     >>> round(gaussian.losses(0.01, 1e-12, 1e-12).law.spread(0.0)[0], 3)
@@ -114,23 +115,23 @@ class Mixtures(Pair):
         return _look(self)
 
     def _ends(self, tail: float, floor: float) -> tuple[float, float]:
-        """Places outside of which P has at most ``floor`` on the left and ``tail`` on the right."""
+        """Return places beyond which P has at most ``floor`` on the left and ``tail`` on the right."""
         parts = [(weight * len(self.p), mean) for weight, mean in self.p if weight > 0]
         low = min(mean - normal_quantile(floor / weight) for weight, mean in parts)
         high = max(mean + normal_quantile(tail / weight) for weight, mean in parts)
         return low, max(high, low + 1e-3)
 
     def _beyond(self, place: float) -> float:
-        """The mass of P to the right of a place, rounded up."""
+        """Return the mass of P to the right of a place, rounded up."""
         return float(sum(w * ndtr(m - place) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
 
     def log_moment(self, theta: float) -> float:
-        # Tilted by e^{θ·loss} the law lies further to the right than it is looked at.
+        # The law tilted by e^{θ·loss} lies farther to the right, so we look farther there.
         apart = max(m for _, m in self.p) - min(m for _, m in self.q)
         low, high = self._ends(0.0, 0.0)
         high += theta * apart
-        points = math.ceil((high - low) / _SPACING)
-        if points > _MOST:
+        points = math.ceil((high - low) / _SPACING_DEVIATIONS)
+        if points > _MOST_PLACES:
             return math.inf
         places = np.linspace(low, high, points)
         ends = np.maximum.accumulate(self.loss(places)[0])
@@ -138,13 +139,13 @@ class Mixtures(Pair):
         p, q = log_normal_masses(self.p, places), log_normal_masses(self.q, places)
         left, right = ends[:-1], ends[1:]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # As for the grid: the share that goes to the right keeps the masses under P and under Q.
+            # The share that goes to the right keeps the masses under P and under Q, as on a grid.
             share = -np.expm1(left + q - p) / -np.expm1(left - right) * (1 + 1e-9)
             share = np.clip(np.where(np.isnan(share), 1.0, share), 0.0, 1.0)
             inside = p + np.logaddexp(
                 np.log1p(-share) + theta * left, np.log(share) + theta * right
             )
-        # Beyond the last place x the loss grows at most like apart·x.
+        # Beyond the last place the loss grows by at most `apart` for each unit of x.
         rest = [
             math.log(w)
             + theta * (float(ends[-1]) - apart * (high - m - theta * apart / 2))
@@ -155,20 +156,20 @@ class Mixtures(Pair):
         return float(np.logaddexp.reduce([*inside, *rest])) + 1e-12
 
     def loss(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(n,) the loss at places x, and its derivative."""
+        """Return (n,) losses at places x, and their derivatives."""
         (top, rises), (bottom, falls) = log_ratio(self.p, x), log_ratio(self.q, x)
         return top - bottom, rises - falls
 
     @property
     def _mirrored(self) -> tuple[float, float] | None:
-        """(rate, shift) of a pair (1−q)N(0) + qN(±shift), of which the loss can be inverted."""
+        """The (rate, shift) of a pair (1−q)N(0) + qN(±shift), whose loss can be inverted, or None."""
         if len(self.p) == len(self.q) == 2 and self.p[0] == self.q[0] and self.p[0][1] == 0:
             (_, up), (rate, down) = self.p[1], self.q[1]
             return (rate, up) if up == -down and self.p[1][0] == rate else None
         return None
 
     def places(self, losses: FloatArray, low: float, high: float) -> tuple[FloatArray, float]:
-        """(n,) where the loss has given values, increasing, and by how much it misses them."""
+        """Return (n,) places where the loss has given increasing values, and its largest miss."""
         if losses.size == 0:
             return losses, 0.0
         if self._mirrored is not None:
@@ -176,11 +177,11 @@ class Mixtures(Pair):
             miss = np.abs(self.loss(x)[0] - losses)
             if float(np.max(miss)) < 1e-12:
                 return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
-        table = np.linspace(low, high, _TABLE)
-        found = self.loss(table)[0]
-        cell = np.clip(np.searchsorted(found, losses) - 1, 0, _TABLE - 2)
+        table = np.linspace(low, high, _TABLE_POINTS)
+        values = self.loss(table)[0]
+        cell = np.clip(np.searchsorted(values, losses) - 1, 0, _TABLE_POINTS - 2)
         left, right = table[cell], table[cell + 1]
-        x = np.clip(np.interp(losses, found, table), left, right)
+        x = np.clip(np.interp(losses, values, table), left, right)
         for _ in range(6):
             value, slope = self.loss(x)
             miss = value - losses
@@ -188,9 +189,9 @@ class Mixtures(Pair):
                 break
             left, right = np.where(miss < 0, x, left), np.where(miss < 0, right, x)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                moved = x - miss / slope
-            inside = (moved >= left) & (moved <= right)
-            x = np.where(inside, moved, (left + right) / 2)
+                newton = x - miss / slope
+            inside = (newton >= left) & (newton <= right)
+            x = np.where(inside, newton, (left + right) / 2)
         miss = np.abs(self.loss(x)[0] - losses)
         return x, float(np.max(miss)) + 8e-16 * (1 + float(np.max(np.abs(losses))))
 
@@ -210,15 +211,15 @@ class Mixtures(Pair):
             )
             ends = step * np.arange(bottom, top + 1)
             mass = spread_masses(ends, p, p_error, q, q_error)
-            # The smallest losses are raised to a point above them, apart from those within the grid.
+            # Losses to the left of the first place are raised to the second grid point, above them.
             mass[1] += float(sum(w * ndtr(low - m) for w, m in self.p)) * (1 + FUNCTION_ROUNDING)
             return Losses(step, bottom, mass, self._beyond(high), slip)
-        # Larger losses, whose odds are beyond double precision, count as those.
-        top = min(top, math.floor(_ODDS / step))
-        bottom = max(bottom, -math.floor(_ODDS / step))
+        # Losses whose odds are beyond double precision count as the largest whose odds are not.
+        top = min(top, math.floor(_LARGEST_ODDS_LOSS / step))
+        bottom = max(bottom, -math.floor(_LARGEST_ODDS_LOSS / step))
         if bottom >= top:
             return Losses(step, min(bottom, top), np.ones(1))
-        # Any place is a test, so that these need not be exact.
+        # Every place makes a valid test, so that the places need not be exact.
         middles, _ = self.places(step * (np.arange(bottom, top) + 0.5), low, high)
         places = np.concatenate([[-np.inf], middles, [np.inf]])
         p, q = normal_masses(self.p, places)[0], normal_masses(self.q, places)[0]
@@ -227,7 +228,7 @@ class Mixtures(Pair):
 
 @dataclass(frozen=True)
 class Mixed(Pair):
-    """One of several pairs, drawn with public weights and revealed.
+    """One of several pairs, which is drawn with public weights and revealed.
 
     Args:
         pairs: the pairs, each its own mirror image.
@@ -243,7 +244,7 @@ class Mixed(Pair):
         order = np.argsort(values)
         mass = np.concatenate([w * x.mass for w, x in zip(self.weights, laws, strict=True)])
         infinite = sum(w * x.infinite for w, x in zip(self.weights, laws, strict=True))
-        return Law(values[order], mass[order], infinite).thinned(_TABLE)
+        return Law(values[order], mass[order], infinite).thinned(_TABLE_POINTS)
 
     def log_moment(self, theta: float) -> float:
         moments = [pair.log_moment(theta) for pair in self.pairs]
@@ -266,9 +267,9 @@ class Mixed(Pair):
 
 @lru_cache(maxsize=256)
 def _look(pair: Mixtures) -> Law:
-    """The law with losses at equally spaced places."""
+    """Return the law with losses at equally spaced places."""
     low, high = pair._ends(0.0, 0.0)
-    places = np.linspace(low, high, _TABLE)
+    places = np.linspace(low, high, _TABLE_POINTS)
     ends = pair.loss(places)[0]
     ends = np.maximum.accumulate(ends)
     places[0] = -np.inf
@@ -278,14 +279,14 @@ def _look(pair: Mixtures) -> Law:
 
 @dataclass(frozen=True)
 class Null(Pair):
-    """Nothing is learned."""
+    """The pair of two equal laws, from which nothing is learned."""
 
     def look(self) -> Law:
-        """No loss."""
+        """Return the law whose only loss is 0."""
         return Law(np.zeros(1), np.ones(1))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:  # noqa: ARG002
-        """No loss."""
+        """Return the law whose only loss is 0."""
         return Losses(step, 0, np.ones(1))
 
 
@@ -294,18 +295,18 @@ class Response(Pair):
     """Randomised response with odds e^ε, which dominates every ε-DP mechanism.
 
     Args:
-        epsilon: finite, above 0.
+        epsilon: the ε of the response, finite and above 0.
     """
 
     epsilon: float
 
     def look(self) -> Law:
-        """Two losses."""
+        """Return the law of the two losses −ε and ε."""
         odd = math.exp(-self.epsilon) / (1 + math.exp(-self.epsilon))
         return Law(np.array([-self.epsilon, self.epsilon]), np.array([odd, 1 - odd]))
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """The two losses, moved onto the grid."""
+        """Return the law of the two losses, moved onto the grid."""
         if not upper:
             place = math.floor(self.epsilon / step)
             mass = np.zeros(2 * place + 1)
@@ -317,11 +318,11 @@ class Response(Pair):
 
 @dataclass(frozen=True)
 class Revealed(Pair):
-    """Whether a person takes part is drawn with a public rate and revealed; who does is moved.
+    """A person takes part at a public rate, which is revealed, and then shifts a Gaussian sum.
 
     Args:
         rate: the probability to take part.
-        shift: how far the sum moves then, in noise standard deviations.
+        shift: the distance that the sum moves if the person takes part, in noise standard deviations.
     """
 
     rate: float
@@ -329,56 +330,56 @@ class Revealed(Pair):
 
     @property
     def _mixed(self) -> Mixed:
-        moved = Mixtures(((1.0, self.shift),), ((1.0, 0.0),))
-        return Mixed((Null(), moved), (1 - self.rate, self.rate))
+        shifted = Mixtures(((1.0, self.shift),), ((1.0, 0.0),))
+        return Mixed((Null(), shifted), (1 - self.rate, self.rate))
 
     def look(self) -> Law:
-        """The mixture's."""
+        """Return the law of the mixture over taking part or not."""
         return self._mixed.look()
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """The mixture's."""
+        """Return the law of the mixture over taking part or not, on the grid."""
         return self._mixed.losses(step, tail, floor, upper=upper)
 
     def log_moment(self, theta: float) -> float:
         return self._mixed.log_moment(theta)
 
     def curve(self, count: int, mu: float) -> Invertible:
-        """Gaussian curves, weighted by the number of rounds that a person takes part in."""
+        """Return the mean of Gaussian curves over the number of rounds with the person."""
         return Rounds(self.rate, count, self.shift, mu)
 
 
 @dataclass(frozen=True)
 class FromCurve(Pair):
-    """Whatever has this privacy curve, in both orders of the neighbours.
+    """A pair that has a known privacy curve, in both orders of the neighbours.
 
     Args:
-        known: the curve.
+        known: the privacy curve.
     """
 
     known: Invertible
     leaks: ClassVar[bool] = True
 
     def look(self) -> Law:
-        """The chord of the curve at a few hundred points."""
+        """Return the law of the chord of the curve through a few hundred points."""
         return _curve_look(self)
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """The chord of the curve, moved onto the grid; from below nothing, which is no more."""
+        """Return the law of the chord on the grid; from below, the law whose only loss is 0."""
         if not upper:
             return Losses(step, 0, np.ones(1))
         return regridded(self.look(), step, tail, floor)
 
     def curve(self, count: int, mu: float) -> Invertible | None:
-        """The curve itself, if nothing is added."""
+        """Return the known curve if it is composed with nothing else."""
         return self.known if count == 1 and mu == 0 else None
 
 
 @lru_cache(maxsize=64)
 def _curve_look(pair: FromCurve) -> Law:
-    """The chord on a grid that becomes coarser away from 0, as far as δ matters."""
+    """Return the law of the chord on a grid that is coarser away from 0, as far as δ matters."""
     curve, high = pair.known, 1e-3
-    while curve.delta(high) > 1e-25 and high < _ODDS / 2:
+    while curve.delta(high) > 1e-25 and high < _LARGEST_ODDS_LOSS / 2:
         high *= 2
     positive = np.concatenate([[0.0], np.geomspace(high * 1e-5, high, 600)])
     mass, infinite = _curve_masses(curve, positive)
@@ -386,17 +387,18 @@ def _curve_look(pair: FromCurve) -> Law:
 
 
 def _curve_masses(curve: Invertible, positive: FloatArray) -> tuple[FloatArray, float]:
-    """(2n−1,) masses at losses −x, …, 0, …, x and at infinity, of the chord of H_γ through n losses.
+    """Return (2n−1,) masses at losses −x, …, 0, …, x, and the mass at infinity, of a chord of H_γ.
 
-    Below ε = 0 H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
+    The chord goes through n losses x ≥ 0 and their negatives: below ε = 0 the curve is
+    H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
     """
-    known = np.array([curve.delta(float(x)) for x in positive]) * (1 + 1e-10)
-    delta: FloatArray = np.minimum.accumulate(np.minimum(known, 1.0))
+    deltas = np.array([curve.delta(float(x)) for x in positive]) * (1 + 1e-10)
+    delta: FloatArray = np.minimum.accumulate(np.minimum(deltas, 1.0))
     ratio = np.exp(np.concatenate([-positive[:0:-1], positive]))
-    # The part of H_γ above (1 − γ)₊.
+    # This is the part of H_γ above (1 − γ)₊.
     extra = np.concatenate([ratio[: positive.size - 1] * delta[:0:-1], delta])
     slope = np.diff(extra) / np.diff(ratio)
-    # To the left of the grid the chord goes to (0, 1), where nothing is above; to the right it is flat.
+    # To the left of the grid the chord goes to (0, 1), where H_γ is 1 − γ; to the right it is flat.
     slope = np.concatenate([[extra[0] / ratio[0]], slope, [0.0]])
     slope[: positive.size] -= 1.0
     weights = np.concatenate([[ratio[0]], np.diff(ratio), [1e300]])
@@ -416,8 +418,8 @@ class Gram(Pair):
 
     Args:
         rate: the probability to take part.
-        members: (middle, up, down), middle > 0 and up ≥ 0 ≥ down: each dominates at every t.
-        t: None for R = middle, u = up, d = down.
+        members: (middle, up, down), with middle > 0 and up ≥ 0 ≥ down; each dominates at every t.
+        t: the t of the pair; None for R = middle, u = up, d = down.
     """
 
     rate: float
@@ -430,7 +432,7 @@ class Gram(Pair):
         return replace(self, members=turned)
 
     def tuned(self, rough: Callable[[Pair], float]) -> Pair:
-        """The best member at the best t."""
+        """Return the best member at its best t."""
         best = [self._tuned(replace(self, members=(member,)), rough) for member in self.members]
         return min(best)[2] if len(best) > 1 else best[0][2]
 
@@ -447,7 +449,7 @@ class Gram(Pair):
         return tried[best], best, replace(pair, t=best)
 
     def _parts(self, spacing: float, tail: float, floor: float, *, upper: bool) -> Mixed:
-        """The mixture over what the first coordinate reveals."""
+        """Return the mixture over the participation rates that the first coordinate reveals."""
         middle, up, down = self.members[0]
         if self.t is not None:
             middle *= math.sqrt(1 + 1 / self.t)
@@ -458,14 +460,14 @@ class Gram(Pair):
         return Mixed(pairs, tuple(float(weight) for weight in weights))
 
     def look(self) -> Law:
-        """A coarse mixture's."""
+        """Return the law of a coarse mixture over what the first coordinate reveals."""
         return _gram_look(self)
 
     def log_moment(self, theta: float) -> float:
         return self._parts(1.0, 1e-25, 1e-15, upper=True).log_moment(theta)
 
     def losses(self, step: float, tail: float, floor: float, *, upper: bool = True) -> Losses:
-        """A fine mixture's."""
+        """Return the law of a fine mixture over what the first coordinate reveals, on the grid."""
         parts = self._parts(0.1, tail, floor, upper=upper)
         return parts.losses(step, tail, floor, upper=upper)
 
@@ -476,7 +478,7 @@ def _gram_look(pair: Gram) -> Law:
 
 
 def drawn(rate: float, up: float, down: float) -> Pair:
-    """(1−q)N(0) + qN(up) against (1−q)N(0) + qN(down), up ≥ 0 ≥ down in noise standard deviations."""
+    """Return the pair (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), where up ≥ 0 ≥ down."""
     return Mixtures(_drawn(rate, up), _drawn(rate, down)) if rate > 0 else Null()
 
 
@@ -489,14 +491,14 @@ def _drawn(rate: float, mean: float) -> tuple[tuple[float, float], ...]:
 def revealed_rates(
     rate: float, shift: float, ends: tuple[float, float], spacing: float, *, upper: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Participation rates that x ~ (1−q)N(0) + qN(shift) reveals, and their probabilities.
+    """Return participation rates that x ~ (1−q)N(0) + qN(shift) reveals, and their probabilities.
 
     Args:
-        rate: q.
-        shift: in noise standard deviations.
-        ends: x between which rates are told apart.
-        spacing: of the log odds.
-        upper: a bound from above.
+        rate: the probability q to take part.
+        shift: the distance of the two laws, in noise standard deviations.
+        ends: the two x between which rates are told apart.
+        spacing: the distance of neighbouring rates, in log odds.
+        upper: whether the bound is from above.
 
     H_γ of the pair that is left is convex in its rate, so that spreading rates onto a grid with the
     same mean bounds it from above, and merging them from below.
@@ -511,8 +513,8 @@ def revealed_rates(
     taking, _ = normal_masses(((1.0, shift),), places)
     weights, taking = ((1 - rate) * out + rate * taking) * (1 + 1e-15), rate * taking
     if not upper:
-        held = weights > 0
-        return np.minimum(taking[held] / weights[held], 1.0), weights[held]
+        occupied = weights > 0
+        return np.minimum(taking[occupied] / weights[occupied], 1.0), weights[occupied]
     rates = 1 / (1 + np.exp(-logits))
     rates[0], rates[-1] = 0.0, 1.0
     right = (taking - rates[:-1] * weights) / np.diff(rates)
@@ -520,12 +522,12 @@ def revealed_rates(
     spread = np.zeros(rates.size)
     spread[:-1] += weights - right
     spread[1:] += right
-    held = spread > 0
-    return rates[held], spread[held]
+    occupied = spread > 0
+    return rates[occupied], spread[occupied]
 
 
 def binomial_weights(trials: int, rate: float) -> tuple[float, ...]:
-    """P(Bin(trials, rate) = j) for j = 0..trials."""
+    """Return P(Bin(trials, rate) = j) for j = 0..trials."""
     j = np.arange(trials + 1)
     if rate == 1:
         return tuple(float(x == trials) for x in j)

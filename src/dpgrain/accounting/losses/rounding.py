@@ -1,8 +1,8 @@
 """Numbers that err on the side of privacy: rounded up, and infinite where arithmetic knows nothing.
 
-NaN loses every comparison, so that a largest or a smallest value would pass over it in silence.
-Whatever computes a loss therefore goes through :func:`fails_closed`, which turns NaN, overflow and a
-division by zero into the worst there can be.
+Every comparison with NaN is false, so that a largest or a smallest value would pass over it in
+silence. Every function that computes a loss therefore goes through :func:`fails_closed`, which turns
+NaN, overflow and a division by zero into the worst there can be.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Asked = ParamSpec("Asked")
 
 
 def or_worst(value: float, worst: float = math.inf) -> float:
-    """The value, or the worst where it is NaN.
+    """Return the value, or the worst where it is NaN.
 
     >>> or_worst(0.5), or_worst(math.nan), or_worst(math.nan, 1.0)
     (0.5, inf, 1.0)
@@ -28,10 +28,10 @@ def or_worst(value: float, worst: float = math.inf) -> float:
 
 
 def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[Asked, float]]:
-    """A function whose answer is the worst there can be where arithmetic has no answer.
+    """Make a function answer with the worst there can be where arithmetic has no answer.
 
     Args:
-        worst: infinity for an ε, 1 for a δ.
+        worst: the worst answer: infinity for an ε, 1 for a δ.
 
     >>> @fails_closed(math.inf)
     ... def ratio(one: float, two: float) -> float:
@@ -44,7 +44,7 @@ def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[As
         @wraps(function)
         def answer(*args: Asked.args, **kwargs: Asked.kwargs) -> float:
             try:
-                # Overflow is no event to warn of: what it leads to is looked at below.
+                # Nobody need be warned of overflow, because what it leads to is handled below.
                 with np.errstate(all="ignore"):
                     return or_worst(function(*args, **kwargs), worst)
             except ArithmeticError:
@@ -56,7 +56,7 @@ def fails_closed(worst: float) -> Callable[[Callable[Asked, float]], Callable[As
 
 
 def raised(exact: Fraction) -> float:
-    """The smallest float that is not below a fraction.
+    """Return the smallest float that is not below a fraction.
 
     >>> raised(Fraction(1, 2)), raised(Fraction(1, 3)) > Fraction(1, 3)
     (0.5, True)
@@ -69,7 +69,7 @@ def raised(exact: Fraction) -> float:
 
 
 def sum_up(one: float, two: float) -> float:
-    """one + two, rounded up.
+    """Return one + two, rounded up.
 
     >>> sum_up(0.5, 0.25), sum_up(0.1, 0.2) >= Fraction(0.1) + Fraction(0.2)
     (0.75, True)
@@ -77,14 +77,14 @@ def sum_up(one: float, two: float) -> float:
     total = one + two
     if not math.isfinite(total):
         return or_worst(total)
-    # The exact rounding error of the sum (Knuth's two-sum).
+    # This is the exact rounding error of the sum (Knuth's two-sum).
     shift = total - one
     error = (one - (total - shift)) + (two - shift)
     return math.nextafter(total, math.inf) if error > 0 else total
 
 
 def product_up(*factors: float, over: float = 1.0) -> float:
-    """The product of numbers that are at least 0, divided by another above 0, rounded up once.
+    """Return the product of numbers ≥ 0, divided by another number > 0, rounded up once.
 
     >>> product_up(3, 0.5), product_up(1.0, over=4.0), product_up(3, 0.1) >= 3 * Fraction(0.1)
     (1.5, 0.25, True)
@@ -92,7 +92,7 @@ def product_up(*factors: float, over: float = 1.0) -> float:
     if not all(map(math.isfinite, factors)):
         return math.inf
     if math.isinf(over):
-        # The smallest float: a number above 0 does not become 0.
+        # A quotient above 0 is rounded up to the smallest float, not down to 0.
         return 5e-324 if all(factors) else 0.0
     exact = Fraction(1)
     for factor in factors:
@@ -101,7 +101,7 @@ def product_up(*factors: float, over: float = 1.0) -> float:
 
 
 def hypot_up(one: float, two: float) -> float:
-    """√(one² + two²), rounded up.
+    """Return √(one² + two²), rounded up.
 
     >>> hypot_up(3.0, 4.0)
     5.0

@@ -1,4 +1,4 @@
-"""Two operations on long sequences, without the libraries of signals and of optimisation."""
+"""Two operations on long sequences, which would else need whole libraries to be imported."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 
-# So many terms are added up at a time: they stay in cache. A power of two.
-_CHUNK = 1 << 14
+# This many terms, a power of two, are added up at a time, so that they stay in cache.
+_CHUNK_TERMS = 1 << 14
 
 
 def discounted(terms: FloatArray, rate: float) -> FloatArray:
-    """(n,) Σ over later terms, each times e^{−rate·distance}.
+    """Return (n,) sums over all later terms, each times e^{−rate·distance}.
 
     Args:
-        terms: (n,) at least 0.
-        rate: more than 0.
+        terms: (n,) numbers, at least 0.
+        rate: the rate of the discount, above 0.
 
     Distances double, so that a term meets about log₂ n factors and additions on its way. Each factor
     is e^{−rate} to a power of two, whose exponent has no rounding. Therefore the relative error is at
@@ -26,16 +26,16 @@ def discounted(terms: FloatArray, rate: float) -> FloatArray:
     >>> discounted(np.array([1.0, 1.0, 1.0]), math.log(2)).tolist()
     [0.75, 0.5, 0.0]
     """
-    if terms.size <= _CHUNK:
+    if terms.size <= _CHUNK_TERMS:
         later = np.append(terms[1:], 0.0) * math.exp(-rate)
         _add_doubling(later, rate)
         return later
-    # Each chunk by itself, then what lies in later chunks, which meet as the totals of chunks.
-    rows = np.zeros((-(-terms.size // _CHUNK), _CHUNK))
+    # We sum each chunk by itself and then add later chunks, of which only the totals are needed.
+    rows = np.zeros((-(-terms.size // _CHUNK_TERMS), _CHUNK_TERMS))
     rows.reshape(-1)[: terms.size] = terms
-    powers = np.full(_CHUNK, math.exp(-rate))
-    for j in range(_CHUNK.bit_length() - 1):
-        # The position from the end of a chunk has the bit j.
+    powers = np.full(_CHUNK_TERMS, math.exp(-rate))
+    for j in range(_CHUNK_TERMS.bit_length() - 1):
+        # These are the positions whose distance from the end of the chunk has the bit j.
         powers.reshape(-1, 2, 1 << j)[:, 0] *= math.exp(-rate * (1 << j))
     wholes = np.empty(len(rows))
     for i, row in enumerate(rows):
@@ -43,7 +43,7 @@ def discounted(terms: FloatArray, rate: float) -> FloatArray:
         wholes[i] = row[0]
         row[:-1] = row[1:] * math.exp(-rate)
         row[-1] = 0.0
-    beyond = discounted(wholes, rate * _CHUNK)
+    beyond = discounted(wholes, rate * _CHUNK_TERMS)
     for row, whole, further in zip(rows[:-1], wholes[1:], beyond[1:], strict=True):
         row += (whole + further) * powers
     return rows.reshape(-1)[: terms.size]
@@ -61,11 +61,11 @@ def _add_doubling(sums: FloatArray, rate: float) -> None:
 
 
 def increasing(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """The nearest sequence that never falls, in weighted squares.
+    """Return the sequence that never falls and is nearest in weighted squares.
 
     Args:
-        values: (n,) what it is near to.
-        weights: (n,) at least 0, and each two neighbours' sum is more.
+        values: (n,) the sequence that the answer is near to.
+        weights: (n,) weights, at least 0; those of two neighbours are not both 0.
 
     It is found by pooling neighbours that fall. Only they are visited, one by one; all others keep
     their values to the bit.
@@ -81,7 +81,7 @@ def increasing(values: FloatArray, weights: FloatArray) -> FloatArray:
         start, stop = fall, fall + 1
         mean, weight = float(values[fall]), float(weights[fall])
         if start < done:
-            # The pool before ends here, and takes part.
+            # The fall begins inside the last pool, so that pool takes part.
             start, stop, mean, weight = pools.pop()
         while True:
             if stop < values.size and values[stop] < mean:

@@ -1,4 +1,4 @@
-"""Concentrated privacy: what a bound on all Rényi divergences, D_α ≤ αρ, says about (ε, δ).
+"""Conversion of concentrated privacy, which bounds Rényi divergences by D_α ≤ αρ, to (ε, δ).
 
 δ(ε) = inf over α > 1 of e^{(α−1)(αρ−ε)}·(1−1/α)^{α−1}/α (Canonne, Kamath & Steinke 2020, Cor. 13).
 Every α gives a valid bound, so the search for the best one need not be exact.
@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from dpgrain.accounting.losses.gaussian import bisect
 
-# Bounds on the rounding of the exponents, relative to the sum of their terms; that of ε is larger
-# than that of δ at the same α, so that δ(ε(δ)) ≤ δ.
+# These bound the rounding of the exponents, relative to the sum of their terms. The bound for ε is
+# larger than that for δ at the same α, so that δ(ε(δ)) ≤ δ.
 _DELTA_ROUNDING, _EPSILON_ROUNDING = 2.0**-48, 2.0**-44
 
 
 def zcdp_delta(epsilon: float, rho: float) -> float:
-    """The δ that ρ-zCDP gives at ε ≥ 0, rounded up; 1 where ε is negative.
+    """Return the δ that ρ-zCDP gives at ε ≥ 0, rounded up; it is 1 where ε is negative.
 
     >>> zcdp_delta(1.0, 0.01) < 1e-8
     True
@@ -28,7 +28,7 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
         return 0.0
 
     def rises(t: float) -> bool:
-        # The derivative of the exponent in t = α − 1, which increases.
+        # This is the derivative of the exponent in t = α − 1; it increases with t.
         return (2 * t + 1) * rho - epsilon - math.log1p(1 / t) >= 0
 
     t = bisect(rises, 1e-300, _doubled(rises))[1]
@@ -38,12 +38,12 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
 
 
 def _up(exponent: float) -> float:
-    """e^exponent, rounded up, at most 1 and never 0."""
+    """Return e^exponent, rounded up, at most 1 and never 0."""
     return min(math.exp(min(exponent, 0.0)) * (1 + _DELTA_ROUNDING) + 5e-324, 1.0)
 
 
 def zcdp_epsilon(delta: float, rho: float) -> float:
-    """The smallest ε ≥ 0 that ρ-zCDP gives at δ, rounded up.
+    """Return the smallest ε ≥ 0 that ρ-zCDP gives at δ, rounded up.
 
     >>> round(zcdp_epsilon(1e-6, 0.01), 3)
     0.622
@@ -55,7 +55,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     target = -math.log(delta)
 
     def enough(t: float) -> bool:
-        # Along the best α = 1 + t the exponent is −t²ρ − ln(1 + t).
+        # At the best α = 1 + t the exponent is −t²ρ − ln(1 + t).
         return t * t * rho + math.log1p(t) >= target
 
     t = bisect(enough, 0.0, _doubled(enough))[1]
@@ -64,38 +64,38 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 
 
 def renyi_delta(epsilon: float, orders: Sequence[tuple[float, float]]) -> float:
-    """The δ that Rényi divergences ((order, value), …), orders above 1, give at ε ≥ 0, rounded up.
+    """Return the δ that Rényi divergences ((order, value), …) give at ε ≥ 0, rounded up.
 
     >>> round(renyi_delta(1.0, [(16.0, 0.08)]), 9)
     2.4e-08
     """
-    found = 1.0
+    smallest = 1.0
     for order, value in orders:
         if order > 1 and value < math.inf:
             t = order - 1
             terms = (t * value, -t * epsilon, -t * math.log1p(1 / t), -math.log1p(t))
             exponent = sum(terms) + _DELTA_ROUNDING * sum(map(abs, terms))
-            found = min(found, _up(exponent))
-    return found
+            smallest = min(smallest, _up(exponent))
+    return smallest
 
 
 def renyi_epsilon(delta: float, orders: Sequence[tuple[float, float]]) -> float:
-    """The smallest ε ≥ 0 that Rényi divergences ((order, value), …) give at δ, rounded up.
+    """Return the smallest ε ≥ 0 that Rényi divergences ((order, value), …) give at δ, rounded up.
 
     >>> round(renyi_epsilon(2.4e-8, [(16.0, 0.08)]), 2)
     1.0
     """
-    found = math.inf
+    smallest = math.inf
     for order, value in orders:
         if order > 1 and value < math.inf and delta > 0:
             t = order - 1
             terms = (value, -math.log1p(1 / t), -math.log(delta) / t, -math.log1p(t) / t)
-            found = min(found, sum(terms) + _EPSILON_ROUNDING * sum(map(abs, terms)))
-    return max(found, 0.0)
+            smallest = min(smallest, sum(terms) + _EPSILON_ROUNDING * sum(map(abs, terms)))
+    return max(smallest, 0.0)
 
 
 def _doubled(holds: Callable[[float], bool]) -> float:
-    """Some t at which a condition holds that holds from some t on."""
+    """Return some t at which a condition holds, if it holds from some t on."""
     t = 1.0
     while not holds(t):
         t *= 2

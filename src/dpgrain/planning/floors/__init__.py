@@ -1,15 +1,16 @@
-"""What no private mechanism can do better than: floors with numbers, and the papers' orders.
+"""Limits that no private mechanism can pass: floors with numbers, and the orders of the papers.
 
 Two classical arguments are about the worst data set of a given number of units, and hold for every
-(ε, δ)-DP mechanism, whatever it computes. *Two points*: data sets whose sums are far apart and whose
-outputs share mass. *Fingerprints*: a good mean of many coordinates gives away who is in it (after Bun,
-Ullman & Vadhan 2014, Dwork et al. 2015).
+(ε, δ)-DP mechanism, whatever it computes. *Two points* compares data sets whose sums are far apart
+and whose outputs share mass. *Fingerprints* uses that a good mean of many coordinates gives away who is
+in it (after Bun, Ullman & Vadhan 2014, Dwork et al. 2015).
 
-Others are about users with many independent records of one law. *Two worlds*: laws that few users can
-tell apart; what is left where each user has any number of records is the floor of a fixed number of
-users. *Many hypotheses*: as many worlds as there are hypotheses. *Clipped sums*: Gaussian noise and
-contributions of bounded norm, wherever their centre is. The papers' own lower bounds are orders: no
-constants, no logarithms. Proofs: docs/theory.md, "How little error there can be".
+Other arguments are about users with many independent records of one law. *Two worlds* compares laws
+that few users can tell apart; where each user may have any number of records, what is left is the floor
+of a fixed number of users. *Many hypotheses* has one world for each hypothesis. *Clipped sums* is about
+Gaussian noise on contributions of bounded norm, wherever their centre is. The lower bounds of the
+papers are orders, without constants and logarithms. Proofs: docs/theory.md, "How little error there
+can be".
 """
 
 from __future__ import annotations

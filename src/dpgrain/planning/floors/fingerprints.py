@@ -10,19 +10,19 @@ from dpgrain._types import FloatArray
 from dpgrain.planning.floors.two_points import MOST_COPIES, SIZES, delta_of_steps
 from dpgrain.units import Relation
 
-# How far apart worlds may be: a search, as above.
+# This many sizes of the box, or gaps of worlds, are tried; every one gives a valid floor.
 GAPS = 240
 
 
 def traced_mean(
     epsilon: float, delta: float, n: int, records: int, dimension: int, relation: Relation
 ) -> float:
-    """Fingerprints of users with several records; the mean is uniform on a box [−a, a]^d."""
+    """Return the floor of users with several records, whose mean is uniform on a box [−a, a]^d."""
     box = _boxes(epsilon, n, records, dimension)
     slope = n * math.sinh(min(epsilon, 350.0)) * box**2 * math.sqrt(records)
     left = dimension * box**2 * (1 / 3 - 4 * box * n * records * (1 + box) * delta)
     if relation == "zero_out":
-        # The error without a user is known by the promise only.
+        # Without a user the error is bounded by the promise only.
         left -= slope * 2 * box * math.sqrt(dimension * delta)
         slope = slope * math.exp(min(epsilon, 350.0) / 2)
     left = np.maximum(left, 0.0)
@@ -31,11 +31,11 @@ def traced_mean(
 
 
 def traced_loss(epsilon: float, delta: float, n: int, records: int, dimension: int) -> float:
-    """The same of linear losses on a box in the ball; either relation takes one step."""
+    """Return the floor of linear losses on a box in the ball; either relation takes one step."""
     box = _boxes(epsilon, n, records, dimension)
-    known = math.sinh(min(epsilon, 350.0)) * math.sqrt(records / dimension) / 2
-    found = box / 2 - n * box**2 * (known + records * (1 + box) * delta)
-    return max(float(found.max()), 0.0)
+    traced = math.sinh(min(epsilon, 350.0)) * math.sqrt(records / dimension) / 2
+    floors = box / 2 - n * box**2 * (traced + records * (1 + box) * delta)
+    return max(float(floors.max()), 0.0)
 
 
 def _boxes(epsilon: float, n: int, records: int, dimension: int) -> FloatArray:
@@ -44,16 +44,16 @@ def _boxes(epsilon: float, n: int, records: int, dimension: int) -> FloatArray:
 
 
 def fingerprints_floor(epsilon: float, delta: float, n: int, dimension: int, steps: int) -> float:
-    """The floor of n clipped vectors with many coordinates, by fingerprints in groups of copies."""
+    """Return the floor of n clipped vectors with many coordinates, in groups of equal copies."""
     most = min(n, MOST_COPIES, 2 + math.ceil(8 / (steps * epsilon)))
     copies = np.unique(np.rint(np.geomspace(1, most, SIZES)))[:, None]
     people = np.floor(np.geomspace(1, n, SIZES)[None, :] / copies)
-    # Groups that are too large have nobody; they drop out at the end.
+    # Where groups are larger than n there are no people; these drop out at the end.
     spread = np.sqrt(2 * dimension / (3 * np.maximum(people, 1)))
     slope = people * np.sinh(np.minimum(steps * copies * epsilon, 700.0))
     left = dimension / 3 - 8 * dimension * people * delta_of_steps(epsilon, delta, steps * copies)
     left = np.maximum(left, 0.0)
-    # The root of a² + slope·a = left, written without cancellation.
+    # The error is the root of a² + slope·a = left, written without cancellation.
     error = 2 * left / (slope + np.sqrt(slope * slope + 4 * left) + 5e-324) - spread
     sums = np.where(people >= 1, copies * people * error, 0.0) / math.sqrt(dimension)
     return float(max(np.max(sums), 0.0))

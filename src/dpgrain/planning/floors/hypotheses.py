@@ -1,4 +1,4 @@
-"""Many hypotheses: as many worlds as there are candidates to choose from."""
+"""The floor of choices among many hypotheses, with one world for each of them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def least_excess_of_choice(
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
-        n: how many users there are.
-        hypotheses: how many there are to choose from, 2 or more.
-        records: how many independent records of one law each user has.
+        n: the number of users.
+        hypotheses: the number of hypotheses to choose from, 2 or more.
+        records: the number of independent records of one law that each user has.
         relation: ``"zero_out"`` or ``"replace"``.
 
     Raises:
@@ -67,13 +67,13 @@ def least_excess_of_choice(
     gaps = gaps_between(epsilon, n, records)
 
     def several(gaps: FloatArray, told: FloatArray) -> float:
-        # World v differs from one in which all hypotheses are alike, for J users.
+        # For J users, world v differs from the world in which all hypotheses are alike.
         within = np.cumsum(chances_of_sizes(sizes, n, told), axis=1)
         return float(np.max(gaps[:, None] * (within - 1 + wrong)))
 
     fair = several(gaps / 2, _told_from_fair(records, gaps / 2))
     sure = several(gaps, -np.expm1(records * np.log1p(-np.minimum(gaps, 1 - 1e-16))))
-    # Two hypotheses of which one is right in each world; the others are never better.
+    # Here one of two hypotheses is right in each world, and the others are never better.
     two = least_error_of_records(
         epsilon, delta, n, records=records, relation=relation, penalty="absolute"
     )
@@ -81,12 +81,12 @@ def least_excess_of_choice(
 
 
 def _told_from_fair(records: int, gaps: FloatArray) -> FloatArray:
-    """The total variation of so many records of chance ½ − gap, and of fair ones."""
+    """Return the total variation between records of chance ½ − gap and as many fair ones."""
     low = np.maximum(0.5 - gaps, 1e-300)
-    # From so many ones on, fair records are the likelier.
+    # From this number of ones on, fair records are the likelier.
     ones = np.ceil(records * np.log1p(2 * gaps) / np.log((0.5 + gaps) / low))
     ones = np.clip(ones, 1, records)
     told = betainc(ones, records - ones + 1, 0.5) - betainc(ones, records - ones + 1, low)
-    # Pinsker, where gaps are next to nothing.
+    # Pinsker's inequality bounds it where gaps are next to nothing.
     bound = gaps * math.sqrt(records) * (1 + 4 * gaps * gaps)
     return np.where(gaps * math.sqrt(records) < CLOSE, bound, np.clip(told, 0.0, 1.0))

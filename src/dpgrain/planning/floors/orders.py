@@ -1,4 +1,4 @@
-"""The lower bounds that the papers print: orders, without constants and logarithms."""
+"""The lower bounds of the papers, which are orders, without constants and logarithms."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ def mean_order(epsilon: float, n: int, *, dimension: int = 1, records: int = 1) 
 
     Args:
         epsilon: the promised ε.
-        n: how many users there are.
-        dimension: how many coordinates there are.
-        records: how many records each user has.
+        n: the number of users.
+        dimension: the number of coordinates.
+        records: the number of records of each user.
 
     Source: user-level learning paper, Cor. 1 and App. C.4. Its Lemma 3 needs a bound on the largest
     coordinate of the mean, not on its l2 norm alone; the prior of Prop. 6, uniform on a box, has one,
@@ -28,10 +28,11 @@ def convex_order(
 
     Args:
         epsilon: the promised ε.
-        n: how many users there are.
-        dimension: how many coordinates there are.
-        records: how many records each user has.
-        strength: of losses that are so strongly convex, 1/μ·(1/(nm) + d/(n²mε²)), in G².
+        n: the number of users.
+        dimension: the number of coordinates.
+        records: the number of records of each user.
+        strength: μ, where losses are μ-strongly convex; the order is then 1/μ·(1/(nm) + d/(n²mε²)), in
+            G².
 
     Source: user-level learning paper, Thm. 6; user-level SCO paper, Thm. 4.11, for the strongly convex
     rate.
@@ -47,9 +48,9 @@ def choice_order(epsilon: float, n: int, hypotheses: int, *, records: int = 1) -
 
     Args:
         epsilon: the promised ε, of a pure promise.
-        n: how many users there are.
-        hypotheses: K of them.
-        records: how many records each user has.
+        n: the number of users.
+        hypotheses: K, the number of hypotheses.
+        records: the number of records of each user.
 
     Source: user-level learning paper, Thm. 8: √(ln K/(nm)) + ln K/(nε√m).
     """

@@ -1,4 +1,4 @@
-"""Floors of sums of clipped vectors: of any mechanism, and of Gaussian noise around any centre."""
+"""Floors of sums of clipped vectors, by any mechanism or by Gaussian noise around any centre."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def least_error(
     Args:
         epsilon: the promised ε for one vector.
         delta: the promised δ.
-        n: how many vectors there are.
-        dimension: how many coordinates they have.
+        n: the number of vectors.
+        dimension: the number of their coordinates.
         relation: ``"zero_out"`` or ``"replace"``.
-        signed: whether coordinates may be negative; without, only two points are compared.
+        signed: whether coordinates may be negative; if not, only two points are compared.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -58,10 +58,10 @@ def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int 
     """A floor under the rms noise that clipped sums bring to a mean of Gaussian users, in their sd.
 
     Args:
-        noise_multiplier: noise sd of the sum ÷ the norm bound of a contribution; of several rounds
-            together, the one noise multiplier that costs as much.
-        n: how many users there are.
-        dimension: d of their vectors, which are N(μ, s²I); the floor is in units of s.
+        noise_multiplier: noise sd of the sum ÷ the norm bound of a contribution; for several rounds
+            together, the noise multiplier of one round that costs as much.
+        n: the number of users.
+        dimension: the dimension d of their vectors, which are N(μ, s²I); the floor is in units of s.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -82,7 +82,7 @@ def least_noise_of_clipped_sums(noise_multiplier: float, n: int, dimension: int 
 
 
 def _mean_norm(dimension: int) -> float:
-    """E‖z‖ of z ~ N(0, I), or a little more."""
+    """Return E‖z‖ of z ~ N(0, I), or a little more."""
     if dimension > 10**6:
         return math.sqrt(dimension)
     half = dimension / 2

@@ -1,4 +1,4 @@
-"""Two points: data sets whose sums are far apart, and whose outputs share mass."""
+"""Floors by two points: data sets whose sums are far apart, and whose outputs share mass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain.units import Relation
 
-# A search over so many group sizes; every one of them gives a valid floor.
+# This many group sizes, up to the largest, are tried; every one of them gives a valid floor.
 SIZES = 240
 MOST_COPIES = 4096
 
@@ -37,7 +37,7 @@ def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
     chance = _validate.fraction(chance=chance)
     named, holders = 0.0, 0
     while named < chance:
-        # Where ε is next to nothing, δ alone adds up.
+        # Where ε is next to nothing, only δ adds up.
         grown = math.exp(min(epsilon, 700.0)) * named + delta
         named = min(grown, 1 - math.exp(-epsilon) * (1 - named - delta), 1.0)
         holders += 1
@@ -45,19 +45,19 @@ def least_holders(epsilon: float, delta: float, chance: float = 0.5) -> int:
 
 
 def steps_between(users: int, relation: Relation) -> int:
-    """Steps from a data set to one in which so many users have other records."""
+    """Return the steps from a data set to one in which ``users`` users have other records."""
     return users if relation == "replace" else 2 * users
 
 
 def delta_of_steps(epsilon: float, delta: float, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """δ of so many steps, at ε times as many; rounded up to 1."""
+    """Return the δ of several steps at ε times as many, or 1 if that is less."""
     grown = np.minimum(steps * epsilon, 700.0)
     return np.minimum(delta * np.expm1(grown) / math.expm1(min(epsilon, 700.0)), 1.0)
 
 
 def two_points_floor(epsilon: float, delta: float, n: int, apart: float) -> float:
-    """The floor of n clipped vectors, one of which moves a sum by ``apart``: the best of groups."""
-    # Beyond a few units of ε the laws share next to nothing.
+    """Return the floor of n clipped vectors, each of which moves a sum by ``apart``."""
+    # If the data sets are more than a few ε apart, their outputs share next to nothing.
     most = min(n, MOST_COPIES, 2 + math.ceil(8 / epsilon))
     steps = np.unique(np.rint(np.geomspace(1, most, SIZES)))
     shared = 2 * (1 - delta_of_steps(epsilon, delta, steps))

@@ -1,4 +1,4 @@
-"""Two worlds: laws of records that few users can tell apart."""
+"""Floors by two worlds: laws of records that few users can tell apart."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dpgrain.units import RELATIONS, Relation
 
 Penalty: TypeAlias = Literal["squared", "absolute"]
 PENALTIES: tuple[Penalty, ...] = ("squared", "absolute")
-# Longer chains of neighbours are walked in groups: a valid floor, next to no smaller.
+# Longer chains of neighbours are walked in groups, which gives a valid floor, next to no smaller.
 _MOST_STEPS = 1 << 14
-# Two worlds this many ε apart share less than floats can say.
-_APART = 1400.0
-# Below this, differences of probabilities are bounded instead of computed.
+# Two worlds more than this ε apart share less than the smallest float.
+_APART_EPSILON = 1400.0
+# Smaller differences of probabilities are bounded instead of computed.
 CLOSE = 1e-7
 
 
@@ -38,14 +38,14 @@ def least_error_of_worlds(
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
-        n: how many users there are.
+        n: the number of users.
         relation: ``"zero_out"`` or ``"replace"``.
-        penalty: E(A − ϑ)² or E|A − ϑ|, for the world ϑ in {0, 1} and the answer A in [0, 1].
+        penalty: the error E(A − ϑ)² or E|A − ϑ|, for the world ϑ in {0, 1} and the answer A in [0, 1].
 
     Raises:
         ParameterError: if a parameter is out of range.
 
-    In world 0 all records of all users are one value, in world 1 another. For means of records in
+    In world 0 all records of all users have one value, and in world 1 another. For means of records in
     [−B, B] the rms error is 2B times the root of this; for linear losses of slope G on [−R, R] the
     excess risk is 2·G·R times the absolute one.
 
@@ -82,12 +82,12 @@ def least_error_of_records(
     Args:
         epsilon: the promised ε for one user.
         delta: the promised δ.
-        n: how many users there are.
-        records: how many independent records of one law each user has.
-        dimension: how many coordinates a record, or the parameter, has.
+        n: the number of users.
+        records: the number of independent records of one law that each user has.
+        dimension: the number of coordinates of a record, or of the parameter.
         relation: ``"zero_out"`` or ``"replace"``.
-        penalty: ``"squared"``: the rms l2 error of the mean of the law, in bounds of a record's norm;
-            ``"absolute"``: the excess risk of a linear loss, in G·R.
+        penalty: with ``"squared"`` the error is the rms l2 error of the mean of the law, in bounds of a
+            record's norm; with ``"absolute"`` it is the excess risk of a linear loss, in G·R.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -122,7 +122,7 @@ def least_error_of_records(
 
 
 def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatArray]:
-    """The best test of two data sets so many steps apart: corners (π, 1 − the most that π may become).
+    """Return the best test of two data sets: corners (π, 1 − the most that π may become).
 
     One step takes a probability π to at most min(e^ε·π + δ, 1 − e^{−ε}(1 − π − δ)).
     """
@@ -137,7 +137,8 @@ def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatA
     worn = np.exp(-np.minimum(i * epsilon, 700.0))
     lost = delta * np.expm1(np.minimum(i * epsilon, 700.0)) / math.expm1(min(epsilon, 700.0))
     turn = (1 - delta) / (math.exp(min(epsilon, 700.0)) + 1)
-    # Where the step bends, walked back i times; by symmetry what is missing to 1 on the other side.
+    # This is the bend of one step, walked back i times; by symmetry it is also what is missing to 1
+    # on the other side.
     back = np.maximum(worn * (turn - lost), 0.0)[:-1]
     risen = int(np.searchsorted(lost, turn, side="right"))
     if risen > steps:
@@ -150,10 +151,10 @@ def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatA
 
 
 def _unsure(epsilon: float, delta: float, steps: int, penalty: Penalty) -> float:
-    """The least error, in the mean over both worlds, of telling them apart."""
+    """Return the least error of telling two worlds apart, in the mean over both."""
     if steps == 0:
         return 0.25 if penalty == "squared" else 0.5
-    if steps * epsilon > _APART:
+    if steps * epsilon > _APART_EPSILON:
         return 0.0
     chances, missing = _chain(epsilon, delta, steps)
     one, other = np.diff(chances), -np.diff(missing)
@@ -165,41 +166,42 @@ def _unsure(epsilon: float, delta: float, steps: int, penalty: Penalty) -> float
 
 
 def raised_chance(epsilon: float, delta: float, steps: int, chance: float) -> float:
-    """The most that a probability may become within so many steps."""
+    """Return the most that a probability may become within some steps."""
     if steps == 0:
         return chance
-    if steps * epsilon > _APART:
+    if steps * epsilon > _APART_EPSILON:
         return 1.0
     chances, missing = _chain(epsilon, delta, steps)
     return 1 - float(np.interp(chance, chances, missing))
 
 
 def group_sizes(epsilon: float, n: int) -> NDArray[np.int64]:
-    """0, 1, …: numbers of users whose records tell the worlds apart; beyond them nothing is left."""
+    """Return numbers of users whose records differ between the worlds, as far as they matter."""
     most = min(n, math.ceil(min(60 / epsilon, 1e15)) + 2)
     sizes = np.unique(np.rint(np.geomspace(1, most, SIZES)))
     return np.concatenate(([0], sizes)).astype(np.int64)
 
 
 def gaps_between(epsilon: float, n: int, records: int) -> FloatArray:
-    """How far apart the worlds of a search are: up to 1, from well below what can be told."""
+    """Return the distances of worlds to try, from well below what can be told apart up to 1."""
     least = 1e-3 / (n * math.sqrt(records) * max(epsilon, 1e-3))
     return np.geomspace(max(min(least, 1.0), 1e-300), 1.0, GAPS)
 
 
 def chances_of_sizes(sizes: NDArray[np.int64], n: int, apart: FloatArray) -> FloatArray:
-    """(gaps, sizes) how likely Bin(n, apart) lies above the size before and not above this one."""
-    held = np.minimum(sizes, n - 1).astype(np.float64)[None, :]
-    below = betaincc(held + 1, n - held, apart[:, None])
+    """Return (gaps, sizes) chances that Bin(n, apart) is above the size before and at most this one."""
+    most = np.minimum(sizes, n - 1).astype(np.float64)[None, :]
+    below = betaincc(most + 1, n - most, apart[:, None])
     below = np.where(sizes[None, :] >= n, 1.0, below)
     return np.diff(below, axis=1, prepend=0.0)
 
 
 def _told_apart(records: int, gaps: FloatArray) -> FloatArray:
-    """The total variation of so many records that are 1 with chances (1 ± gap)/2."""
-    # An even number tells no more than the odd one before; more than half are 1, or fewer.
+    """Return the total variation between records that are 1 with chance (1 + gap)/2 or (1 − gap)/2."""
+    # An even number of records tells no more than the odd number before it. The best test asks whether
+    # more than half of them are 1.
     half = (records - 1) // 2
     more, fewer = (betainc(half + 1, half + 1, (1 + sign * gaps) / 2) for sign in (1, -1))
-    # It is concave in the gap; C(2h, h)/4^h is at most 1/√(π(h + ¼)).
+    # The total variation is concave in the gap; C(2h, h)/4^h is at most 1/√(π(h + ¼)).
     slope = (2 * half + 1) * min(1.0, 1 / math.sqrt(math.pi * (half + 0.25)))
     return np.where(gaps * slope < CLOSE, gaps * slope, np.clip(more - fewer, 0.0, 1.0))
