@@ -40,7 +40,7 @@ class Command:
         return (self.function.__doc__ or "").partition("\n")[0]
 
     def made(self) -> Any:
-        """The command as the parser of options knows it."""
+        """Return the command as the parser of options knows it."""
         lines = "\n".join(self.examples)
         heading = "Examples" if len(self.examples) > 1 else "Example"
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -57,7 +57,7 @@ def command(*examples: str, name: str) -> Callable[[Callable[..., None]], Comman
 
 
 def _flat(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with the options of its dataclasses as parameters of its own."""
+    """Return the function with the options of its dataclasses as parameters of its own."""
     hints = get_type_hints(function, include_extras=True)
     shared: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters = [
@@ -84,7 +84,7 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(kind: Any) -> list[inspect.Parameter]:
-    """The options of a dataclass, those that fewest commands have before those that all have."""
+    """Return the options of a dataclass, those that fewest commands have before those that all have."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = {
         part.name: inspect.Parameter.empty if part.default is MISSING else part.default
@@ -140,7 +140,7 @@ class _Commands(TyperGroup):
 
 
 def group(summary: str, homes: Mapping[str, str], **options: Any) -> typer.Typer:
-    """A group of commands.
+    """Return a group of commands.
 
     Args:
         summary: what they do.
@@ -171,7 +171,7 @@ class Group:
     homes: Mapping[str, str]
 
     def made(self) -> Any:
-        """The group as the parser of options knows it."""
+        """Return the group as the parser of options knows it."""
         made = group(self.summary, self.homes, add_completion=False)
         made.callback()(lambda: None)
         return get_command(made)

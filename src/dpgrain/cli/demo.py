@@ -109,7 +109,7 @@ def _congress(data: Path) -> tuple[dg.UserTable, dg.Elements]:
 
 
 def generated(users: int = 1000, vocabulary: int = 5000) -> tuple[dg.UserTable, dg.Elements]:
-    """A table of the same form: few people say much, few words are frequent, topics differ.
+    """Return a table of the same form: few people say much, few words are frequent, topics differ.
 
     Args:
         users: number of users.

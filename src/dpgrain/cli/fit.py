@@ -60,7 +60,7 @@ class Promise:
     relation: given.Neighbours = "zero_out"
 
     def protected(self) -> Unit:
-        """The privacy unit.
+        """Return the privacy unit.
 
         Raises:
             ParameterError: if options are missing, or do not go together.
@@ -281,7 +281,7 @@ def fit(
 
 
 def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of one kind of model; those of another are refused."""
+    """Return the options of one kind of model; those of another are refused."""
     of = {"classes": _CLASSIFIERS, "quantile": ("quantile",), "threshold": ("huber",)}
     stated = {name: value for name, value in options.items() if value is not None}
     for name in stated:
@@ -291,7 +291,7 @@ def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labels(text: str, target: str, table: UserTable) -> list[Any]:
-    """The labels, as the target column has them."""
+    """Return the labels, as the target column has them."""
     table.require(target, "target")
     names = [label.strip() for label in text.split(",")]
     if not table.is_integer(target):

@@ -93,7 +93,7 @@ class Mechanism:
         return any(value is not None for value in (*own, *drawn))
 
     def event(self) -> Event:
-        """The mechanism as the accountant sees it.
+        """Return the mechanism as the accountant sees it.
 
         Raises:
             ParameterError: if options are missing, or do not go together.
@@ -306,7 +306,7 @@ def _check_picture(plot: Path, release: Path | None) -> None:
 def _curve_of_mechanism(
     mechanism: Mechanism, delta: float | None, max_elements: int | None
 ) -> Curve:
-    """The curve of the noise that options tell of."""
+    """Return the curve of the noise that options tell of."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
     if delta is None and mechanism.name not in ("pure", "laplace"):
@@ -317,7 +317,7 @@ def _curve_of_mechanism(
 
 
 def _curve_of_release(release: Path, delta: float | None, max_elements: int | None) -> Curve:
-    """The curve of a saved release, after its promise."""
+    """Return the curve of a saved release, after its promise."""
     promise = releases.Release.load(release).guarantee
     say(str(promise))
     asked = promise.delta if delta is None else delta

@@ -137,7 +137,7 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:
-    """The columns that ``--columns`` names, each once, that of users not among them."""
+    """Return the columns that ``--columns`` names, each once, that of users not among them."""
     names = columns_of(columns, list(table.schema))
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:

@@ -112,7 +112,7 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def clip_of(text: str) -> Any:
-    """The clipping bound that ``--clip`` states: a number, or ``"auto"``.
+    """Return the clipping bound that ``--clip`` states: a number, or ``"auto"``.
 
     Raises:
         ParameterError: if it is neither.
@@ -121,7 +121,7 @@ def clip_of(text: str) -> Any:
 
 
 def number(option: str, text: str, kind: str) -> float:
-    """The number that a text is.
+    """Return the number that a text is.
 
     Args:
         option: the option that states it.
@@ -153,7 +153,7 @@ def level_of(level: Level | None, element: str | None, max_elements: int | None)
 
 
 def columns_of(texts: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The columns that texts such as ``a,b`` name; a column may itself have a comma in its name.
+    """Return the columns that texts such as ``a,b`` name; a column may itself have a comma in its name.
 
     Args:
         texts: what was stated.

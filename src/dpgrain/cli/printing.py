@@ -47,7 +47,7 @@ def written(*paths: Path | None) -> None:
 
 
 def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
-    """A table whose first column holds names, and the others numbers.
+    """Return a table whose first column holds names, and the others numbers.
 
     Args:
         title: what stands above.
@@ -63,7 +63,7 @@ def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
 
 
 def shown(epsilon: float) -> str:
-    """An ε in a table."""
+    """Return an ε in a table."""
     return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
 
 

@@ -51,7 +51,7 @@ class Targets:
 
 
 def unselected(y: NDArray[Any]) -> Targets:
-    """The labels that are there, each by its value alone, for a private selection.
+    """Return the labels that are there, each by its value alone, for a private selection.
 
     Args:
         y: (m,) labels of any type; a null is none.
@@ -64,7 +64,7 @@ def unselected(y: NDArray[Any]) -> Targets:
 
 
 def selection(epsilon: float, delta: float, unit: Unit, relation: Relation) -> Selection:
-    """The selection of labels with its share of a promise.
+    """Return the selection of labels with its share of a promise.
 
     Args:
         epsilon: the promised ε of all of the fit.
@@ -102,7 +102,7 @@ def fact(event: Selection) -> str:
 def selected(
     targets: Targets, rows: Rows, event: Selection, source: Source
 ) -> tuple[NDArray[Any], FloatArray]:
-    """The labels that enough units have, and the place of each row's label among them.
+    """Return the labels that enough units have, and the place of each row's label among them.
 
     Args:
         targets: codes of labels.

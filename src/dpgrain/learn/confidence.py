@@ -197,7 +197,7 @@ class _Bound:
     usual: float
 
     def chosen(self, counts: FloatArray, sd: float) -> _Bound:
-        """The first edge above which little is seen."""
+        """Return the first edge above which little is seen."""
         tails = np.cumsum(counts[::-1])[::-1]
         left = np.arange(len(counts), 0, -1)
         little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
@@ -239,7 +239,7 @@ class _Moments:
         return counts
 
     def curvature(self, bound: float) -> FloatArray:
-        """The sum of the Jacobians, each scaled down to a Frobenius norm."""
+        """Return the sum of the Jacobians, each scaled down to a Frobenius norm."""
         width = len(self.theta)
         total = np.zeros((width, width))
         for part in self._parts():
@@ -248,7 +248,7 @@ class _Moments:
         return total
 
     def _parts(self) -> Any:
-        """The Jacobians of the clipped gradients, (some blocks, p, p) at a time."""
+        """Yield the Jacobians of the clipped gradients, (some blocks, p, p) at a time."""
         width, starts = len(self.theta), self.records.starts
         sizes = np.diff(starts)
         most = max(1, _ENTRIES // width**2)
@@ -361,7 +361,7 @@ def intervals(
 
 
 def _repaired(evidence: Evidence, ridge: FloatArray) -> tuple[FloatArray, bool]:
-    """The curvature with the ridge, with no direction flatter than the noise can tell."""
+    """Return the curvature with the ridge, with no direction flatter than the noise can tell."""
     least, sd = max(float(ridge.min()), evidence.curvature_sd), evidence.curvature_sd
     matrix = evidence.curvature + np.diag(ridge)
     width = len(matrix)

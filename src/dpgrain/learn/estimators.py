@@ -71,7 +71,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = coef, intercept
 
     def decision_function(self, X: Any) -> FloatArray:
-        """The margins of rows: (m,) for two classes, otherwise (m, classes).
+        """Return the margins of rows: (m,) for two classes, otherwise (m, classes).
 
         Args:
             X: (m, d) features.
@@ -80,7 +80,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest label of each row, (m,).
+        """Return the likeliest label of each row, (m,).
 
         Args:
             X: (m, d) features.
@@ -111,11 +111,11 @@ class LogisticRegression(_Classifier):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:
-        """The logistic loss, or softmax for more than two labels."""
+        """Return the logistic loss, or softmax for more than two labels."""
         return Logistic() if classes is None or len(classes) == 2 else Softmax(len(classes))
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """The probability of each label, (m, classes).
+        """Return the probability of each label, (m, classes).
 
         Args:
             X: (m, d) features.
@@ -143,7 +143,7 @@ class LinearSVC(_Classifier):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:
-        """The hinge loss."""
+        """Return the hinge loss."""
         if classes is not None and len(classes) != 2:
             raise ParameterError(
                 f"classes must be two for LinearSVC, not {len(classes)}. Only binary "
@@ -167,7 +167,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return Targets(numbers(y))
 
     def predict(self, X: Any) -> FloatArray:
-        """The predicted target of each row, (m,).
+        """Return the predicted target of each row, (m,).
 
         Args:
             X: (m, d) features.
@@ -230,7 +230,7 @@ class QuantileRegressor(_Regressor):
     quantile: float = 0.5
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """The error, weighted by its sign."""
+        """Return the error, weighted by its sign."""
         return Quantile(_validate.fraction(quantile=self.quantile))
 
 
@@ -247,14 +247,14 @@ class PoissonRegressor(_Regressor):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """The loss of counts."""
+        """Return the loss of counts."""
         return Poisson()
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         return Targets(np.maximum(super()._targets(y).values, 0))
 
     def predict(self, X: Any) -> FloatArray:
-        """The expected count of each row, (m,).
+        """Return the expected count of each row, (m,).
 
         Args:
             X: (m, d) features.

@@ -39,7 +39,7 @@ class Number:
     form: ClassVar[Form] = "number"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
-        """The feature."""
+        """Return the feature."""
         found = _floats(column)
         if self.bounds is None:
             return [found]
@@ -74,7 +74,7 @@ class Category:
     form: ClassVar[Form] = "text"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
-        """The features."""
+        """Return the features."""
         codes = pd.Index(self.levels).get_indexer(pd.Index(column.to_pandas()))
         return [(codes == code).astype(np.float64) for code in range(len(self.levels))]
 
@@ -135,7 +135,7 @@ class Encoding:
         return tuple(str(column) for column in self.columns if not _as_it_is(column))
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """The encoding as plain JSON values."""
+        """Return the encoding as plain JSON values."""
         return [
             {"column": column.column, "levels": list(column.levels)}
             if isinstance(column, Category)
@@ -145,7 +145,7 @@ class Encoding:
 
     @staticmethod
     def from_dict(values: Sequence[dict[str, Any]]) -> Encoding:
-        """The encoding that :meth:`to_dict` described."""
+        """Return the encoding that :meth:`to_dict` described."""
         columns: list[Number | Category] = []
         for value in values:
             if "levels" in value:

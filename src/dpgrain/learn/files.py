@@ -142,7 +142,7 @@ def _foreign(path: str | Path) -> ParameterError:
 
 
 def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
-    """The file as plain JSON values."""
+    """Return the file as plain JSON values."""
     fitted, tuned, encoding = described.fitted, described.tuned, described.encoding
     history, evidence, names = fitted.history, fitted.evidence, described.features
     parameters = {
@@ -211,7 +211,7 @@ def _finite(value: Any) -> Any:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A parameter as JSON values: a unit or a solver by its name and fields."""
+    """Return a parameter as JSON values: a unit or a solver by its name and fields."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):

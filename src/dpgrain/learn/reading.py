@@ -19,7 +19,7 @@ from dpgrain.learn.ask import Ask
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
-    """The strength of the ridge on each parameter: none on the intercept.
+    """Return the strength of the ridge on each parameter: none on the intercept.
 
     Args:
         ask: what is asked for.

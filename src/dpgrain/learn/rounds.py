@@ -54,7 +54,7 @@ class History:
         return float(self.noise_sd * np.sqrt(self.gradients.shape[1]))
 
     def to_dict(self) -> dict[str, Any]:
-        """The history as plain JSON values, without the points."""
+        """Return the history as plain JSON values, without the points."""
         return {
             "rounds": len(self.gradients),
             "gradient_norms": self.norms.tolist(),
@@ -143,11 +143,11 @@ class _There:
         return self.formed.dimension
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """The sum of the clipped vectors."""
+        """Return the sum of the clipped vectors."""
         return (self.added if drawn is None else self.formed).clipped_sum(clip, drawn)
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """The blocks' vectors."""
+        """Return the blocks' vectors."""
         return self.formed.vectors(drawn)
 
 
@@ -284,7 +284,7 @@ def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -
 
 
 def _place(kind: str, value: str) -> int:
-    """The place in a roster that the key of a label is; −1 if it is none."""
+    """Return the place in a roster that the key of a label is; −1 if it is none."""
     if kind != "number" or not value.endswith("/1"):
         return -1
     number = int(value[:-2], 16)
@@ -292,7 +292,7 @@ def _place(kind: str, value: str) -> int:
 
 
 def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:
-    """A loss as a recipe smooths it."""
+    """Return a loss as a recipe smooths it."""
     if smoothing is None:
         return loss
     if isinstance(smoothing, RandomizedBall):

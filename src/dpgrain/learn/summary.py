@@ -54,7 +54,7 @@ class Coefficients:
     caution: str = ""
 
     def text(self, value: float) -> str:
-        """A number of these, with decimals that suit the median of them all."""
+        """Return a number of these, with decimals that suit the median of them all."""
         sizes = sorted(
             abs(row.value) for row in self.rows if row.value and math.isfinite(row.value)
         )
@@ -66,7 +66,7 @@ class Coefficients:
 
 
 def coefficients(model: LinearModel) -> Coefficients:
-    """The coefficients with what is known of their error.
+    """Return the coefficients with what is known of their error.
 
     Args:
         model: a fitted model.

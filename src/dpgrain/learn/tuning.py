@@ -66,7 +66,7 @@ _FIXED = frozenset(
 
 
 def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
-    """The settings of a grid, in a public order.
+    """Return the settings of a grid, in a public order.
 
     Args:
         grid: parameter → values, of which all combinations are settings; or a list of settings.
@@ -218,7 +218,7 @@ class _Data:
 
 
 def _candidate(model: Model, setting: Setting) -> Model:
-    """A copy of the model with a setting, checked."""
+    """Return a copy of the model with a setting, checked."""
     copy = clone(model).set_params(**setting)
     copy.set_params(tune=None)
     copy.asked()
@@ -236,7 +236,7 @@ def _candidate(model: Model, setting: Setting) -> Model:
 
 
 def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
-    """The largest ε of a fit with which all runs keep the model's promise."""
+    """Return the largest ε of a fit with which all runs keep the model's promise."""
 
     def among(some: Sequence[Ask]) -> _Noise:
         found = calibrate(
@@ -267,7 +267,7 @@ def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> 
 
 
 def _score(ask: Ask, epsilon: float) -> Gaussian:
-    """The noisy total of losses, beside a fit with this ε."""
+    """Return the noisy total of losses, beside a fit with this ε."""
     contribution = _contribution(ask)
     whole = contribution.sensitivity(1, ask.relation, ask.unit)
     return Gaussian(whole / (gaussian_mu(epsilon, ask.delta) * math.sqrt(_SCORE)), contribution)
@@ -289,7 +289,7 @@ def _contribution(ask: Ask) -> Contribution:
 def _best(
     model: Model, settings: Sequence[Setting], noise: _Noise, data: _Data
 ) -> tuple[Model, Setting]:
-    """The winner of all runs, and its setting."""
+    """Return the winner of all runs, and its setting."""
     state = model.random_state
     if state is not None:
         # Runs must differ in their noise.
@@ -305,12 +305,12 @@ def _best(
 
 
 def _fit(candidate: LinearModel, plan: Plan, data: _Data, source: Source) -> None:
-    """The steps of one fit, which was charged with all others."""
+    """Return the steps of one fit, which was charged with all others."""
     candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), source))
 
 
 def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
-    """The noisy total of blocks' losses, in bounds."""
+    """Return the noisy total of blocks' losses, in bounds."""
     margins, targets = candidate.margins(data.fit.X), data.fit.targets
     loss = data.fit.loss(targets.classes)
     with np.errstate(all="ignore"):

@@ -49,13 +49,13 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def width_of(ax: Axes) -> float:
-    """The width of the figure, in inches."""
+    """Return the width of the figure, in inches."""
     figure = ax.get_figure(root=True)
     return 7.0 if figure is None else float(figure.get_figwidth())
 
 
 def fitting(text: str, ax: Axes) -> str:
-    """A text cut to the letters that the name of an axis has room for."""
+    """Return a text cut to the letters that the name of an axis has room for."""
     return shorten(printed(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
 
 

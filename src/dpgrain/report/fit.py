@@ -60,7 +60,7 @@ _LOSSES = {
 
 
 def fit_page(model: LinearModel) -> str:
-    """The report of a fit as HTML.
+    """Return the report of a fit as HTML.
 
     Args:
         model: a fitted model.
@@ -106,7 +106,7 @@ def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
 
 
 def _estimated(found: Coefficients) -> dict[str, object]:
-    """The coefficients, as a table and a figure."""
+    """Return the coefficients, as a table and a figure."""
     plotted = largest(found)
     height = 90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0)
     return {
@@ -128,7 +128,7 @@ def _estimated(found: Coefficients) -> dict[str, object]:
 
 
 def _trained(model: LinearModel) -> dict[str, object]:
-    """The rounds, and what was clipped in each."""
+    """Return the rounds, and what was clipped in each."""
     guarantee, history = model.guarantee_, model.history_
     return {
         "blocks": next((c.block for c in contributions(guarantee.event)), guarantee.level),
@@ -154,7 +154,7 @@ class _Limits:
 
 
 def _limits(model: LinearModel) -> _Limits | None:
-    """The limits where whole users were clipped; all from public numbers."""
+    """Return the limits where whole users were clipped; all from public numbers."""
     guarantee, history = model.guarantee_, model.history_
     run = next((part for part in guarantee.event.parts if isinstance(part, SampledGaussian)), None)
     n = None if run is None or run.level != "user" else _users(model)
@@ -188,7 +188,7 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 
 def _users(model: LinearModel) -> int | None:
-    """The number of users that sums were divided by; None where an older file did not keep it."""
+    """Return the number of users that sums were divided by; None where an older file has none."""
     known = getattr(model, "n_users_", model.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users

@@ -93,7 +93,7 @@ def held_of(release: Release, known: Holdings | None) -> Held | None:
 
 
 def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) -> str:
-    """The share of users with at most so many, with as many decimals as the noise allows."""
+    """Return the share of users with at most so many, with as many decimals as the noise allows."""
     share = holdings.share_at_most(most, kind)
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     users = np.array([one == kind for one in kinds])

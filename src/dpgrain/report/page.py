@@ -144,7 +144,7 @@ class Page:
         return f"{self.today:%Y}"
 
     def html(self, template: str, **own: object) -> str:
-        """The page as HTML.
+        """Return the page as HTML.
 
         Args:
             template: a file in ``templates/``.

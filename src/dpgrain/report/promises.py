@@ -24,7 +24,7 @@ def contributions(event: Event) -> Iterator[Contribution]:
 
 
 def smallest_bound(guarantee: Guarantee, name: str) -> int | None:
-    """The smallest public bound of that name in how units entered the sums."""
+    """Return the smallest public bound of that name in how units entered the sums."""
     values = [getattr(contribution, name) for contribution in contributions(guarantee.event)]
     return min((value for value in values if value is not None), default=None)
 
@@ -54,7 +54,7 @@ class Odds:
         return rounded_up(math.exp(self.epsilon), 3) if self.epsilon < 13 else "over 400,000"
 
     def after(self, before: float) -> str:
-        """The largest belief afterwards for a belief beforehand."""
+        """Return the largest belief afterwards for a belief beforehand."""
         doubt = (1 - before) / before * math.exp(-self.epsilon)
         return _percent_up(1 / (1 + doubt))
 
@@ -108,5 +108,5 @@ def grains_of(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[Grain, .
 
 
 def _percent_up(share: float) -> str:
-    """A share in per cent, not below the true one."""
+    """Return a share in per cent, not below the true one."""
     return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"

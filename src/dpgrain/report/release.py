@@ -125,7 +125,7 @@ class _Facts:
 
 
 def release_page(release: Release, holdings: Holdings | None = None) -> str:
-    """The report of a release as HTML.
+    """Return the report of a release as HTML.
 
     Args:
         release: a published release of any kind.
@@ -187,7 +187,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
 
 
 def _estimated(facts: _Facts) -> dict[str, object]:
-    """The estimates, as a number, a table and a figure."""
+    """Return the estimates, as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
     groups = groups_of(release)
@@ -225,7 +225,7 @@ def _estimate_plots(release: Release) -> object:
 
 
 def _clipped(facts: _Facts) -> dict[str, object]:
-    """The clipping bounds."""
+    """Return the clipping bounds."""
     release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)
     block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
@@ -244,7 +244,7 @@ def _asked_name(release: Release, key: str) -> str:
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
-    """The clipping bounds, where a release has any."""
+    """Return the clipping bounds, where a release has any."""
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
@@ -272,7 +272,7 @@ def _events(guarantee: Guarantee) -> list[dict[str, Any]]:
 
 
 def estimates_of(release: Release, count: int) -> list[Estimate]:
-    """The estimates as they are printed, with as many decimals as the noise allows.
+    """Return the estimates as they are printed, with as many decimals as the noise allows.
 
     Args:
         release: a published release of any kind.

@@ -48,7 +48,7 @@ class _Line:
 
 
 def shuffle_page(protocol: ShuffledSum) -> str:
-    """The report of a shuffled sum as HTML.
+    """Return the report of a shuffled sum as HTML.
 
     Args:
         protocol: a shuffled sum.
@@ -123,7 +123,7 @@ def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
 
 
 def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
-    """The noise, and that of a trusted curator."""
+    """Return the noise, and that of a trusted curator."""
     sd, central = protocol.noise_sd, central_sd(protocol)
     return {
         "sd": _number(sd),

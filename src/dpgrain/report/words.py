@@ -61,7 +61,7 @@ def words_of(release: Release) -> Words:
 
 
 def value_of(release: Release) -> str:
-    """The column of numbers that were measured, or what counts in place of one."""
+    """Return the column of numbers that were measured, or what counts in place of one."""
     return release.statistic.value_of(release.asked.value)
 
 
@@ -71,12 +71,12 @@ def measured(release: Release) -> str:
 
 
 def is_one(release: Release) -> bool:
-    """Whether the release is one number over all records."""
+    """Return whether the release is one number over all records."""
     return len(release) == 1 and release.groups.names in ((), ("quantile",))
 
 
 def shown(release: Release, count: int) -> IntArray:
-    """The places of the rows to show: the largest first, or the first ones where order matters."""
+    """Return the places of the rows to show: the largest, or the first ones where order matters."""
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
@@ -84,7 +84,7 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def ranks(release: Release) -> list[float]:
-    """The different ranks of quantiles, in the order given; none for other releases."""
+    """Return the different ranks of quantiles, in the order given; none for other releases."""
     if not release.statistic.ranked:
         return []
     return [float(rank) for rank in release.groups.columns[-1].unique().to_pylist()]
@@ -96,7 +96,7 @@ def groups_of(release: Release) -> int:
 
 
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
-    """The keys of the groups at these places as text, each cut to so many letters."""
+    """Return the keys of the groups at these places as text, each cut to so many letters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     if release.statistic.of_bins:
         columns = [columns[0], bins_in_words(release, columns[1])]
@@ -140,7 +140,7 @@ def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
 
 
 def printed(item: Any) -> str:
-    """An item as one line of text in which nothing is invisible or reorders its surroundings."""
+    """Return an item as one line of text in which nothing is invisible or reorders its surroundings."""
     text = str(item)
     if not text.strip():
         return repr(text)
@@ -165,7 +165,7 @@ def shorten(text: str, letters: int) -> str:
 
 
 def number_in_words(release: Release) -> tuple[str, str, str]:
-    """The one estimate of a release and the ends of its interval, as they are printed."""
+    """Return the one estimate of a release and the ends of its interval, as they are printed."""
     decimals = decimals_of(float(release.std_error[0]))
     estimate, low, high = (
         number(float(values[0]), decimals)
@@ -182,7 +182,7 @@ def decimals_of(std_error: float) -> int | None:
 
 
 def number(value: float, decimals: int | None) -> str:
-    """A number with so many decimals; without a standard error, six digits."""
+    """Return a number with so many decimals; without a standard error, six digits."""
     if decimals is None:
         return f"{value + 0.0:,.6g}".replace("-", "−")
     # Adding 0 turns −0 into 0.

@@ -237,7 +237,7 @@ class Asked(Mapping[str, str]):
     # -- files --
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts as plain JSON values."""
+        """Return the facts as plain JSON values."""
         return {**asdict(self), "statistic": self.statistic.name}
 
     @staticmethod

@@ -12,7 +12,7 @@ from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
 
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
-    """The nearest counts that are not negative and add up to public totals.
+    """Return the nearest counts that are not negative and add up to public totals.
 
     Args:
         estimate: (V,) noisy counts.
@@ -107,7 +107,7 @@ def reconcile(
 
 
 def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray) -> FloatArray:
-    """The projection of :func:`consistent`, with every sd above 0."""
+    """Return the projection of :func:`consistent`, with every sd above 0."""
     # In units of each group's largest sd, and at least 1e-100: variances neither overflow nor vanish.
     unit = np.zeros(goal.size)
     np.maximum.at(unit, group, sd)

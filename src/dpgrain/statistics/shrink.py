@@ -161,7 +161,7 @@ class _Truths:
 
 
 def _shrunk(z: FloatArray, unit: FloatArray | None, law: _Law) -> tuple[FloatArray, FloatArray]:
-    """The estimates and errors of one group, in standard errors; ``unit`` is the prior's log."""
+    """Return the estimates and errors of one group, in standard errors; ``unit`` is the prior's log."""
     q = np.ones(z.size)
     if unit is not None:
         # The prior's scale is anybody's choice; the law of true value ÷ prior takes it up.
@@ -185,7 +185,7 @@ def _shrunk(z: FloatArray, unit: FloatArray | None, law: _Law) -> tuple[FloatArr
 
 
 def _fitted(z: FloatArray, q: FloatArray, law: _Law, *, bumps: bool) -> _Truths:
-    """The law of true values that makes the estimates likeliest, from estimates in bins."""
+    """Return the law of true values that makes the estimates likeliest, from estimates in bins."""
     # Bins an eighth of a standard error wide near 0, 1/32 of the value far from it; √2 for the unit.
     code = np.stack([np.rint(32 * np.arcsinh(z / 4)), np.rint(2 * np.log2(q))])
     (z_code, q_code), count = np.unique(code, axis=1, return_counts=True)

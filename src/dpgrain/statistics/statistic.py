@@ -86,7 +86,7 @@ class Statistic:
         return self.ranked or self.of_bins
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The names of those keys that tell groups apart: the rank of a quantile does not.
+        """Return the names of those keys that tell groups apart: the rank of a quantile does not.
 
         Args:
             names: the names of all keys of a release.
@@ -204,7 +204,7 @@ def register(statistic: Statistic) -> Statistic:
 
 
 def statistic_of(name: str) -> Statistic:
-    """The statistic of a name; one that says little where nobody has registered it.
+    """Return the statistic of a name; one that says little where nobody has registered it.
 
     Args:
         name: the name, as saved files have it.

@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
 
 def topic_of(item: str) -> str:
-    """A public function of items, which fails on one of them."""
+    """Return a public function of items, which fails on one of them."""
     if item == "é":
         raise ValueError(item)
     return "early" if item < "b" else "late"
@@ -117,7 +117,7 @@ def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
 
 
 def cell_of(row: Row, column: str) -> str | int | None:
-    """The key of a row in any column, by the definition."""
+    """Return the key of a row in any column, by the definition."""
     if column == "day":
         return None if row.day is None else row.day.isoformat()
     if column == "few":
@@ -144,7 +144,7 @@ class EngineContract:
     users = 30
 
     def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
-        """The table of these rows, with two columns of cells, through the engine that is tested."""
+        """Return the table of these rows, with two columns of cells, for the engine that is tested."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
         source = pa.table(made, schema=SCHEMA)
@@ -155,7 +155,7 @@ class EngineContract:
 
     @contextmanager
     def both(self, rows: Sequence[Row], **options: Any) -> Iterator[tuple[Engine, Engine]]:
-        """The engine and the other one, opened on the same rows in different orders."""
+        """Yield the engine and the other one, opened on the same rows in different orders."""
         order = np.random.default_rng(2).permutation(len(rows))
         mine = self.table([rows[i] for i in order], **options)
         other = self.table(rows, **{**options, "engine": self.reference})
@@ -355,7 +355,7 @@ def _held(
 
 
 def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:
-    """The names in the order of their codes."""
+    """Return the names in the order of their codes."""
     groups = Groups.of(("item",), [pa.array(names, pa.string())])
     known = engine.dictionary(groups, blocks.cells(groups, public=False))
     return list(known.groups.columns[0].to_pylist())

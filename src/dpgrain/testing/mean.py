@@ -39,7 +39,7 @@ class MeanContract:
     users = USERS
 
     def make(self, rounds: int = 3, **_: Any) -> Mean:
-        """A mean for the users who share the blocks: USERS with two each, by default."""
+        """Return a mean for the users who share the blocks: USERS with two each, by default."""
         raise NotImplementedError
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
@@ -47,11 +47,11 @@ class MeanContract:
         raise NotImplementedError
 
     def sd(self, mean: Mean) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
+        """Return the standard deviation of the noise of each coordinate of a mean."""
         return mean.noise_sd
 
     def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
-        """The vectors with one unit's data removed, or exchanged."""
+        """Return the vectors with one unit's data removed, or exchanged."""
         other = vectors.copy()
         other[unit] = 0.0 if to is None else to
         return other
@@ -62,7 +62,7 @@ class MeanContract:
         return BLOCKS
 
     def estimate(self, mean: Mean, vectors: Array, seed: int = 1) -> Array:
-        """The mean of a first round."""
+        """Return the mean of a first round."""
         return mean.start(SeededSource(seed), OWNERS).estimate(Vectors(vectors))
 
     def test_event_is_json(self) -> None:

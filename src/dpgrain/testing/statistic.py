@@ -48,7 +48,7 @@ _REFUSED: tuple[dict[str, Any], ...] = (
 
 
 def table_of(rows: Sequence[Row]) -> UserTable:
-    """The table of some rows.
+    """Return the table of some rows.
 
     Args:
         rows: who, item, cell and x of each.
@@ -229,7 +229,7 @@ def _some_rows() -> list[Row]:
 
 
 def _random_rows(rng: np.random.Generator, user: int) -> list[Row]:
-    """A few rows of one user, some of them many times."""
+    """Return a few rows of one user, some of them many times."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(1, 6))):
         item, cell = ITEMS[rng.integers(0, 3)], CELLS[rng.integers(0, 2)]

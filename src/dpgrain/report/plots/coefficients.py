@@ -62,7 +62,7 @@ def plot_coefficients(
 
 
 def largest(found: Coefficients) -> list[Coefficient]:
-    """The coefficients to draw: the largest ones where they are many; no intercepts."""
+    """Return the coefficients to draw: the largest ones where they are many; no intercepts."""
     rows = [row for row in found.rows if not row.intercept and math.isfinite(row.value)]
     if len(rows) > _PLOTTED:
         rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED]

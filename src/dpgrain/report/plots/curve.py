@@ -177,7 +177,7 @@ def _draw_curve(
 
 
 def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]) -> int:
-    """The last number of units on the axes: the first one without a promise, if there is one."""
+    """Return the last number of units on the axes: the first one without a promise, if there is one."""
     for place, k in enumerate(units):
         if math.isinf(min(curve[place] for curve in curves.values())):
             return k
@@ -185,7 +185,7 @@ def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]
 
 
 def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[float]:
-    """A whole user's ε as a level line for each relation; returns those that are drawn."""
+    """Return a whole user's ε as a level line for each relation; returns those that are drawn."""
     levels = []
     for relation, color in zip(RELATIONS, (BLUE, ORANGE), strict=True):
         epsilon = float(epsilons[relation])
@@ -206,7 +206,7 @@ def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[
 def _draw_shares(
     ax: Axes, holdings: Holdings, level: Literal["record", "element"], last: int
 ) -> list[Line2D]:
-    """The shares of users with at most so many units, on an axis to the right; returns the line."""
+    """Draw the shares of users by their number of units, on an axis to the right; return the line."""
     held: Literal["elements", "records"] = "elements" if level == "element" else "records"
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     some = [

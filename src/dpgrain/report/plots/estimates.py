@@ -96,7 +96,7 @@ def drawn(release: Release, top: int) -> int:
 
 
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
-    """The groups in words, their keys joined; of quantiles without the rank."""
+    """Return the groups in words, their keys joined; of quantiles without the rank."""
     keys = key_texts(release, places, letters=200)
     return [label(release.statistic.keys(key), label_letters(ax)) for key in keys]
 
@@ -124,7 +124,7 @@ def _ranks_in_words(known: list[float]) -> str:
 
 
 def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
-    """One line for each group, from its lowest quantile to its highest."""
+    """Return one line for each group, from its lowest quantile to its highest."""
     known = ranks(release)
     size = drawn(release, top)
     # Row by row and rank by rank: releases list all ranks of a group together.
@@ -157,7 +157,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
 
 
 def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
-    """The quantiles over their ranks."""
+    """Return the quantiles over their ranks."""
     rank = np.array(release.groups.columns[-1].to_pylist(), dtype=np.float64)
     order = np.argsort(rank)
     x, y, low, high = (v[order] for v in (rank, release.estimate, release.low, release.high))
@@ -183,7 +183,7 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
 
 
 def _bins(release: Release) -> list[int | None]:
-    """The largest numbers of the bins, each once, the open bin last."""
+    """Return the largest numbers of the bins, each once, the open bin last."""
     edges = set(release.groups.columns[1].to_pylist())
     return [*sorted(edge for edge in edges if edge is not None), *([None] if None in edges else [])]
 

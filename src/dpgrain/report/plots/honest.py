@@ -76,7 +76,7 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
 
 
 def _mark(ax: Axes, line: Honest) -> None:
-    """The promise: its point, and lines from it to both axes."""
+    """Return the promise: its point, and lines from it to both axes."""
     style: dict[str, Any] = {"color": ORANGE, "linewidth": 1.1, "linestyle": ":"}
     ax.axvline(line.fraction, **style)
     ax.axhline(line.epsilon, **style)

@@ -1,4 +1,4 @@
-"""Where rows of CSV end, as DuckDB's reader has it: what finds the rows that it cannot hold.
+"""The ends of CSV rows are found as DuckDB's reader finds them, and with them rows too long for it.
 
 DuckDB drops a row that is longer than its buffer and goes on somewhere inside it, so that one person's
 row becomes rows of others. Rows above a fixed length are therefore found here, and DuckDB never sees
@@ -20,23 +20,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Bytes of the longest row that is read, without its end: half of what DuckDB holds at once.
+#: The longest row that is read has this many bytes without its end: half of what DuckDB holds at once.
 LONGEST_BYTES = 8 << 20
-# Bytes that are looked at together: they stay in the cache.
+# This many bytes are looked at together, so that they stay in the cache.
 _PIECE_BYTES = 1 << 19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FEED, _RETURN, _QUOTE, _SPACE = b'\n\r" '
-# Where a quote leads to: inside quotes, behind them, the middle of a value that has none.
+# A quote leads to one of these states: inside quotes, behind them, or the middle of a value without
+# quotes.
 _INSIDE, _BEHIND, _MIDDLE = range(3)
-# Which quote leads there, from each of them: one where a value may open, one elsewhere and the first of
-# its value, one in the same value as the quote before it.
+# A quote is of one of these kinds: it stands where a value may open; or elsewhere and is the first of
+# its value; or in the same value as the quote before it. From each state, each kind leads to a state.
 _OPENING, _LETTER, _AGAIN = range(3)
 _NEXT = (
     (_BEHIND, _BEHIND, _BEHIND),
     (_INSIDE, _MIDDLE, _INSIDE),
     (_INSIDE, _MIDDLE, _MIDDLE),
 )
-# The shortest beginnings of values that lead there; the last byte stands for any that means nothing.
+# These are the shortest beginnings of values that lead to each state; the last byte stands for any byte
+# without a meaning.
 _BEGINNINGS = (b'"', b'""', b"\xff")
 
 _Bytes = NDArray[np.uint8]
@@ -45,7 +47,7 @@ _Words = NDArray[np.uint64]
 
 
 def parts(path: str) -> Iterator[bytes]:
-    """The bytes of a file in pieces, unpacked where it is packed.
+    """Yield the bytes of a file in pieces, unpacked if the file is packed.
 
     Raises:
         OSError: if it cannot be read to its end.
@@ -60,11 +62,11 @@ def parts(path: str) -> Iterator[bytes]:
 
 
 def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
-    r"""The rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the next does.
+    r"""Find rows longer than :data:`LONGEST_BYTES`: where each begins, and where the next one does.
 
     Args:
         pieces: the bytes of a file, the first at least as long as a mark of the byte order.
-        delimiter: what stands between values, one ASCII character.
+        delimiter: the ASCII character that stands between values.
 
     >>> long_rows([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
     [(9, 33554446)]
@@ -76,7 +78,7 @@ def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
         mark = len(_BYTE_ORDER_MARK) if not read and piece.startswith(_BYTE_ORDER_MARK) else 0
         first, last = splitter.ends(piece[mark:])
         if first >= 0:
-            # What begins and ends inside one piece is short.
+            # A row that begins and ends inside one piece is short.
             if read + mark + first - start > LONGEST_BYTES:
                 found.append((start, read + mark + first + 1))
             start = read + mark + last + 1
@@ -87,7 +89,7 @@ def long_rows(pieces: Iterable[bytes], delimiter: str) -> list[tuple[int, int]]:
 
 
 def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes of a file without some spans of them, which are in order.
+    """Yield the bytes of a file without some spans of them, which are in order.
 
     >>> b"".join(without([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
     b'acdi'
@@ -105,21 +107,21 @@ def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterat
 
 
 class Splitter:
-    """It finds the ends of rows, piece by piece.
+    """A reader that finds the ends of rows, piece by piece.
 
     Args:
-        delimiter: what stands between values, one ASCII character.
+        delimiter: the ASCII character that stands between values.
     """
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter.encode()
-        # The value that a piece begins in, as far as it matters.
+        # The beginning of the value in which the next piece begins, as far as it matters.
         self._begun = b""
         self._same = np.zeros(0, dtype=np.bool_)
 
     def ends(self, piece: bytes) -> tuple[int, int]:
-        """Where the first and the last byte stand that end rows in the next piece; −1 without one."""
-        # A piece then begins outside quotes, with what begins a value.
+        """Find the first and the last byte that end rows in the next piece; −1 without one."""
+        # With the beginning of its first value in front, a piece begins outside quotes.
         whole = self._delimiter + self._begun + piece
         ahead = len(whole) - len(piece)
         if b'"' not in whole:
@@ -130,7 +132,7 @@ class Splitter:
         return max(first - ahead, -1), max(last - ahead, -1)
 
     def _ends_outside(self, whole: bytes) -> tuple[int, int]:
-        """Where rows end first and last outside the quotes of a text; −1 without one."""
+        """Find where rows end first and last outside the quotes of a text; −1 without one."""
         letters = np.frombuffer(whole, np.uint8)
         ends = self._bits(letters, _FEED)
         if b"\r" in whole:
@@ -142,11 +144,11 @@ class Splitter:
         return _lowest_and_highest(ends & ~inside)
 
     def _inside(self, letters: _Bytes, separators: _Words) -> tuple[_Words, int]:
-        """The letters inside quotes, in a text that begins outside, and where its last quote leads."""
+        """Find the letters inside quotes, in a text that begins outside, and its last quote's state."""
         quotes = self._bits(letters, _QUOTE)
         inside = _odd(quotes)
         opening = quotes & _next(separators)
-        # Usually every other quote opens a value, or is the second of two.
+        # Usually every other quote opens a value or is the second of two, and nothing else is needed.
         if not np.any(quotes & inside & ~(opening | _next(quotes))):
             return inside, _INSIDE if inside[-1] >> np.uint64(63) else _BEHIND
         opening |= quotes & _next(self._bits(letters, _SPACE) & _next(separators))
@@ -156,9 +158,9 @@ class Splitter:
         return _odd(counting), lead
 
     def _bits(self, letters: _Bytes, letter: int) -> _Words:
-        """(n/64,) a bit for each letter, the first one lowest: whether it is this one."""
+        """Return a bit for each letter that tells if it is this one, (n/64,), the first one lowest."""
         size = -(-len(letters) // 64) * 64
-        # Memory that is asked for anew each time would cost more than the rest.
+        # The memory is kept, as asking for it anew each time would cost more than the rest.
         if len(self._same) < size:
             self._same = np.zeros(size, dtype=np.bool_)
         np.equal(letters, letter, out=self._same[: len(letters)])
@@ -166,7 +168,7 @@ class Splitter:
         return _packed(self._same[:size])
 
     def _beginning(self, whole: bytes, otherwise: bytes) -> bytes:
-        """What matters of the last value, if it begins behind the last quote."""
+        """Return what matters of the last value, if it begins behind the last quote."""
         last = max(whole.rfind(mark) for mark in (self._delimiter, b"\n", b"\r"))
         if last < whole.rfind(b'"'):
             return otherwise
@@ -175,13 +177,13 @@ class Splitter:
 
 
 def _first_and_last(whole: bytes) -> tuple[int, int]:
-    """Where rows end first and last in a text without quotes; −1 without one."""
+    """Find where rows end first and last in a text without quotes; −1 without one."""
     first = [place for place in (whole.find(b"\n"), whole.find(b"\r")) if place >= 0]
     return min(first, default=-1), max(whole.rfind(b"\n"), whole.rfind(b"\r"))
 
 
 def _counting(quotes: _Words, opening: _Words, separators: _Words) -> tuple[_Words, int]:
-    """The quotes that open and close, among letters that are none, and where the last one leads."""
+    """Return the quotes that open and close, without those that are letters, and the last state."""
     marks = _unpacked(quotes)
     places = np.flatnonzero(marks)
     values = np.searchsorted(np.flatnonzero(_unpacked(separators)), places)
@@ -204,25 +206,25 @@ def _unpacked(words: _Words) -> _Bools:
 
 
 def _next(words: _Words) -> _Words:
-    """The bits one place further on."""
+    """Move all bits one place further on."""
     moved = words << np.uint64(1)
     moved[1:] |= words[:-1] >> np.uint64(63)
     return moved
 
 
 def _odd(words: _Words) -> _Words:
-    """The bits up to which, themselves included, an odd number of bits is set."""
+    """Set each bit up to which, itself included, an odd number of bits is set."""
     found = words.copy()
     for step in (1, 2, 4, 8, 16, 32):
         found ^= found << np.uint64(step)
     full = found >> np.uint64(63)
-    # All bits of a word turn where the words before it hold an odd number.
+    # All bits of a word turn where the words before it hold an odd number of bits.
     found[1:] ^= -np.bitwise_xor.accumulate(full)[:-1]
     return found
 
 
 def _lowest_and_highest(words: _Words) -> tuple[int, int]:
-    """The places of the first and the last bit that is set; −1 without one."""
+    """Return the places of the first and the last bit that is set; −1 without one."""
     some = np.flatnonzero(words)
     if not len(some):
         return -1, -1
