@@ -135,8 +135,8 @@ def save_epsilons(
     *,
     user: tuple[int, Mapping[Relation, float]] | None = None,
 ) -> None:
-    """Draw known ε into a file; arguments as for :func:`plot_epsilons`."""
-    # A figure of its own: pyplot is for notebooks, and may want a display.
+    """Draw known ε into a file, from the arguments of :func:`plot_epsilons`."""
+    # The figure is made without pyplot, which is for notebooks and may want a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
@@ -145,7 +145,7 @@ def save_epsilons(
 
 
 def _unit_counts(guarantee: Guarantee, last: int) -> list[int]:
-    """1, 2, 5, 10, … up to the last, or up to what one person can hold."""
+    """Return 1, 2, 5, 10, … up to the last, or up to what one person can hold."""
     if guarantee.level == "element":
         cells = [c.cells for c in contributions(guarantee.event) if c.cells is not None]
         last = max(1, min([last, *cells]))
@@ -185,7 +185,7 @@ def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]
 
 
 def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[float]:
-    """Return a whole user's ε as a level line for each relation; returns those that are drawn."""
+    """Draw a whole user's ε as a level line for each relation; return the lines that are drawn."""
     levels = []
     for relation, color in zip(RELATIONS, (BLUE, ORANGE), strict=True):
         epsilon = float(epsilons[relation])
@@ -222,7 +222,7 @@ def _draw_shares(
     right.yaxis.set_major_formatter(in_percent())
     right.tick_params(axis="y", length=0)
     right.set_ylabel("share of users (noisy)")
-    # The promise above the shares.
+    # The promise is drawn above the shares.
     ax.set_zorder(right.get_zorder() + 1)
     ax.patch.set_visible(False)
     return right.plot(
@@ -251,7 +251,7 @@ def _write_values(ax: Axes, units: list[int], curve: np.ndarray[Any, Any], *, ab
                 color=INK,
                 fontsize="small",
             )
-    # Room for the values; on the right also where the last ones are infinite.
+    # The values need room, on the right also where the last ones are infinite.
     ax.margins(y=0.14)
     ax.set_xlim(units[0] / 1.6, units[-1] * 1.6)
 
