@@ -1,4 +1,4 @@
-"""The estimators: one loss each."""
+"""The estimators, each with one loss."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from dpgrain.optimize import (
     Squared,
 )
 
-# So many labels are named in a guarantee.
+# A guarantee names at most this many labels.
 _NAMED = 10
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """What classifiers share: labels, which are public or selected privately."""
+    """The common part of classifiers: labels, which are public or selected privately."""
 
     classes: Sequence[Any] | None = None
 
@@ -50,7 +50,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return unselected(y)
         found, keys = codes(y)
         if self.classes is None:
-            # The type of the targets says what there can be.
+            # The type of the targets says which labels there can be.
             labels, how = np.array([False, True]), "as truths are"
         else:
             labels, how = ordered("classes", self.classes), "as stated"
@@ -132,7 +132,7 @@ class LinearSVC(_Classifier):
     """A linear support vector machine (hinge loss) for two labels, under differential privacy.
 
     Args:
-        classes: the two labels; by default as for :class:`LogisticRegression`.
+        classes: the two labels; by default public or selected as :class:`LogisticRegression` tells.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -159,7 +159,7 @@ class LinearSVC(_Classifier):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
-    """What regressors share: numbers for targets."""
+    """The common part of regressors: numbers for targets."""
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
@@ -190,7 +190,7 @@ class LinearRegression(_Regressor):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Half of the squared error."""
+        """Return half of the squared error."""
         return Squared()
 
 
@@ -210,7 +210,7 @@ class HuberRegressor(_Regressor):
     threshold: float = 1.35
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Squares up to the threshold, and lines beyond."""
+        """Return the loss of squares up to the threshold, and of lines beyond."""
         return Huber(self.threshold)
 
 
@@ -219,7 +219,7 @@ class QuantileRegressor(_Regressor):
     """A quantile of the target as a linear function, under differential privacy.
 
     Args:
-        quantile: which one, strictly between 0 and 1.
+        quantile: the rank of the quantile, strictly between 0 and 1.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 

@@ -16,12 +16,12 @@ class Coefficient:
     """One coefficient.
 
     Args:
-        name: what it belongs to.
-        value: what predictions use.
-        corrected: what its interval is centred at; None without intervals, as the ends.
+        name: the name of the feature that it belongs to.
+        value: the value that predictions use.
+        corrected: the centre of its interval; None without intervals, as the ends are.
         low: the lower end of its 95% interval.
-        high: the upper end.
-        intercept: whether it belongs to no feature.
+        high: the upper end of that interval.
+        intercept: True where it belongs to no feature.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Coefficients:
 
     Args:
         rows: the coefficients; of several labels one label after the other.
-        intervals: whether they have intervals.
-        caution: why the intervals may be wrong, in words; empty if nothing speaks against them.
+        intervals: True where they have intervals.
+        caution: the reason why intervals may be wrong, in words; empty if there is none.
     """
 
     rows: tuple[Coefficient, ...]
@@ -75,7 +75,7 @@ def coefficients(model: LinearModel) -> Coefficients:
     names = model.parameter_names(len(coef))
     table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
     values: list[Any] = [float(value) for value in table.ravel()]
-    # Of each label the features, then the intercept.
+    # Each label has its features first, then its intercept.
     last = np.arange(table.shape[1]) == coef.shape[1]
     intercepts = np.tile(last, len(table)).tolist()
     if getattr(model, "evidence_", None) is None:
