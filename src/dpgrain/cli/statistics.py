@@ -126,7 +126,7 @@ class Clipped(Asked):
             subject: its arguments after the table.
             keys: the columns that tell groups apart.
             values: the columns of numbers.
-            own: options of this statistic alone.
+            own: the options of this statistic alone.
         """
         table = self.table()
         domain = domain_of(self.domain or [], keys, table)
@@ -156,7 +156,7 @@ class Grouped(Clipped):
     def by_group(
         self, statistic: Callable[..., Release], *subject: Any, values: Sequence[str], **own: Any
     ) -> None:
-        """Publish a statistic, or check; arguments as for :meth:`run`."""
+        """Publish a statistic, or check, with the arguments of :meth:`run`."""
         keys = self.by or []
         self.run(
             statistic,
@@ -177,7 +177,7 @@ class OfNumbers(Grouped):
     bounds: given.Bounds = None
 
     def of_value(self, statistic: Callable[..., Release], *more: Any, **own: Any) -> None:
-        """Publish a statistic of the column, or check; arguments as for :meth:`run`."""
+        """Publish a statistic of the column, or check, with the arguments of :meth:`run`."""
         values = [self.value]
         self.by_group(statistic, self.value, *more, values=values, bounds=self.bounds, **own)
 

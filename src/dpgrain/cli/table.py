@@ -1,4 +1,4 @@
-"""How commands read a table, and what they tell its curator."""
+"""Commands read a table, and tell its curator of bad values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reading:
 
         Args:
             source: the file or glob.
-            options: of :func:`dpgrain.read`.
+            options: the options of :func:`dpgrain.read`.
 
         Raises:
             ParameterError: if a type is not of its form.
@@ -90,7 +90,7 @@ def tell_curator(
     bounds: tuple[float, float] | None = None,
     domain: Any = None,
 ) -> None:
-    """Print what :meth:`~dpgrain.UserTable.check` tells; arguments as there."""
+    """Print what :meth:`~dpgrain.UserTable.check` tells, with the same arguments."""
     if not items:
         domain = None
     told = rows.check(items, weight, value=values, bounds=bounds, domain=domain)
@@ -101,7 +101,7 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
     """Return the public part of the domain, from files.
 
     Args:
-        stated: texts of ``--domain``.
+        stated: the texts of ``--domain``.
         keys: the columns that groups are told by.
         rows: the table, whose types tell whether keys are integers.
 

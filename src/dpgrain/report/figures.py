@@ -20,7 +20,7 @@ _WIDTHS = {"wide": 816, "narrow": 344}
 
 
 def figures(name: str, draw: Callable[[Axes], Axes], height: int) -> Markup:
-    """One plot as two inline figures, of which the style sheet shows the one that fits."""
+    """Draw one plot as two inline figures, of which the style sheet shows the one that fits."""
     both = (
         Markup('<div class="plot {}">{}</div>').format(kind, _svg(draw, width, height, name + kind))
         for kind, width in _WIDTHS.items()
