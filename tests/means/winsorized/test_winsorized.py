@@ -20,12 +20,19 @@ from scipy.stats import beta, chi2, norm
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
-from dpgrain.means import Mean, Vectors, grid
+from dpgrain.means import Mean, Vectors
 from dpgrain.means.winsorized import winsorized
 from dpgrain.means.winsorized.ranges import PrivateRange, chosen_bins, range_event
 from dpgrain.means.winsorized.rotation import Rotation, hadamard, padded
 from dpgrain.means.winsorized.winsorized import Winsorized, WinsorizedScalar
-from dpgrain.noise import SeededSource, SystemSource, choice, discrete_laplace, rounded_gaussian
+from dpgrain.noise import (
+    SeededSource,
+    SystemSource,
+    choice,
+    discrete_laplace,
+    rounded_gaussian,
+    sums,
+)
 from dpgrain.noise.choice import choose_scores, uniform_below
 from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
@@ -647,7 +654,7 @@ def test_audit(place: str, relation: Relation) -> None:
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        grid,
+        sums,
         "rounded_gaussian",
         lambda scale, d, source: rounded_gaussian(scale / 2, d, source=source),
     )
