@@ -110,7 +110,7 @@ def test_sums_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     mean, owners = PanPrivate(1.0, 1.0, 30, 2), np.arange(50) // 2
     whole = mean.start(SeededSource(2), owners).estimate(vectors)
     for part in (roster, grid):
-        monkeypatch.setattr(part, "_ENTRIES", 12)
+        monkeypatch.setattr(part, "_BATCH_ENTRIES", 12)
     assert np.array_equal(whole, mean.start(SeededSource(2), owners).estimate(vectors))
 
 

@@ -1,4 +1,4 @@
-"""The program ``dpgrain``: which commands there are, and how errors and signals end a process."""
+"""The program ``dpgrain`` with its commands, and the way errors and signals end its process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
-    # What a terminal cannot show must not lose a release; a terminated run still cleans up.
+    # A letter that a terminal cannot show must not lose a release; a terminated run still cleans up.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

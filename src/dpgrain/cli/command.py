@@ -1,8 +1,8 @@
-"""What a command is: a function, its examples, and options that several commands have in common.
+"""A command is a function with examples, and with options that several commands have in common.
 
 A parameter of a command is an option (:mod:`dpgrain.cli.options`) or a frozen dataclass of options.
 The dataclass says once what several commands ask for, and has the methods that use it. Commands are
-made, and the modules of theirs imported, when they are run or asked for help.
+made, and their modules imported, when they are run or asked for help.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Command:
     """A command of the program.
 
     Args:
-        function: what it does; its docstring is the help.
-        name: what it is called.
-        examples: how it is used, each a whole line.
+        function: the function that it runs, whose docstring is the help.
+        name: the name of the command.
+        examples: examples of its use, each a whole line.
     """
 
     function: Callable[..., None]
@@ -40,7 +40,7 @@ class Command:
         return (self.function.__doc__ or "").partition("\n")[0]
 
     def made(self) -> Any:
-        """The command as the parser of options knows it."""
+        """Return the command as the parser of options knows it."""
         lines = "\n".join(self.examples)
         heading = "Examples" if len(self.examples) > 1 else "Example"
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -57,7 +57,7 @@ def command(*examples: str, name: str) -> Callable[[Callable[..., None]], Comman
 
 
 def _flat(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with the options of its dataclasses as parameters of its own."""
+    """Return the function with the options of its dataclasses as parameters of its own."""
     hints = get_type_hints(function, include_extras=True)
     shared: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters = [
@@ -67,7 +67,7 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
     ]
     for kind in shared.values():
         parameters += _options_of(kind)
-    # What must be given stands first.
+    # Options that must be given stand first.
     parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
 
     def run(**values: Any) -> None:
@@ -84,7 +84,7 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(kind: Any) -> list[inspect.Parameter]:
-    """The options of a dataclass, those that fewest commands have before those that all have."""
+    """Return a dataclass's options, those that fewest commands have before those that all have."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = {
         part.name: inspect.Parameter.empty if part.default is MISSING else part.default
@@ -103,7 +103,7 @@ def _options_of(kind: Any) -> list[inspect.Parameter]:
 
 
 def _named_by_options(made: Any) -> Callable[..., None]:
-    """What a command runs, whose errors call parameters by the names of its options."""
+    """Make a command's errors call parameters by the names of its options."""
     run = made.callback
     options = {one.name: one.opts[0] for one in made.params if one.opts[0].startswith("--")}
 
@@ -140,12 +140,12 @@ class _Commands(TyperGroup):
 
 
 def group(summary: str, homes: Mapping[str, str], **options: Any) -> typer.Typer:
-    """A group of commands.
+    """Make a group of commands.
 
     Args:
-        summary: what they do.
-        homes: where each command stands, as MODULE:NAME: a :class:`Command`, or what is like one.
-        options: of :class:`typer.Typer`.
+        summary: the help of the group.
+        homes: the place of each command, as MODULE:NAME: a :class:`Command`, or what is like one.
+        options: the options of :class:`typer.Typer`.
     """
     return typer.Typer(
         cls=type("Commands", (_Commands,), {"homes": homes}),
@@ -163,15 +163,15 @@ class Group:
     """A group that is a command of another.
 
     Args:
-        summary: what its commands do.
-        homes: as for :func:`group`.
+        summary: the help of the group.
+        homes: the place of each command, as MODULE:NAME.
     """
 
     summary: str
     homes: Mapping[str, str]
 
     def made(self) -> Any:
-        """The group as the parser of options knows it."""
+        """Return the group as the parser of options knows it."""
         made = group(self.summary, self.homes, add_completion=False)
         made.callback()(lambda: None)
         return get_command(made)

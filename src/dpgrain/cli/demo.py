@@ -47,7 +47,7 @@ def demo(
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demonstration made.
+    """The results of the demonstration.
 
     Args:
         release: the histogram.
@@ -62,8 +62,8 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
     """Run the demonstration and write ``report.html`` to a folder.
 
     Args:
-        folder: made if it is missing.
-        say: called with each line for the reader.
+        folder: the folder, which is made if it is missing.
+        say: a function that is called with each line for the reader.
 
     Raises:
         DataError: if the folder cannot be written.
@@ -95,7 +95,7 @@ def run(folder: Path, *, say: Callable[[str], Any] = print) -> DemoResult:
 
 
 def _congress(data: Path) -> tuple[dg.UserTable, dg.Elements]:
-    """Members of the House and how often each said each word; words clustered by public vectors."""
+    """Read how often each member of the House said each word; cluster words by public vectors."""
     counts, vocabulary = data / "congress_word_counts.parquet", data / "congress_vocab.parquet"
     rows = duckdb.connect(":memory:").sql(
         f"SELECT user_id, word, counts.count FROM {sql.text(str(counts))} counts "
@@ -109,11 +109,11 @@ def _congress(data: Path) -> tuple[dg.UserTable, dg.Elements]:
 
 
 def generated(users: int = 1000, vocabulary: int = 5000) -> tuple[dg.UserTable, dg.Elements]:
-    """A table of the same form: few people say much, few words are frequent, topics differ.
+    """Make a table of the same form: few people say much, few words are frequent, topics differ.
 
     Args:
-        users: number of users.
-        vocabulary: number of words.
+        users: the number of users.
+        vocabulary: the number of words.
 
     >>> table, words = generated(users=20, vocabulary=300)
     >>> table.n_users

@@ -60,7 +60,7 @@ class Promise:
     relation: given.Neighbours = "zero_out"
 
     def protected(self) -> Unit:
-        """The privacy unit.
+        """Return the privacy unit.
 
         Raises:
             ParameterError: if options are missing, or do not go together.
@@ -77,7 +77,7 @@ class Promise:
         return User(self.max_elements) if level == "user" else OWN_UNIT[level]
 
     def parameters(self) -> dict[str, Any]:
-        """What an estimator is told of it."""
+        """Return the parameters of an estimator that these options state."""
         return {
             "unit": self.protected(),
             "relation": self.relation,
@@ -111,7 +111,7 @@ class Features:
     ] = None
 
     def encoding(self, known: Sequence[str]) -> Columns:
-        """How columns become features.
+        """Return the rule by which columns become features.
 
         Args:
             known: the columns of the table.
@@ -209,7 +209,7 @@ class Training:
     ] = None
 
     def parameters(self) -> dict[str, Any]:
-        """What an estimator is told of it."""
+        """Return the parameters of an estimator that these options state."""
         clip = None if self.clip is None else clip_of(self.clip)
         return {**vars(self), "clip": clip}
 
@@ -281,7 +281,7 @@ def fit(
 
 
 def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of one kind of model; those of another are refused."""
+    """Return the options of one kind of model; those of another are refused."""
     of = {"classes": _CLASSIFIERS, "quantile": ("quantile",), "threshold": ("huber",)}
     stated = {name: value for name, value in options.items() if value is not None}
     for name in stated:
@@ -291,7 +291,7 @@ def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labels(text: str, target: str, table: UserTable) -> list[Any]:
-    """The labels, as the target column has them."""
+    """Return the labels, as the target column has them."""
     table.require(target, "target")
     names = [label.strip() for label in text.split(",")]
     if not table.is_integer(target):
@@ -314,7 +314,7 @@ def _fitted(
 ) -> LinearModel:
     """Read the rows, fit, and say in the promise what columns were used."""
     model: LinearModel = getattr(learn, _NAMES[kind])(**parameters)
-    # What is wrong with parameters is said before a long table is read.
+    # Parameters are checked before a long table is read.
     model.asked()
     rows = learn_features.load_rows(
         table,
@@ -326,7 +326,7 @@ def _fitted(
     )
     features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
     if not len(features):
-        # An empty table is a neighbour like any other: a row of nobody stands in for it.
+        # An empty table is a neighbour like any other, so a row of nobody stands in for it.
         features = features.reindex([0])
         targets = np.array([np.nan])
         users = None if users is None else np.array([np.nan])

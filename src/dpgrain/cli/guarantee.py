@@ -31,7 +31,7 @@ else:
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
-# The option for the size of a mechanism, an example of it, and the mechanisms that have it.
+# Each parameter for the size of a mechanism has an option, an example, and mechanisms that take it.
 _SIZES: dict[str, tuple[str, str, tuple[MechanismName, ...]]] = {
     "noise_multiplier": ("--noise-multiplier", "4", ("gaussian", "laplace")),
     "epsilon": ("--epsilon", "0.1", ("pure",)),
@@ -82,18 +82,18 @@ class Mechanism:
 
     @property
     def name(self) -> MechanismName:
-        """Which mechanism it is."""
+        """The name of the mechanism."""
         return self.mechanism or "gaussian"
 
     @property
     def is_stated(self) -> bool:
-        """Whether any option tells of noise, which a saved release knows by itself."""
+        """True where any option tells of noise, which a saved release knows by itself."""
         own = (self.mechanism, self.noise_multiplier, self.epsilon, self.rho)
         drawn = (self.sampling_rate, self.rounds, self.sampling, self.passes)
         return any(value is not None for value in (*own, *drawn))
 
     def event(self) -> Event:
-        """The mechanism as the accountant sees it.
+        """Return the mechanism as the accountant sees it.
 
         Raises:
             ParameterError: if options are missing, or do not go together.
@@ -118,7 +118,7 @@ class Mechanism:
         return self._noisy_sum()
 
     def _check_size(self) -> None:
-        """Each mechanism has one option for its size, and takes no other."""
+        """Check that the option for the mechanism's size is given, and no other size."""
         for field, (option, such, mechanisms) in _SIZES.items():
             value = getattr(self, field)
             if self.name in mechanisms and value is None:
@@ -189,7 +189,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Curve:
-    """What is promised to 1, 2, 5, 10, … units of one person.
+    """The promises to 1, 2, 5, 10, … units of one person.
 
     Args:
         level: the unit.
@@ -306,7 +306,7 @@ def _check_picture(plot: Path, release: Path | None) -> None:
 def _curve_of_mechanism(
     mechanism: Mechanism, delta: float | None, max_elements: int | None
 ) -> Curve:
-    """The curve of the noise that options tell of."""
+    """Return the curve of the noise that options tell of."""
     if mechanism.mechanism is None and mechanism.noise_multiplier is None:
         raise ParameterError("Give a saved release, or --noise-multiplier and --delta.")
     if delta is None and mechanism.name not in ("pure", "laplace"):
@@ -317,7 +317,7 @@ def _curve_of_mechanism(
 
 
 def _curve_of_release(release: Path, delta: float | None, max_elements: int | None) -> Curve:
-    """The curve of a saved release, after its promise."""
+    """Return the curve of a saved release, after its promise."""
     promise = releases.Release.load(release).guarantee
     say(str(promise))
     asked = promise.delta if delta is None else delta

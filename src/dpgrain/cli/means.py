@@ -1,4 +1,4 @@
-"""What ``dpgrain mean --columns`` does: the mean of users' vectors."""
+"""``dpgrain mean --columns`` publishes the mean of users' vectors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ else:
     features, of_users = later("dpgrain.learn.features"), later("dpgrain.means.of_users")
     methods = later("dpgrain.means.methods")
 
-# The parameters of ``dpgrain mean`` that go with ``--columns`` only, and with it as well.
+# These parameters of ``dpgrain mean`` go with ``--columns`` only; those after them go with it as well.
 _OWN = ("columns", "bound", "radius", "method")
 _SHARED = (
     "source",
@@ -47,7 +47,7 @@ _SHARED = (
     "output",
 )
 _ENDINGS = (".json", ".csv", ".parquet")
-# So many digits after the point are shown at most; smaller numbers are written with powers of ten.
+# At most this many digits after the point are shown; smaller numbers are written with powers of ten.
 _MOST_DIGITS = 12
 
 
@@ -84,10 +84,10 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     """Publish the mean of users' vectors; or, with ``--check``, tell the curator of bad values.
 
     Args:
-        asked: what every mean is told.
-        table: where rows come from; its user column says whose they are.
-        columns: names of columns, some of them several with commas in between.
-        options: of :func:`~dpgrain.mean_of_users`.
+        asked: the options of every statistic.
+        table: the table, whose user column says whose the rows are.
+        columns: the names of columns, some of them several with commas in between.
+        options: the options of :func:`~dpgrain.mean_of_users`.
 
     Raises:
         ParameterError: if options do not go together, or a value is out of range.
@@ -118,7 +118,7 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
 
 
 def _check(asked: OfNumbers, table: UserTable) -> None:
-    """Refuse what is missing, or goes not with ``--columns``, before rows are read."""
+    """Refuse options that are missing, or do not go with ``--columns``, before rows are read."""
     if asked.unit != "user":
         raise ParameterError(
             "--columns goes with --unit user: each user has one vector in the mean."
@@ -137,7 +137,7 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:
-    """The columns that ``--columns`` names, each once, that of users not among them."""
+    """Return the columns that ``--columns`` names, each once, that of users not among them."""
     names = columns_of(columns, list(table.schema))
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
@@ -180,7 +180,7 @@ def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
         "mean",
         "± noise",
     )
-    # Two digits of the noise.
+    # Numbers show two digits of the noise.
     digits = max(0, 1 - math.floor(math.log10(found.std_error)))
     for name, value in list(zip(names, found.value, strict=True))[:top]:
         shown = (

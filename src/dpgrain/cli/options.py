@@ -1,4 +1,4 @@
-"""The options that commands have in common, each said once, and how their texts are read."""
+"""The options that commands have in common, each defined once, and the readers of their texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from dpgrain.errors import ParameterError
 from dpgrain.units import Level, Relation
 
-# Whether an option must be given differs from command to command.
+# An option may have to be given for one command and not for another.
 Stated = TypeVar("Stated")
 
 # ------------------------------------------------------------------------------------ the promise
@@ -112,7 +112,7 @@ Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def clip_of(text: str) -> Any:
-    """The clipping bound that ``--clip`` states: a number, or ``"auto"``.
+    """Return the clipping bound that ``--clip`` states: a number, or ``"auto"``.
 
     Raises:
         ParameterError: if it is neither.
@@ -121,12 +121,12 @@ def clip_of(text: str) -> Any:
 
 
 def number(option: str, text: str, kind: str) -> float:
-    """The number that a text is.
+    """Return the number that a text is.
 
     Args:
         option: the option that states it.
         text: the text.
-        kind: what the option must be, in messages.
+        kind: the words for what the option must be, in messages.
 
     Raises:
         ParameterError: if the text is no number.
@@ -138,7 +138,7 @@ def number(option: str, text: str, kind: str) -> float:
 
 
 def level_of(level: Level | None, element: str | None, max_elements: int | None) -> Level:
-    """What is protected, by the options that say so.
+    """Return the level that is protected, by the options that say so.
 
     Raises:
         ParameterError: if none does, or if ``--max-elements`` is stated for another unit than users.
@@ -153,10 +153,10 @@ def level_of(level: Level | None, element: str | None, max_elements: int | None)
 
 
 def columns_of(texts: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The columns that texts such as ``a,b`` name; a column may itself have a comma in its name.
+    """Return the columns that texts such as ``a,b`` name; a column's own name may have a comma.
 
     Args:
-        texts: what was stated.
+        texts: the texts that were stated.
         known: the columns of the table.
     """
     names: list[str] = []

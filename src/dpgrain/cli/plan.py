@@ -65,7 +65,7 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True)
 class PromiseOrPure(Promise):
-    """The same where δ may be 0."""
+    """The options of every plan, where δ may be 0."""
 
     delta: given.Delta[float] = 0.0
 
@@ -276,11 +276,11 @@ def shuffle(
 
 
 def _tell(made: ErrorPlan, as_json: bool) -> None:
-    """Print a plan: numbers of which only an order is known are said to be such."""
+    """Print a plan, in which numbers of known order only are said to be such."""
     if as_json:
         say(made.to_json())
         return
-    # Sources below the table, numbered, so that it fits a narrow terminal.
+    # Sources stand below the table, numbered, so that the table fits a narrow terminal.
     sources = list(dict.fromkeys(row.source for row in made.rows() if row.source))
     table = rich_table.Table(title=made.title, title_justify="left")
     table.add_column("")

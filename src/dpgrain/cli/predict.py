@@ -66,7 +66,7 @@ def predict(
 
 
 def _columns(fitted: Any, path: Path) -> Columns:
-    """The columns that a model was fitted on."""
+    """Return the columns that a model was fitted on."""
     columns: Columns | None = getattr(fitted, "encoding_", None)
     if columns is not None:
         return columns
@@ -80,7 +80,7 @@ def _columns(fitted: Any, path: Path) -> Columns:
 
 
 def _predictions(fitted: Any, rows: Loaded) -> dict[str, Any]:
-    """The columns of predictions; empty where there is no row."""
+    """Return the columns of predictions; empty where there is no row."""
     if not len(rows.features):
         return {"prediction": pa.array([])}
     added = {"prediction": pa.array(fitted.predict(rows.features))}

@@ -1,4 +1,4 @@
-"""What the commands print on, and how; tables that they write."""
+"""The consoles that commands print on, and the tables that they write."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ else:
 
 
 def console() -> rich_console.Console:
-    """Where results are printed; lines are as long as they are."""
+    """Return the console for results, which wraps no lines."""
     return rich_console.Console(soft_wrap=True)
 
 
 def errors() -> rich_console.Console:
-    """Where errors and warnings are printed."""
+    """Return the console for errors and warnings."""
     return rich_console.Console(stderr=True, soft_wrap=True)
 
 
@@ -47,12 +47,12 @@ def written(*paths: Path | None) -> None:
 
 
 def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
-    """A table whose first column holds names, and the others numbers.
+    """Return a table whose first column holds names, and the others numbers.
 
     Args:
-        title: what stands above.
-        columns: what stands above each column.
-        options: of :class:`rich.table.Table`.
+        title: the title above the table.
+        columns: the heading of each column.
+        options: the options of :class:`rich.table.Table`.
     """
     table = rich_table.Table(title=title, **options)
     first, *others = columns
@@ -63,12 +63,12 @@ def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
 
 
 def shown(epsilon: float) -> str:
-    """An ε in a table."""
+    """Return an ε as tables show it."""
     return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
 
 
 def plain(text: str) -> str:
-    """Text from a table, which the console must not read as markup or as control characters."""
+    """Return text that the console does not read as markup or as control characters."""
     return rich_markup.escape("".join(c if c.isprintable() else "�" for c in text))
 
 
@@ -85,8 +85,8 @@ def tell_release(release: Release, top: int) -> None:
     """Print the first estimates of a release, and its promise.
 
     Args:
-        release: what was published.
-        top: how many estimates.
+        release: the release.
+        top: the number of estimates.
     """
     ordered = release.statistic.in_order
     table = rich_table.Table(

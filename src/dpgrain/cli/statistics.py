@@ -54,12 +54,12 @@ class Asked(Reading):
     memory: given.Memory = "1GB"
 
     def table(self) -> UserTable:
-        """The rows, with columns of cells."""
+        """Return the rows, with columns of cells."""
         rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
         return with_cells(rows, self.cells or [])
 
     def protected(self, columns: Sequence[str], max_elements: int | None = None) -> Unit:
-        """The privacy unit; ``--element`` names a column, or else a file."""
+        """Return the privacy unit; ``--element`` names a column, or else a file."""
         level = level_of(self.unit, self.element, max_elements)
         by: Any = self.element
         if by is not None and by not in columns and Path(by).suffix:
@@ -92,7 +92,7 @@ class Asked(Reading):
         written(self.output, self.report, self.save)
 
     def inputs(self) -> list[str | Path | None]:
-        """The files that are read, which no output may overwrite."""
+        """Return the files that are read, which no output may overwrite."""
         files = [text.partition(":")[2] for text in self.cells or []]
         return [self.source, self.element, *files]
 
@@ -107,7 +107,7 @@ class Clipped(Asked):
     max_items: given.MaxItems = 1000
 
     def inputs(self) -> list[str | Path | None]:
-        """The files that are read; a path may itself hold "=", so both readings count."""
+        """Return the files that are read; a path may itself hold "=", so both readings count."""
         listed = [text.partition("=")[2] or text for text in self.domain or []]
         return [*super().inputs(), *listed, *(self.domain or [])]
 
@@ -126,7 +126,7 @@ class Clipped(Asked):
             subject: its arguments after the table.
             keys: the columns that tell groups apart.
             values: the columns of numbers.
-            own: options of this statistic alone.
+            own: the options of this statistic alone.
         """
         table = self.table()
         domain = domain_of(self.domain or [], keys, table)
@@ -156,7 +156,7 @@ class Grouped(Clipped):
     def by_group(
         self, statistic: Callable[..., Release], *subject: Any, values: Sequence[str], **own: Any
     ) -> None:
-        """Publish a statistic, or check; arguments as for :meth:`run`."""
+        """Publish a statistic, or check, with the arguments of :meth:`run`."""
         keys = self.by or []
         self.run(
             statistic,
@@ -177,7 +177,7 @@ class OfNumbers(Grouped):
     bounds: given.Bounds = None
 
     def of_value(self, statistic: Callable[..., Release], *more: Any, **own: Any) -> None:
-        """Publish a statistic of the column, or check; arguments as for :meth:`run`."""
+        """Publish a statistic of the column, or check, with the arguments of :meth:`run`."""
         values = [self.value]
         self.by_group(statistic, self.value, *more, values=values, bounds=self.bounds, **own)
 
@@ -307,7 +307,7 @@ def mean(
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
-    """Whether an option was stated, also with the value it has by default."""
+    """Return whether an option was stated, also with the value it has by default."""
     stated = context.get_parameter_source(name)
     return stated is not None and stated.name == "COMMANDLINE"
 

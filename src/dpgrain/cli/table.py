@@ -1,4 +1,4 @@
-"""How commands read a table, and what they tell its curator."""
+"""Commands read a table, and tell its curator of bad values."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Reading:
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
-        """The table of a command.
+        """Return the table of a command.
 
         Args:
             source: the file or glob.
-            options: of :func:`dpgrain.read`.
+            options: the options of :func:`dpgrain.read`.
 
         Raises:
             ParameterError: if a type is not of its form.
@@ -57,7 +57,7 @@ class Reading:
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
-    """A table with columns of cells.
+    """Return a table with columns of cells.
 
     Args:
         rows: the table.
@@ -77,7 +77,7 @@ def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
 
 
 def files_of(rows: UserTable) -> list[str]:
-    """The files that a table is read from."""
+    """Return the files that a table is read from."""
     return list(getattr(rows.source, "paths", ()))
 
 
@@ -90,7 +90,7 @@ def tell_curator(
     bounds: tuple[float, float] | None = None,
     domain: Any = None,
 ) -> None:
-    """Print what :meth:`~dpgrain.UserTable.check` tells; arguments as there."""
+    """Print what :meth:`~dpgrain.UserTable.check` tells, with the same arguments."""
     if not items:
         domain = None
     told = rows.check(items, weight, value=values, bounds=bounds, domain=domain)
@@ -98,10 +98,10 @@ def tell_curator(
 
 
 def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> Any:
-    """The public part of the domain, from files.
+    """Return the public part of the domain, from files.
 
     Args:
-        stated: texts of ``--domain``.
+        stated: the texts of ``--domain``.
         keys: the columns that groups are told by.
         rows: the table, whose types tell whether keys are integers.
 
@@ -126,7 +126,7 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
 
 
 def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
-    """The rows of a file that has all the key columns."""
+    """Return the rows of a file that has all the key columns."""
     found = elements.read_file(path)
     missing = [key for key in keys if key not in found.column_names]
     if missing:
@@ -139,7 +139,7 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
 
 
 def _listed(path: Path, integers: bool) -> list[Any]:
-    """The first column of a Parquet or CSV file, or the lines of a text file."""
+    """Return the first column of a Parquet or CSV file, or the lines of a text file."""
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(elements.read_file(path).column(0).to_pylist(), integers, path)
     try:

@@ -30,7 +30,7 @@ else:
     pd = later("pandas")
 
 
-#: The shares of the budget that select labels: of μ², and of δ for a label that only one unit has.
+#: Selecting labels takes these shares of the budget: of μ², and of δ for a label of only one unit.
 SHARE, LEAK = 0.03, 0.1
 
 
@@ -40,8 +40,8 @@ class Targets:
 
     Args:
         values: (m,) numbers, or codes of labels; NaN for a row that is left out.
-        public: what of them is public, in words.
-        labels: the keys of what the codes stand for, where it has to be selected; None otherwise.
+        public: the public facts about them, in words.
+        labels: the keys that the codes stand for, where labels have to be selected; None otherwise.
         classes: the labels that the codes stand for, where they are public.
     """
 
@@ -52,7 +52,7 @@ class Targets:
 
 
 def unselected(y: NDArray[Any]) -> Targets:
-    """The labels that are there, each by its value alone, for a private selection.
+    """Return the labels that are there, each by its value alone, for a private selection.
 
     Args:
         y: (m,) labels of any type; a null is none.
@@ -92,7 +92,7 @@ def selection(promise: Promise) -> Selection:
 
 
 def fact(event: Selection) -> str:
-    """What is public of a selection, in words."""
+    """Say in words what is public of a selection."""
     return (
         f"{SHARE:.0%} of the budget and {LEAK:.0%} of δ for the labels: those are selected that "
         f"about {math.ceil(event.threshold):,} {event.level}s have"
@@ -102,12 +102,12 @@ def fact(event: Selection) -> str:
 def selected(
     targets: Targets, rows: Rows, event: Selection, source: Source
 ) -> tuple[NDArray[Any], FloatArray]:
-    """The labels that enough units have, and the place of each row's label among them.
+    """Return the labels that enough units have, and the place of each row's label among them.
 
     Args:
-        targets: codes of labels.
-        rows: which rows count, and which block each is in.
-        event: the noise and the threshold.
+        targets: the codes of labels.
+        rows: the rows that count, with the block of each.
+        event: the event with the noise and the threshold.
         source: where noise comes from.
 
     Returns:
@@ -124,7 +124,7 @@ def selected(
     assert known is not None  # noqa: S101 - for the type checker
     found, blocks = targets.values[rows.kept], rows.blocks
     there = np.flatnonzero(np.isfinite(found))
-    # A secret order of rows, in which each block's first one speaks for it.
+    # Rows get a secret order, in which each block's first row speaks for the block.
     drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     spoken = found[there[drawn[first]]].astype(np.intp)
@@ -141,7 +141,7 @@ def selected(
             "classes=[…].",
             name="classes",
         )
-    # What is published follows from the keys alone: nobody's row says how its label is written.
+    # The published labels follow from the keys alone: nobody's row says how its label is written.
     named = np.array(sorted(named, key=lambda code: rank(known[code])), dtype=np.intp)
     labels = as_array([label_of(known[code]) for code in named])
     place = np.full(len(known) + 1, np.nan)

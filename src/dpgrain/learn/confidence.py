@@ -1,4 +1,4 @@
-"""Confidence intervals: private second moments, and what follows from them and the published rounds.
+"""Confidence intervals follow from private second moments and from the published rounds.
 
 Proofs: docs/theory.md, "Intervals". Privacy rests on the bounds of each part alone; that users are
 independent and alike is assumed by the coverage, never by the guarantee.
@@ -32,15 +32,15 @@ else:
     pd = later("pandas")
 
 
-# Shares of μ² for the bounds, the curvature and the scores.
+# The bounds, the curvature and the scores get these shares of μ².
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
-# Thresholds on a user's vector, in clipping bounds; more than one apart, so that one block crosses one.
+# Thresholds on a user's vector, in clipping bounds, are more than 1 apart, so a block crosses only one.
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
-# Edges of a block's curvature, in the largest one of a standard row.
+# Bins of a block's curvature have these edges, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9)
-# The most parameters: p² numbers are published.
+# There are at most this many parameters p, as p² numbers are published.
 _MOST = 300
-# Entries of outer products that are held at a time.
+# This many entries of outer products are held at a time.
 _ENTRIES = 1 << 21
 
 
@@ -68,13 +68,13 @@ class Intervals:
     """Estimates with confidence intervals, one for each coefficient.
 
     Args:
-        names: what each is.
+        names: the name of each.
         estimate: the corrected averages, which intervals are centred at.
         low: the lower ends.
         high: the upper ends.
         std_error: standard errors, of noise and of sampling.
         level: the nominal coverage.
-        doubt: why the intervals are a guess; empty where they are not.
+        doubt: the reasons why the intervals are a guess; empty where they are not.
     """
 
     names: tuple[str, ...]
@@ -87,11 +87,11 @@ class Intervals:
 
     @property
     def resolved(self) -> bool:
-        """Whether the curvature stands out from its noise and the rounds have converged."""
+        """True where the curvature stands out from its noise and the rounds have converged."""
         return not self.doubt
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row for each coefficient."""
+        """Return a frame with one row for each coefficient."""
         columns = {name: getattr(self, name) for name in ("estimate", "low", "high", "std_error")}
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
@@ -100,11 +100,11 @@ class Intervals:
 
 
 def score_sensitivity(longest: float, moved: float) -> float:
-    """How far vv' moves in Frobenius norm when v, no longer than one bound, moves by another.
+    """Return how far vv' moves in Frobenius norm when v, no longer than one bound, moves by another.
 
     Args:
         longest: C, the largest norm of v.
-        moved: r, how far v moves at most.
+        moved: r, the farthest that v moves.
 
     Returns:
         the larger of r(2C − r), or C² if r > C, and r√(2C² − r²/2), or √2·C² if r > √2·C: exact.
@@ -134,7 +134,7 @@ def release_evidence(
 
     Args:
         records: rows by block, with a column of ones if there is an intercept.
-        owners: (blocks,): whose data each block is.
+        owners: (blocks,): the user whose data each block is.
         loss: a loss with curvature.
         theta: (p,) the parameter.
         clip: the clipping bound of the gradients.
@@ -171,7 +171,7 @@ def release_evidence(
     ).reshape(width, width)
     kept = clipped(sums, longest)
     upper = np.triu_indices(width)
-    # Entries off the diagonal count twice in the Frobenius norm.
+    # The weights count entries off the diagonal twice in the Frobenius norm.
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
@@ -197,7 +197,7 @@ class _Bound:
     usual: float
 
     def chosen(self, counts: FloatArray, sd: float) -> _Bound:
-        """The first edge above which little is seen."""
+        """Return the first edge above which little is seen."""
         tails = np.cumsum(counts[::-1])[::-1]
         left = np.arange(len(counts), 0, -1)
         little = tails[1:] <= 0.02 * max(tails[0], 0) + 2 * sd * np.sqrt(left[1:])
@@ -221,7 +221,7 @@ class _Moments:
         return smooth * len(self.theta)
 
     def users(self, owners: NDArray[Any]) -> FloatArray:
-        """(users with blocks, p): what the clipped blocks of each add up to."""
+        """Add up the clipped blocks of each user, (users with blocks, p)."""
         gradients = self.records.gradients(self.loss, self.theta, longest=LONGEST * self.clip)
         vectors = clipped(gradients.vectors(), self.clip)
         present, place = np.unique(owners, return_inverse=True)
@@ -230,7 +230,7 @@ class _Moments:
         return sums
 
     def histogram(self) -> FloatArray:
-        """How many blocks have a curvature between the edges; what is 0 is in no bin."""
+        """Count the blocks with a curvature between the edges; a curvature of 0 is in no bin."""
         counts = np.zeros(len(_CURVATURES) + 1)
         for part in self._parts():
             norms = np.linalg.norm(part, axis=(1, 2))
@@ -239,7 +239,7 @@ class _Moments:
         return counts
 
     def curvature(self, bound: float) -> FloatArray:
-        """The sum of the Jacobians, each scaled down to a Frobenius norm."""
+        """Return the sum of the Jacobians, each scaled down to a Frobenius norm."""
         width = len(self.theta)
         total = np.zeros((width, width))
         for part in self._parts():
@@ -248,7 +248,7 @@ class _Moments:
         return total
 
     def _parts(self) -> Any:
-        """The Jacobians of the clipped gradients, (some blocks, p, p) at a time."""
+        """Yield the Jacobians of the clipped gradients, (some blocks, p, p) at a time."""
         width, starts = len(self.theta), self.records.starts
         sizes = np.diff(starts)
         most = max(1, _ENTRIES // width**2)
@@ -264,7 +264,7 @@ class _Moments:
         of = np.repeat(np.arange(len(some)), np.diff(starts)[some])
         first, last = int(starts[some[0]]), int(starts[some[-1] + 1])
         with np.errstate(all="ignore"):
-            # Whatever overflows is somebody's value: no warning may tell of it.
+            # A value that overflows is somebody's: no warning may tell of it.
             for begin in range(first, last, most):
                 rows = slice(begin, min(begin + most, last))
                 here = of[rows.start - first : rows.stop - first]
@@ -298,7 +298,7 @@ def intervals(
     *,
     sampled: bool,
 ) -> Intervals:
-    """Intervals for linear functions of the parameter; all of it is post-processing.
+    """Make intervals for linear functions of the parameter; all of it is post-processing.
 
     Args:
         evidence: the second moments.
@@ -306,7 +306,7 @@ def intervals(
         published: (p,) the fitted parameter.
         ridge: (p,) the public ridge.
         contrasts: (c, p) the functions.
-        names: what each is.
+        names: the name of each.
         level: the nominal coverage.
         sampled: blocks were drawn, so that the noise of a round is more than the Gaussian's.
 
@@ -336,7 +336,7 @@ def intervals(
         noise = np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), noise)
     noise = noise / rounds
     variance = sampling + noise
-    # Satterthwaite: the variance of the variance, by its three noisy parts.
+    # Satterthwaite's rule needs the variance of the variance, from its three noisy parts.
     back = (turned @ (scores / n + covariance / rounds)) @ inverse.T
     uncertain = (floor / n) ** 2
     uncertain += 4 * evidence.curvature_sd**2 * lengths * (back**2).sum(axis=1)
@@ -361,7 +361,7 @@ def intervals(
 
 
 def _repaired(evidence: Evidence, ridge: FloatArray) -> tuple[FloatArray, bool]:
-    """The curvature with the ridge, with no direction flatter than the noise can tell."""
+    """Return the curvature with the ridge, with no direction flatter than the noise can tell."""
     least, sd = max(float(ridge.min()), evidence.curvature_sd), evidence.curvature_sd
     matrix = evidence.curvature + np.diag(ridge)
     width = len(matrix)
@@ -377,7 +377,7 @@ def _repaired(evidence: Evidence, ridge: FloatArray) -> tuple[FloatArray, bool]:
 
 
 def check_curvature(loss: MarginLoss, width: int) -> None:
-    """Refuse intervals for what they are not defined for.
+    """Refuse intervals where they are not defined.
 
     Raises:
         ParameterError: if the loss has no curvature, or there are too many parameters.

@@ -1,4 +1,4 @@
-"""The estimators: one loss each."""
+"""The estimators, each with one loss."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from dpgrain.optimize import (
     Squared,
 )
 
-# So many labels are named in a guarantee.
+# A guarantee names at most this many labels.
 _NAMED = 10
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
-    """What classifiers share: labels, which are public or selected privately."""
+    """The common part of classifiers: labels, which are public or selected privately."""
 
     classes: Sequence[Any] | None = None
 
@@ -50,7 +50,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return unselected(y)
         found, keys = codes(y)
         if self.classes is None:
-            # The type of the targets says what there can be.
+            # The type of the targets says which labels there can be.
             labels, how = np.array([False, True]), "as truths are"
         else:
             labels, how = ordered("classes", self.classes), "as stated"
@@ -71,7 +71,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.coef_, self.intercept_ = coef, intercept
 
     def decision_function(self, X: Any) -> FloatArray:
-        """The margins of rows: (m,) for two classes, otherwise (m, classes).
+        """Return the margins of rows: (m,) for two classes, otherwise (m, classes).
 
         Args:
             X: (m, d) features.
@@ -80,7 +80,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The likeliest label of each row, (m,).
+        """Return the likeliest label of each row, (m,).
 
         Args:
             X: (m, d) features.
@@ -111,11 +111,11 @@ class LogisticRegression(_Classifier):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:
-        """The logistic loss, or softmax for more than two labels."""
+        """Return the logistic loss, or softmax for more than two labels."""
         return Logistic() if classes is None or len(classes) == 2 else Softmax(len(classes))
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """The probability of each label, (m, classes).
+        """Return the probability of each label, (m, classes).
 
         Args:
             X: (m, d) features.
@@ -132,7 +132,7 @@ class LinearSVC(_Classifier):
     """A linear support vector machine (hinge loss) for two labels, under differential privacy.
 
     Args:
-        classes: the two labels; by default as for :class:`LogisticRegression`.
+        classes: the two labels; by default public or selected as :class:`LogisticRegression` tells.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -143,7 +143,7 @@ class LinearSVC(_Classifier):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:
-        """The hinge loss."""
+        """Return the hinge loss."""
         if classes is not None and len(classes) != 2:
             raise ParameterError(
                 f"classes must be two for LinearSVC, not {len(classes)}. Only binary "
@@ -159,7 +159,7 @@ class LinearSVC(_Classifier):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
-    """What regressors share: numbers for targets."""
+    """The common part of regressors: numbers for targets."""
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         if y.dtype.kind not in "biufO":
@@ -167,7 +167,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return Targets(numbers(y))
 
     def predict(self, X: Any) -> FloatArray:
-        """The predicted target of each row, (m,).
+        """Return the predicted target of each row, (m,).
 
         Args:
             X: (m, d) features.
@@ -190,7 +190,7 @@ class LinearRegression(_Regressor):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Half of the squared error."""
+        """Return half of the squared error."""
         return Squared()
 
 
@@ -210,7 +210,7 @@ class HuberRegressor(_Regressor):
     threshold: float = 1.35
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """Squares up to the threshold, and lines beyond."""
+        """Return the loss of squares up to the threshold, and of lines beyond."""
         return Huber(self.threshold)
 
 
@@ -219,7 +219,7 @@ class QuantileRegressor(_Regressor):
     """A quantile of the target as a linear function, under differential privacy.
 
     Args:
-        quantile: which one, strictly between 0 and 1.
+        quantile: the rank of the quantile, strictly between 0 and 1.
 
     Other arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 
@@ -230,7 +230,7 @@ class QuantileRegressor(_Regressor):
     quantile: float = 0.5
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """The error, weighted by its sign."""
+        """Return the error, weighted by its sign."""
         return Quantile(_validate.fraction(quantile=self.quantile))
 
 
@@ -247,14 +247,14 @@ class PoissonRegressor(_Regressor):
     """
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
-        """The loss of counts."""
+        """Return the loss of counts."""
         return Poisson()
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         return Targets(np.maximum(super()._targets(y).values, 0))
 
     def predict(self, X: Any) -> FloatArray:
-        """The expected count of each row, (m,).
+        """Return the expected count of each row, (m,).
 
         Args:
             X: (m, d) features.

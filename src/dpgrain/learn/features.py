@@ -1,4 +1,4 @@
-"""Columns of a table as features, by public rules that are kept with the model."""
+"""Columns of a table become features by public rules that are kept with the model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Number:
 
     @property
     def names(self) -> list[str]:
-        """What the feature is called."""
+        """The name of the feature."""
         return [self.column]
 
     form: ClassVar[Form] = "number"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
-        """The feature."""
+        """Return the feature."""
         found = _floats(column)
         if self.bounds is None:
             return [found]
@@ -68,13 +68,13 @@ class Category:
 
     @property
     def names(self) -> list[str]:
-        """What the features are called."""
+        """The names of the features."""
         return [f"{self.column}={level}" for level in self.levels]
 
     form: ClassVar[Form] = "text"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
-        """The features."""
+        """Return the features."""
         codes = pd.Index(self.levels).get_indexer(pd.Index(column.to_pandas()))
         return [(codes == code).astype(np.float64) for code in range(len(self.levels))]
 
@@ -84,7 +84,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How columns become features.
+    """The rule by which columns become features.
 
     Args:
         columns: the columns, in the order of the features.
@@ -131,11 +131,11 @@ class Encoding:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What of it is public, in words."""
+        """The public facts of the encoding, in words."""
         return tuple(str(column) for column in self.columns if not _as_it_is(column))
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """The encoding as plain JSON values."""
+        """Return the encoding as plain JSON values."""
         return [
             {"column": column.column, "levels": list(column.levels)}
             if isinstance(column, Category)
@@ -145,7 +145,7 @@ class Encoding:
 
     @staticmethod
     def from_dict(values: Sequence[dict[str, Any]]) -> Encoding:
-        """The encoding that :meth:`to_dict` described."""
+        """Return the encoding that :meth:`to_dict` described."""
         columns: list[Number | Category] = []
         for value in values:
             if "levels" in value:
@@ -190,7 +190,7 @@ def load_rows(
 
     Args:
         table: the table; its user column, if it has one, is read as well.
-        encoding: how columns become features.
+        encoding: the rule by which columns become features.
         target: the column of targets.
         labels: targets are labels (whole numbers or text), None where there is none. They are numbers
             otherwise.
@@ -241,7 +241,7 @@ def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:
 
 
 def _objects(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Labels; a null among whole numbers does not make floats of them."""
+    """Return labels; a null among whole numbers does not make floats of them."""
     values: NDArray[Any] = column.to_pandas(integer_object_nulls=True).to_numpy()
     return values
 
@@ -251,7 +251,7 @@ def _as_it_is(column: Number | Category) -> bool:
 
 
 def _target_form(table: UserTable, target: str, labels: bool) -> Form:
-    """How a column of targets is read: as labels, or as numbers, or yes and no."""
+    """Return the form in which a column of targets is read: as labels, or as numbers or truths."""
     if labels:
         table.require_key(target, "target")
         return "key"
@@ -260,7 +260,7 @@ def _target_form(table: UserTable, target: str, labels: bool) -> Form:
 
 
 def _floats(column: pa.ChunkedArray | pa.Array) -> FloatArray:
-    """Numbers as they are, NaN for a null."""
+    """Return numbers as they are, NaN for a null."""
     floats: FloatArray = (
         column.cast(pa.float64())
         .fill_null(float("nan"))

@@ -1,4 +1,4 @@
-"""Models in files: JSON that says what was fitted, how, and under which promise."""
+"""A model file is JSON that says what was fitted, how, and under which promise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:
     features = later("dpgrain.learn.features")
 
 FORMAT, VERSION = "dpgrain model", 1
-# A seed is nobody's business; what was tuned is written as what was found.
+# A seed is nobody's business, and tuning is written as the setting that it chose.
 _NOT_WRITTEN = ("random_state", "tune")
 #: The estimators that a file may hold, by name.
 ESTIMATORS = (
@@ -45,17 +45,17 @@ ESTIMATORS = (
 
 @dataclass(frozen=True, eq=False)
 class Described:
-    """What a model file holds.
+    """The contents of a model file.
 
     Args:
         estimator: the name of the estimator's class.
         parameters: its parameters.
         fitted: what the fit has published.
-        guarantee: what is promised.
+        guarantee: the guarantee of the model.
         coef: the coefficients, in the shape that the estimator gives them.
         intercept: the intercept, or one for each label.
         features: the names of the features, where they have any.
-        encoding: how columns became features, for a fit on a table.
+        encoding: the rule by which columns became features, for a fit on a table.
         target: the column of targets.
         tuned: the setting that was chosen.
     """
@@ -100,7 +100,7 @@ def write(described: Described, path: str | Path, shown: Intervals | None = None
 
 
 def read(path: str | Path) -> Described:
-    """Read what :func:`write` wrote.
+    """Read a file that :func:`write` wrote.
 
     Args:
         path: the file.
@@ -129,7 +129,7 @@ def read(path: str | Path) -> Described:
 
 
 def damaged(path: str | Path) -> ParameterError:
-    """What is said of a file that was a model's."""
+    """Return the error for a file that was a model's."""
     return ParameterError(
         f"The model {str(path)!r} is damaged: a part of it is missing or wrong; save it again."
     )
@@ -142,7 +142,7 @@ def _foreign(path: str | Path) -> ParameterError:
 
 
 def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
-    """The file as plain JSON values."""
+    """Return the file as plain JSON values."""
     fitted, tuned, encoding = described.fitted, described.tuned, described.encoding
     history, evidence, names = fitted.history, fitted.evidence, described.features
     parameters = {
@@ -190,7 +190,7 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
 
 @cache
 def _kinds() -> dict[str, Any]:
-    """What a parameter may be made of, besides plain values."""
+    """List what a parameter may be made of, besides plain values."""
     parts: list[Any] = [units.Record, units.Element, units.User]
     parts += [getattr(optimize, name) for name in optimize.__all__]
     parts += [getattr(recipes, name) for name in recipes.RECIPES] + [recipes.Known]
@@ -202,7 +202,7 @@ def _kinds() -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Numbers that JSON has not, as text."""
+    """Write numbers that JSON does not have as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -211,7 +211,7 @@ def _finite(value: Any) -> Any:
 
 
 def _plain(value: Any, name: str) -> Any:
-    """A parameter as JSON values: a unit or a solver by its name and fields."""
+    """Return a parameter as JSON values: a unit or a solver by its name and fields."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -239,7 +239,7 @@ def _written(field: str) -> str:
 
 
 def _made(value: Any) -> Any:
-    """What :func:`_plain` described."""
+    """Make the parameter that :func:`_plain` described."""
     if isinstance(value, list):
         return [_made(part) for part in value]
     if not isinstance(value, dict):
@@ -255,7 +255,7 @@ def _made(value: Any) -> Any:
 
 
 def _labels(classes: NDArray[Any]) -> dict[str, Any]:
-    """Labels with their type: 1, '1' and True are not the same."""
+    """Describe labels with their type, as 1, '1' and True are not the same."""
     kinds = {"b": "bool", "i": "int64", "u": "uint64", "f": "float64", "U": "str"}
     kind = kinds.get(classes.dtype.kind, "object")
     labels = [label.item() if isinstance(label, np.generic) else label for label in classes]
@@ -302,7 +302,7 @@ def _restored(values: dict[str, Any]) -> Described:
 
 
 def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
-    """What the fit has published."""
+    """Read what the fit has published."""
     history, width, known = values["history"], len(values["theta"]), values["evidence"]
     points, gradients = (_array(history[name], (-1, width)) for name in ("points", "gradients"))
     classes, n_users = values["classes"], values.get("n_users")

@@ -1,4 +1,4 @@
-"""Features and targets as numbers, row by row: what is no number counts 0, long rows are shortened."""
+"""Features and targets are read row by row: what is no number counts 0, long rows are shortened."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dpgrain.learn.ask import Ask
 
 
 def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
-    """The strength of the ridge on each parameter: none on the intercept.
+    """Return the strength of the ridge on each parameter: none on the intercept.
 
     Args:
-        ask: what is asked for.
-        outputs: how many margins a row has.
-        features: how many features.
+        ask: the request for a fit.
+        outputs: the number of margins of a row.
+        features: the number of features.
     """
     strength = np.full((outputs, features + ask.fit_intercept), float(ask.l2))
     strength[:, features:] = 0
@@ -32,13 +32,13 @@ def ridge_of(ask: Ask, outputs: int, features: int) -> FloatArray:
 
 
 def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> RecordBlocks:
-    """Dense rows by block; rows without target are left out.
+    """Group dense rows by block; rows without target are left out.
 
     Args:
         X: (m, d) the rows that count.
         targets: (m,) their targets.
-        rows: which block each is in.
-        intercept: whether to add a column of ones.
+        rows: the block of each row.
+        intercept: True adds a column of ones.
     """
     there = np.isfinite(targets)
     dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
@@ -48,10 +48,10 @@ def by_record(X: Any, targets: FloatArray, rows: Rows, *, intercept: bool) -> Re
 
 
 def table(X: Any, features: int | None) -> Any:
-    """Features of two dimensions; scikit-learn's own errors would quote rows, or count them.
+    """Check that features have two dimensions; scikit-learn's errors would quote rows, or count them.
 
     Args:
-        X: as passed.
+        X: the features as they were passed.
         features: the public number of features, where it is stated.
 
     Raises:
@@ -64,7 +64,7 @@ def table(X: Any, features: int | None) -> Any:
             "data: X.reshape(-1, 1) if it has one feature."
         )
     if found.shape[1] == 0:
-        # As scikit-learn says it, but for the number of rows.
+        # scikit-learn says the same, but for the number of rows.
         raise ParameterError(
             "X must have a feature: it has 0 feature(s) (shape=(, 0)) while a minimum of 1 is required."
         )
@@ -76,11 +76,11 @@ def table(X: Any, features: int | None) -> Any:
 
 
 def vector(y: Any, rows: int) -> NDArray[Any]:
-    """Targets as a one-dimensional array.
+    """Return targets as a one-dimensional array.
 
     Args:
-        y: as passed.
-        rows: how many rows there are.
+        y: the targets as they were passed.
+        rows: the number of rows.
 
     Raises:
         ParameterError: if it has another shape.
@@ -103,7 +103,7 @@ def vector(y: Any, rows: int) -> NDArray[Any]:
 
 
 def finite(X: Any) -> Any:
-    """Features with 0 for what is not finite."""
+    """Return features with 0 for what is not finite."""
     if not sparse.issparse(X):
         return np.where(np.isfinite(X), X, 0)
     X = X.copy()
@@ -112,9 +112,9 @@ def finite(X: Any) -> Any:
 
 
 def bounded(X: Any, bound: float) -> Any:
-    """Rows divided by the bound, shortened to norm 1 if longer; what is not finite counts 0."""
+    """Divide rows by the bound, shorten them to norm 1 if longer; what is not finite counts 0."""
     kind = X.dtype
-    # In double precision: squares of single-precision numbers overflow, and small bounds are zeros.
+    # Double precision is needed: squares of single-precision numbers overflow, small bounds vanish.
     X = finite(X).astype(np.float64)
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
@@ -122,7 +122,7 @@ def bounded(X: Any, bound: float) -> Any:
             norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
             large = ~np.isfinite(norms)
             if large.any():
-                # Divided by the largest entry first.
+                # A large row is divided by its largest entry first, so that squares do not overflow.
                 most = np.where(large, abs(X).max(axis=1).toarray().ravel(), 1.0)
                 X = (sparse.diags_array(1 / most) @ X).tocsr()
                 norms[large] = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[large]

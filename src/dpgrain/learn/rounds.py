@@ -1,4 +1,4 @@
-"""Rounds of noisy gradients, from blocks of rows to a parameter."""
+"""Rounds of noisy gradients lead from blocks of rows to a parameter."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ At: TypeAlias = Callable[[FloatArray], Contributions]
 
 @dataclass(frozen=True)
 class History:
-    """What a fit published, round by round.
+    """The numbers that a fit published, round by round.
 
     Args:
-        points: (rounds, p) where each gradient was asked for.
+        points: (rounds, p) the points at which gradients were asked for.
         gradients: (rounds, p) the noisy gradients, with the ridge.
-        noise_sd: the standard deviation of the noise of each coordinate of them.
+        noise_sd: the standard deviation of the noise of each coordinate of a gradient.
         clip: the clipping bound of a block.
     """
 
@@ -44,17 +44,17 @@ class History:
 
     @property
     def norms(self) -> FloatArray:
-        """(rounds,) the norms of the noisy gradients."""
+        """The norms of the noisy gradients, (rounds,)."""
         norms: FloatArray = np.linalg.norm(self.gradients, axis=1)
         return norms
 
     @property
     def noise_norm(self) -> float:
-        """About the norm of a gradient that is noise alone."""
+        """The rough norm of a gradient that is noise alone."""
         return float(self.noise_sd * np.sqrt(self.gradients.shape[1]))
 
     def to_dict(self) -> dict[str, Any]:
-        """The history as plain JSON values, without the points."""
+        """Return the history as plain JSON values, without the points."""
         return {
             "rounds": len(self.gradients),
             "gradient_norms": self.norms.tolist(),
@@ -77,15 +77,15 @@ def train(
     """Let a solver take the rounds that a private mean was calibrated for.
 
     Args:
-        at: from θ to the blocks' mean gradients there.
+        at: the function from θ to the blocks' mean gradients there.
         mean: the private mean.
-        solver: what steps against the noisy gradients.
-        start: (p,) where it begins, a public point.
+        solver: the solver that steps against the noisy gradients.
+        start: (p,) the public point at which it begins.
         source: where draws and noise come from.
         public: the gradient of what is added to the loss and rests on no data: a ridge, or a pull to
             the last solution; it is added after the noise.
-        owners: (blocks,) whose data each block is.
-        progress: whether to show a bar; None decides.
+        owners: (blocks,) the user whose data each block is.
+        progress: True shows a bar, False does not; None shows one on a terminal.
 
     Returns:
         the solver's solution, and the history: of the rounds before the mean ended the run, if it did.
@@ -114,8 +114,8 @@ class _Either:
     """Contributions whose clipped sum over all blocks is made in a quicker way.
 
     Args:
-        at: from θ to contributions, each record by itself.
-        quick: from θ to clipped sums, without a vector for each block.
+        at: the function from θ to contributions, each record by itself.
+        quick: the function from θ to clipped sums, without a vector for each block.
     """
 
     at: At
@@ -134,20 +134,20 @@ class _There:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return self.formed.blocks
 
     @property
     def dimension(self) -> int:
-        """The length of their vectors."""
+        """The length of the vectors of blocks."""
         return self.formed.dimension
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """The sum of the clipped vectors."""
+        """Return the sum of the clipped vectors."""
         return (self.added if drawn is None else self.formed).clipped_sum(clip, drawn)
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """The blocks' vectors."""
+        """Return the blocks' vectors."""
         return self.formed.vectors(drawn)
 
 
@@ -168,20 +168,20 @@ def follow(
     Args:
         program: the program.
         records: a block for each user.
-        roster: (blocks,) the roster index of each, where the program asks for it.
-        loss: of a record.
-        start: (p,) where it begins, a public point.
+        roster: (blocks,) the roster index of each user, where the program asks for it.
+        loss: the loss of a record.
+        start: (p,) the public point at which it begins.
         source: where noise comes from.
         ridge: (p,) the public strength of the ridge on each coordinate, or one for all.
         quick: the same contributions of all users, whose clipped sums are made more quickly.
-        progress: whether to show a bar; None decides.
+        progress: True shows a bar, False does not; None shows one on a terminal.
 
     Returns:
         the solution, and the history of all phases, with the noise of the last.
     """
     solution, ends = start, []
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
-        # Who has no record that counts is not there, whatever else was passed.
+        # A user without a record that counts is not there, whatever else was passed.
         there = np.diff(records.starts) > 0
         if len(program.stages) > 1:
             there &= (roster >= phase.users.start) & (roster < phase.users.stop)
@@ -244,10 +244,10 @@ def facts_of(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
 
 
 def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -> NDArray[np.int64]:
-    """(blocks,) the roster index of each user, by which phases are told apart; −1 for none.
+    """Return the roster index of each user, (blocks,), by which phases ask users; −1 for none.
 
     Args:
-        program: what will run; whether it can is checked, before anything is charged.
+        program: the program that will run; that it can is checked before anything is charged.
         users: (m,) as passed; for several phases, or rounds with fresh users, whole numbers from 0 to
             n−1, so that nobody's place depends on who else has records. Whoever has another label is in
             no phase and in no round.
@@ -279,12 +279,12 @@ def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -
             "phases or fresh users, not left out: phases must not depend on who has records."
         )
     keys = codes(users, places=True)[1]
-    # Each label is read by itself: whoever has one that is no place is asked in no round.
+    # Each label is read by itself; a user whose label is no place is asked in no round.
     return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
 
 
 def _place(kind: str, value: str) -> int:
-    """The place in a roster that the key of a label is; −1 if it is none."""
+    """Return the place in a roster that the key of a label is; −1 if it is none."""
     if kind != "number" or not value.endswith("/1"):
         return -1
     number = int(value[:-2], 16)
@@ -292,11 +292,11 @@ def _place(kind: str, value: str) -> int:
 
 
 def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:
-    """A loss as a recipe smooths it."""
+    """Return a loss as a recipe smooths it."""
     if smoothing is None:
         return loss
     if isinstance(smoothing, RandomizedBall):
-        # Points that nobody knows: they are independent, and as likely without a user as with them,
+        # Nobody knows the points: they are independent, and as likely without a user as with the user,
         # though the generator then draws them for others.
         seed = [int(word) for word in source.words(4)]
         return Around(loss, smoothing, np.random.default_rng(seed))

@@ -16,12 +16,12 @@ class Coefficient:
     """One coefficient.
 
     Args:
-        name: what it belongs to.
-        value: what predictions use.
-        corrected: what its interval is centred at; None without intervals, as the ends.
+        name: the name of the feature that it belongs to.
+        value: the value that predictions use.
+        corrected: the centre of its interval; None without intervals, as the ends are.
         low: the lower end of its 95% interval.
-        high: the upper end.
-        intercept: whether it belongs to no feature.
+        high: the upper end of that interval.
+        intercept: True where it belongs to no feature.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Coefficients:
 
     Args:
         rows: the coefficients; of several labels one label after the other.
-        intervals: whether they have intervals.
-        caution: why the intervals may be wrong, in words; empty if nothing speaks against them.
+        intervals: True where they have intervals.
+        caution: the reason why intervals may be wrong, in words; empty if there is none.
     """
 
     rows: tuple[Coefficient, ...]
@@ -54,7 +54,7 @@ class Coefficients:
     caution: str = ""
 
     def text(self, value: float) -> str:
-        """A number of these, with decimals that suit the median of them all."""
+        """Return a number of these, with decimals that suit the median of them all."""
         sizes = sorted(
             abs(row.value) for row in self.rows if row.value and math.isfinite(row.value)
         )
@@ -66,7 +66,7 @@ class Coefficients:
 
 
 def coefficients(model: LinearModel) -> Coefficients:
-    """The coefficients with what is known of their error.
+    """Return the coefficients with what is known of their error.
 
     Args:
         model: a fitted model.
@@ -75,7 +75,7 @@ def coefficients(model: LinearModel) -> Coefficients:
     names = model.parameter_names(len(coef))
     table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
     values: list[Any] = [float(value) for value in table.ravel()]
-    # Of each label the features, then the intercept.
+    # Each label has its features first, then its intercept.
     last = np.arange(table.shape[1]) == coef.shape[1]
     intercepts = np.tile(last, len(table)).tolist()
     if getattr(model, "evidence_", None) is None:

@@ -1,4 +1,4 @@
-"""Hyper-parameters chosen inside a model's own promise: the best of a random number of private fits."""
+"""Hyper-parameters are chosen inside a model's promise: the best of a random number of private fits."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 Model = TypeVar("Model", bound="LinearModel")
 
-# The mean number of runs to a setting, and the share of a run's μ² that scores it.
+# A setting has this mean number of runs, and scoring takes this share of a run's μ².
 _RUNS, _SCORE = 3.0, 0.1
-# What says what is promised, or what is estimated, is not tuned.
+# Parameters that say what is promised, or what is estimated, are not tuned.
 _FIXED = frozenset(
     (
         *(
@@ -66,7 +66,7 @@ _FIXED = frozenset(
 
 
 def settings_of(grid: Any, known: Sequence[str]) -> list[Setting]:
-    """The settings of a grid, in a public order.
+    """Return the settings of a grid, in a public order.
 
     Args:
         grid: parameter → values, of which all combinations are settings; or a list of settings.
@@ -124,7 +124,7 @@ def fit_tuned(
         model: the model; its ``epsilon`` and ``delta`` are those of everything together.
         X: (m, d) features, as for :meth:`LinearModel.fit`, and so the next ones.
         y: (m,) targets.
-        users: (m,) whose each row is.
+        users: (m,) the user of each row.
         elements: (m,) the cell of each row.
         grid: parameter → values, or a list of settings; by default the model's ``tune``.
         runs: the mean number of runs, above 1; by default 3 for each setting.
@@ -155,7 +155,7 @@ def fit_tuned(
     ({'clip': 1.0}, True)
     """
     for earlier in ("classes_", "guarantee_", "tuned_"):
-        # What an earlier fit has left must not speak for this one.
+        # The results of an earlier fit must not speak for this one.
         model.__dict__.pop(earlier, None)
     ask = model.asked()
     given = getattr(model, "tune", None) if grid is None else grid
@@ -194,12 +194,12 @@ def fit_tuned(
 
 @dataclass(frozen=True)
 class _Noise:
-    """What every run costs; public numbers only.
+    """The cost of every run, in public numbers only.
 
     Args:
-        epsilon: of one fit, at the model's δ.
-        score: the noisy total of losses.
-        event: all runs, and the choice between them.
+        epsilon: the ε of one fit, at the model's δ.
+        score: the event of the noisy total of losses.
+        event: the event of all runs and of the choice between them.
     """
 
     epsilon: float
@@ -216,7 +216,7 @@ class _Data:
 
 
 def _candidate(model: Model, setting: Setting) -> Model:
-    """A copy of the model with a setting, checked."""
+    """Return a copy of the model with a setting, checked."""
     copy = clone(model).set_params(**setting)
     copy.set_params(tune=None)
     copy.asked()
@@ -234,7 +234,7 @@ def _candidate(model: Model, setting: Setting) -> Model:
 
 
 def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
-    """The largest ε of a fit with which all runs keep the model's promise."""
+    """Return the largest ε of a fit with which all runs keep the model's promise."""
 
     promise = ask.promise
 
@@ -251,7 +251,7 @@ def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
         )
         return _Noise(found.parameter, _score(ask, found.parameter), found.event)
 
-    # Most settings do not enter the noise: then one of them speaks for all.
+    # Most settings do not enter the noise, and then one of them speaks for all.
     noise = among(candidates[:1])
     if noise.event == _event(ask, candidates, noise.epsilon, mean):
         return noise
@@ -259,7 +259,10 @@ def _calibrated(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
 
 
 def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> SelectBest:
-    """All runs, if fits have this ε: a run draws its setting without the data, and costs the worst."""
+    """Return the event of all runs, if fits have this ε.
+
+    A run draws its setting without the data, and costs what the worst setting does.
+    """
     plans = (_planned(candidate, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
     fit = events[0] if len(events) == 1 else Parallel(events)
@@ -289,10 +292,10 @@ def _contribution(unit: Unit) -> Contribution:
 def _best(
     model: Model, settings: Sequence[Setting], noise: _Noise, data: _Data
 ) -> tuple[Model, Setting]:
-    """The winner of all runs, and its setting."""
+    """Return the winner of all runs, and its setting."""
     state = model.random_state
     if state is not None:
-        # Runs must differ in their noise.
+        # Each run needs noise of its own.
         state = np.random.default_rng(state)
 
     def once(source: Source) -> tuple[float, tuple[Model, Setting]]:
@@ -305,12 +308,12 @@ def _best(
 
 
 def _fit(candidate: LinearModel, plan: Plan, data: _Data, source: Source) -> None:
-    """The steps of one fit, which was charged with all others."""
+    """Take the steps of one fit, which was charged with all others."""
     candidate.adopt(run(plan, replace(data.fit, loss=candidate.loss), source))
 
 
 def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source) -> float:
-    """The noisy total of blocks' losses, in bounds."""
+    """Return the noisy total of blocks' losses, in bounds."""
     margins, targets = candidate.margins(data.fit.X), data.fit.targets
     loss = data.fit.loss(targets.classes)
     with np.errstate(all="ignore"):
@@ -323,7 +326,7 @@ def _scored(candidate: LinearModel, event: Gaussian, data: _Data, source: Source
 
 
 def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
-    """What all fits take as public, and what depends on the setting."""
+    """List what all fits take as public, and what depends on the setting."""
     facts = [planned(fit).facts_of_rounds for fit in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
@@ -331,7 +334,7 @@ def _facts_of_fits(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
 
 
 def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[str, ...]:
-    """What tuning takes as public, in words."""
+    """List what tuning takes as public, in words."""
     names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
     return (
         f"{len(settings)} settings of {names}, and {event.mean:g} runs on average, whose number and "

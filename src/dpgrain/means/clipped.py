@@ -35,9 +35,9 @@ class ClippedMean(Central):
         sampling: ``"pairs"``: each block (a cell of the roster × partition grid) is drawn on its own;
             ``"users"``: users are drawn, with all their blocks.
         blocks_per_user: the public k̄ that sums are divided by, besides q·n.
-        level: whose data a block is.
+        level: the level of the unit whose data a block is.
         max_elements: the number of elements that the caller keeps of each user, if that is enforced.
-        exact: blocks are truncated to a grid and added as integers; otherwise sums are made in floating
+        exact: True truncates blocks to a grid and adds them as integers; False makes sums in floating
             point, whose rounding the guarantee leaves out. Noise has an exact law in both cases.
 
     Raises:
@@ -73,7 +73,7 @@ class ClippedMean(Central):
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.positive(blocks_per_user=self.blocks_per_user)
         _validate.noise(noise_multiplier=self.noise_multiplier)
-        # The event checks the rest.
+        # Making the event checks the rest.
         _ = self.event
 
     @staticmethod
@@ -104,11 +104,11 @@ class ClippedMean(Central):
                 ``User()``, a block; ``User(max_elements=M)``, whose elements are blocks of which M are
                 kept.
             relation: the neighbouring relation.
-            sampling_rate: as above.
-            sampling: as above.
-            blocks_per_user: as above.
-            exact: as above.
-            beside: what else is published under the same promise.
+            sampling_rate: the public probability that a block, or a user, is in a round.
+            sampling: ``"pairs"`` draws each block on its own, ``"users"`` a user with all their blocks.
+            blocks_per_user: the public number that sums are divided by, besides q·n.
+            exact: True adds blocks as integers, False in floating point.
+            beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or no noise keeps the promise.
@@ -148,7 +148,7 @@ class ClippedMean(Central):
 
     @property
     def event(self) -> SampledGaussian:
-        """What all rounds together are to the accountant."""
+        """The accountant's event for all rounds together."""
         return SampledGaussian(
             self.noise_multiplier,
             self.sampling_rate,
@@ -161,7 +161,7 @@ class ClippedMean(Central):
 
     @property
     def divisor(self) -> float:
-        """What the noisy sum is divided by: q·n·k̄."""
+        """The divisor of the noisy sum: q·n·k̄."""
         return self.sampling_rate * self.n_users * self.blocks_per_user
 
     @property
@@ -176,7 +176,7 @@ class ClippedMean(Central):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it takes as public, in words."""
+        """The public facts that it rests on, in words."""
         drawn = (
             "with all users"
             if self.sampling_rate == 1
@@ -190,7 +190,7 @@ class ClippedMean(Central):
 
         Args:
             source: where draws and noise come from.
-            owners: (blocks,): whose data each block is, 0 to n−1; needed where users are drawn.
+            owners: (blocks,): the user of each block, 0 to n−1; needed where users are drawn.
 
         Raises:
             ParameterError: if users are drawn and nothing says whose the blocks are.
@@ -206,7 +206,7 @@ class ClippedRounds(CountedRounds):
     Args:
         mean: its public numbers.
         source: where draws and noise come from.
-        owners: (blocks,): whose data each block is.
+        owners: (blocks,): the user whose data each block is.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class ClippedRounds(CountedRounds):
         return noisy / self.mean.divisor
 
     def _draw(self, blocks: int) -> Drawn | None:
-        """The blocks of a round: each, or each user, with probability q, rounded down."""
+        """Draw the blocks of a round: each block, or user, with probability q, rounded down."""
         rate = self.mean.sampling_rate
         if rate == 1:
             return None
@@ -232,12 +232,12 @@ class ClippedRounds(CountedRounds):
         return np.flatnonzero(chosen if owners is None else chosen[owners])
 
     def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
-        """The sum in floating point, plus noise."""
+        """Add clipped blocks in floating point, plus noise."""
         total = contributions.clipped_sum(self.mean.clip, drawn)
         return noised(total, self.mean.clip, self.mean.noise_multiplier, self.source)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
-        """The sum of blocks that are truncated to a grid, in integers, plus integer noise."""
+        """Add blocks that are truncated to a grid, as integers, plus integer noise."""
         mean = self.mean
         return exactly_noised(
             contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
@@ -245,7 +245,7 @@ class ClippedRounds(CountedRounds):
 
 
 def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
-    """A clipped mean as a mean of users."""
+    """Offer a clipped mean as a mean of users."""
     return Candidate("clip", mean, mean.noise_sd * math.sqrt(problem.d))
 
 
@@ -254,7 +254,7 @@ def _for_users(problem: Problem) -> Candidate:
 
 
 def _unstated(problem: Problem) -> Candidate:
-    """The clipped mean, whose cost does not depend on the number of users."""
+    """Offer the clipped mean, whose cost does not depend on the number of users."""
     mean = _mean(problem)
     made = around_zero(problem, mean)
     return replace(made, then=lambda known: replace(made, mean=replace(mean, n_users=known.n)))

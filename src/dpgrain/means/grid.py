@@ -13,12 +13,14 @@ from dpgrain._types import FloatArray
 from dpgrain.means.protocol import Contributions, Drawn
 from dpgrain.noise import MAX_SCALE, Source, raised, rounded_gaussian
 
-# The grid of exact sums has this many steps to the clipping bound; squares of blocks fit in 2^53.
-_EXACT_STEPS = 2.0**24
-# The noise has at most twice as many steps, which is the most that is drawn.
-_LARGEST_SCALE = MAX_SCALE / 4
-# Entries of blocks that an exact sum holds at a time.
-_ENTRIES = 1 << 21
+# The grid of exact sums has this many steps to the clipping bound, so that squares of blocks, in
+# steps, fit in 2^53.
+_STEPS_PER_CLIP = 2.0**24
+# The grid is made coarser where the noise would exceed this many steps; rounding the step down to a
+# power of two at most doubles them, which the sampler can still draw.
+_LARGEST_NOISE_STEPS = MAX_SCALE / 4
+# An exact sum holds this many entries of blocks at a time.
+_BATCH_ENTRIES = 1 << 21
 
 
 def exactly_noised(
@@ -30,10 +32,10 @@ def exactly_noised(
     drawn: Drawn | None = None,
     centre: FloatArray | None = None,
 ) -> FloatArray:
-    """The sum of clipped blocks with Gaussian noise, without floating point in between.
+    """Add clipped blocks and Gaussian noise, without floating point in between.
 
     Args:
-        contributions: what the blocks add.
+        contributions: the vectors that the blocks add.
         clip: the clipping bound, l2, of a block's distance to the centre.
         noise_multiplier: noise sd ÷ clip.
         source: where noise comes from.
@@ -48,12 +50,12 @@ def exactly_noised(
     >>> exactly_noised(Vectors([[3.0, 4.0]]), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
     [0.6, 0.8]
     """
-    finest = min(_EXACT_STEPS, _LARGEST_SCALE / noise_multiplier)
+    finest = min(_STEPS_PER_CLIP, _LARGEST_NOISE_STEPS / noise_multiplier)
     d, step = contributions.dimension, 2.0 ** math.floor(math.log2(clip / finest))
     total = np.zeros(d, dtype=np.int64)
     for vectors in tiles(contributions, drawn):
         with np.errstate(over="ignore"):
-            # What overflows is somebody's value: no warning may tell of it.
+            # A value that overflows is somebody's: no warning may tell of it.
             away = vectors if centre is None else finite(vectors - centre)
         total += on_grid(clipped(away, clip), clip, step).sum(axis=0)
     scale = raised(raised(noise_multiplier * (clip / step)))
@@ -62,15 +64,15 @@ def exactly_noised(
 
 
 def tiles(contributions: Contributions, drawn: Drawn | None = None) -> Iterator[FloatArray]:
-    """The blocks' vectors, a bounded number of entries at a time; a row that is not finite is 0."""
+    """Yield blocks' vectors, a bounded number of entries at a time; rows that are not finite are 0."""
     which = np.arange(contributions.blocks) if drawn is None else drawn
-    most = max(1, _ENTRIES // max(contributions.dimension, 1))
+    most = max(1, _BATCH_ENTRIES // max(contributions.dimension, 1))
     for first in range(0, len(which), most):
         yield finite(contributions.vectors(which[first : first + most]).astype(np.float64))
 
 
 def on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:
-    """Clipped vectors in whole steps, truncated toward zero, of norm at most ``clip/step``."""
+    """Return clipped vectors in whole steps, truncated toward zero, of norm at most ``clip/step``."""
     largest = math.floor((clip / step) ** 2)
     steps = np.trunc(vectors / step).astype(np.int64)
     # Rounding may have left a norm a hair above the bound: such a vector gives up one step.

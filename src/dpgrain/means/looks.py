@@ -1,4 +1,4 @@
-"""Looks: how a recentred mean of users shares its budget between finding their centre and the mean."""
+"""Looks share the budget of a recentred mean of users between finding their centre and the mean."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.recentred import Recentred
 
-# Recentring goes on only where the noise of a look around is at most this share of its radius, …
-_NEARER = 0.25
-# … looks take at most these shares of the budget, the first one and all together, …
-_LOOK, _LOOKS = 0.0025, 0.16
-# … and there are at most so many.
+# Recentring goes on only where the noise of a look around is at most this share of its radius.
+_NOISE_PER_RADIUS = 0.25
+# The first look takes at least the first share of the budget; all looks together take at most the
+# second.
+_FIRST_LOOK_SHARE, _LOOKS_SHARE = 0.0025, 0.16
+# There are at most this many looks.
 _MOST_LOOKS = 4
-# The last look leaves so many users outside as its noise is of its radius, times this: what is cut off
-# of them is then about as much; and never fewer than so many choices' noise, which tells who is there.
-_OUTSIDE, _LEAST_OUTSIDE = 40.0, 8.0
-# Where it takes more of them than this to tell, the result is a middle of most users, not a mean.
-_MOST_OUTSIDE = 0.1
+# The share of users that the last look leaves outside is the first number times its noise ÷ radius,
+# so that what is cut off is about as large as the noise. It is at least the second number times the
+# noise of a choice of a radius, in users: fewer could not be told from noise.
+_OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
+# Where that least share is larger than this, the result is a middle of most users, not a mean.
+_MOST_OUTSIDE_SHARE = 0.1
 
 
 def shares(problem: Problem) -> tuple[float, ...]:
-    """The shares of the budget of a few looks, each twice the last, and of the mean itself.
+    """Return the shares of the budget of a few looks, each twice the last, and of the mean itself.
 
     Raises:
         ParameterError: if there are too few users to look around.
     """
     blurred = _blurred(problem)
-    first = max(_LOOK, (blurred / _NEARER) ** 2)
-    looks = min(_MOST_LOOKS, math.floor(math.log2(_LOOKS / first + 1)))
+    first = max(_FIRST_LOOK_SHARE, (blurred / _NOISE_PER_RADIUS) ** 2)
+    looks = min(_MOST_LOOKS, math.floor(math.log2(_LOOKS_SHARE / first + 1)))
     if looks < 1:
-        enough = math.ceil(problem.n * blurred / (_NEARER * math.sqrt(_LOOKS)))
+        enough = math.ceil(problem.n * blurred / (_NOISE_PER_RADIUS * math.sqrt(_LOOKS_SHARE)))
         raise ParameterError(
             f"n_users = {problem.n:,} are too few for the method 'recentred' in {problem.space}: "
             f"about {enough:,} suffice; use 'clip', or 'softcore'.",
@@ -45,18 +47,18 @@ def shares(problem: Problem) -> tuple[float, ...]:
 
 
 def most(problem: Problem) -> Recentred:
-    """As many looks as there may be, fixed before the number of users is released."""
+    """Return the mean with most looks, fixed before the number of users is released."""
     return Recentred.calibrate(
         **problem.calibration, rounds=_MOST_LOOKS + 1, radius=2 * problem.bound, choose=True
     )
 
 
 def unstated(problem: Problem, instead: str = "") -> Candidate:
-    """All that may be spent on looks, and the looks for the number of users that is released.
+    """Offer most looks beforehand, and fewer once the number of users is released.
 
     Args:
-        problem: what is known beforehand.
-        instead: what may be published in their place, in words.
+        problem: the problem, without the number of users.
+        instead: the words for what may be published in the place of looks.
     """
     spent = most(problem)
     fact = (
@@ -68,18 +70,18 @@ def unstated(problem: Problem, instead: str = "") -> Candidate:
 
 
 def remade(problem: Problem, spent: Recentred) -> Candidate:
-    """Looks for as many users as were released, made of what is spent.
+    """Make looks for the number of users that was released, out of the budget that is spent.
 
     Args:
-        problem: with the number of users.
-        spent: sums have as much of μ² together, in whatever parts, and there are no more choices of
-            radii, each with the same noise.
+        problem: the problem, with the number of users.
+        spent: the mean that was paid for. The sums of the new one have as much of μ² together, in
+            other parts; it has no more choices of radii, each with the same noise.
     """
     try:
         parts = shares(problem)
     except ParameterError:
-        # Too few users for it: asked for nevertheless, it is the middle of most of them.
-        parts = (_LOOKS, 1 - _LOOKS)
+        # There are too few users; who asks for it nevertheless gets the middle of most of them.
+        parts = (_LOOKS_SHARE, 1 - _LOOKS_SHARE)
     mean = replace(
         of_rounds(spent, len(parts)),
         n_users=problem.n,
@@ -90,7 +92,7 @@ def remade(problem: Problem, spent: Recentred) -> Candidate:
 
 
 def of_rounds(mean: Recentred, rounds: int) -> Recentred:
-    """As many rounds as these, whose sums have no more of μ² together."""
+    """Change the number of rounds, whose sums have no more of μ² together than before."""
     noise = mean.noise_multiplier * math.sqrt(rounds / mean.rounds) * (1 + 1e-12)
     return replace(mean, noise_multiplier=noise, rounds=rounds, shares=None)
 
@@ -103,20 +105,20 @@ def _made(problem: Problem) -> Candidate:
 
 
 def _radii(problem: Problem, rounds: int) -> tuple[float, ...]:
-    """The largest radius of each round: all users, and in the end what is stated."""
+    """Return each round's largest radius: it holds all users, but in the last round is as stated."""
     far = 2 * problem.bound
     return (far,) * (rounds - 1) + (problem.radius or far,)
 
 
 def _blurred(problem: Problem) -> float:
-    """The rms noise of a mean to which the whole budget goes, ÷ its radius."""
+    """Return the rms noise of a mean to which the whole budget goes, ÷ its radius."""
     return CLIP.make(problem).expected / problem.bound
 
 
 def _around(problem: Problem, mean: Recentred) -> Candidate:
-    """Looks, with the share of users that the last one leaves outside."""
-    least = _LEAST_OUTSIDE * mean.choice_scale / problem.n
-    outside = min(max(_OUTSIDE * _blurred(problem), least), 0.5)
+    """Offer looks, with the share of users that the last one leaves outside."""
+    least = _LEAST_OUTSIDE_SCALES * mean.choice_scale / problem.n
+    outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), 0.5)
     mean = replace(mean, beyond=outside, bound=problem.bound)
     facts = (
         f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
@@ -127,8 +129,8 @@ def _around(problem: Problem, mean: Recentred) -> Candidate:
     made = Candidate("recentred", mean, expected, facts, outside=outside)
     if problem.radius is not None:
         return made
-    # Of a radius that is not known the least there is any hope of.
-    return replace(made, expected=expected * SMALLEST, tells=least <= _MOST_OUTSIDE)
+    # Where no radius is known, the expected error is that of the smallest one to hope for.
+    return replace(made, expected=expected * SMALLEST, tells=least <= _MOST_OUTSIDE_SHARE)
 
 
 METHOD = Method(

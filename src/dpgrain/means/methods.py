@@ -19,7 +19,7 @@ METHODS = {
 
 
 def method_of(name: str) -> Method:
-    """The method of a name.
+    """Return the method of a name.
 
     Args:
         name: one of :data:`METHODS`.

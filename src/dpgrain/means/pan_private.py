@@ -1,4 +1,4 @@
-"""Pan-private means: users come in a stream, and what is kept between two of them may be seen, once."""
+"""Pan-private means take users in a stream; the state kept between two of them may be seen once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from dpgrain.units import Level, Relation, Trust
 
 FORMAT, VERSION = "dpgrain pan-private stream", 1
 
-# The grid has so many steps to the clipping bound, and at most so many to the noise.
-_STEPS, _NOISE_STEPS = 2.0**24, 2.0**38
-# No integer of a state is larger: far above what any roster adds up to.
-_LARGEST = 2**62
+# The grid has this many steps to the clipping bound, unless the noise would then have more steps
+# than the second number.
+_STEPS_PER_CLIP, _STEPS_PER_NOISE = 2.0**24, 2.0**38
+# No integer of a state is larger than this, which is far above what any roster adds up to.
+_LARGEST_INTEGER = 2**62
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PanPrivate:
         clip: the clipping bound, l2 norm of one user's vector.
         noise_multiplier: sd ÷ clip of each of the two noises of a batch.
         n_users: n, the public size of the roster.
-        rounds: T, how many means are published, of a batch each.
+        rounds: T, the number of means that are published, each of one batch.
 
     Raises:
         ParameterError: if a value is out of range, or there are more rounds than users.
@@ -90,7 +91,7 @@ class PanPrivate:
         relation: Relation = "zero_out",
         beside: Event | None = None,
     ) -> PanPrivate:
-        """The pan-private mean with the least noise that keeps a promise.
+        """Calibrate the pan-private mean with the least noise that keeps a promise.
 
         Args:
             epsilon: the promised ε.
@@ -99,7 +100,7 @@ class PanPrivate:
             rounds: how many means are published.
             clip: the clipping bound.
             relation: the neighbouring relation.
-            beside: what else is published under the same promise.
+            beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or no noise keeps the promise.
@@ -120,18 +121,18 @@ class PanPrivate:
 
     @property
     def level(self) -> Level:
-        """What is protected: users."""
+        """The level that is protected: users."""
         return "user"
 
     @property
     def event(self) -> Gaussian:
-        """What all means and one look at the state are to the accountant."""
-        # Once, not once a round: a user is in one batch.
+        """The accountant's event for all means and one look at the state."""
+        # It counts once, not once a round, as a user is in one batch.
         return Gaussian(self.noise_multiplier, ONE_EACH)
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean, of the smallest batch."""
+        """The standard deviation of the noise of each coordinate of the smallest batch's mean."""
         return math.sqrt(2) * self.noise_multiplier * self.clip / (self.n_users // self.rounds)
 
     @property
@@ -141,22 +142,22 @@ class PanPrivate:
 
     @property
     def trust(self) -> Trust:
-        """Who sees data: who runs the stream, whose state may be seen once."""
+        """The party that sees data: who runs the stream, whose state may be seen once."""
         return "pan"
 
     @property
     def fresh(self) -> bool:
-        """Whether each round asks users of its own: a batch each."""
+        """True where each round asks users of its own: a batch each."""
         return True
 
     @property
     def compares(self) -> bool:
-        """Whether users are compared with each other: none is."""
+        """False, as no user is compared with another."""
         return False
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it takes as public, in words."""
+        """The public facts that it rests on, in words."""
         smallest, largest = self.n_users // self.rounds, -(-self.n_users // self.rounds)
         sizes = f"{smallest:,}" + (f" or {largest:,}" if largest > smallest else "")
         return (
@@ -168,11 +169,11 @@ class PanPrivate:
     @property
     def step(self) -> float:
         """The step of the grid on which vectors are added, a power of two."""
-        finest = max(1 / _STEPS, self.noise_multiplier / _NOISE_STEPS)
+        finest = max(1 / _STEPS_PER_CLIP, self.noise_multiplier / _STEPS_PER_NOISE)
         return 2.0 ** math.floor(math.log2(self.clip * finest))
 
     def first(self, batch: int) -> int:
-        """The place of a batch's first user in the roster, from 0; n after the last batch.
+        """Return the place of a batch's first user in the roster, from 0; n after the last batch.
 
         >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).first(batch) for batch in range(4)]
         [0, 2, 5, 8]
@@ -180,7 +181,7 @@ class PanPrivate:
         return batch * self.n_users // self.rounds
 
     def batch_of(self, place: int) -> int:
-        """The batch of the user at a place of the roster.
+        """Return the batch of the user at a place of the roster.
 
         >>> [PanPrivate(1.0, 1.0, n_users=8, rounds=3).batch_of(place) for place in range(8)]
         [0, 0, 1, 1, 1, 2, 2, 2]
@@ -203,13 +204,13 @@ class PanPrivate:
 
 
 class PanPrivateStream:
-    """What runs where users' vectors arrive: it takes them one at a time, and keeps one noisy sum.
+    """A stream that takes users' vectors one at a time where they arrive, and keeps one noisy sum.
 
     Args:
         mean: its public numbers.
         dimension: the length of the vectors.
-        source: where noise comes from; by default the operating system, which alone is private: who
-            sees the state must not see the generator's.
+        source: where noise comes from; by default the operating system. Only that is private, as
+            whoever sees the state must not see that of a generator.
 
     Raises:
         ParameterError: if the dimension is not a whole number of at least 1.
@@ -236,20 +237,20 @@ class PanPrivateStream:
 
     @property
     def received(self) -> int:
-        """How many users have been taken, with data or without: the place of the next one."""
+        """The number of users taken, with data or without, which is the place of the next one."""
         return self._received
 
     @property
     def state(self) -> NDArray[np.int64]:
-        """(dimension,) the noisy sum of the batch so far, in steps of the grid."""
+        """The noisy sum of the batch so far, (dimension,), in steps of the grid."""
         return self._state.copy()
 
     def receive(self, vector: ArrayLike | None) -> FloatArray | None:
         """Take the next user of the roster.
 
         Args:
-            vector: (dimension,) theirs; None for a user without data. One that is not finite counts
-                as zero.
+            vector: (dimension,) the user's vector; None for a user without data. A vector that is not
+                finite counts as zero.
 
         Returns:
             (dimension,) the noisy mean of the batch, if this user is its last; otherwise nothing.
@@ -265,7 +266,7 @@ class PanPrivateStream:
         return self._add(self._row(vector), users=1)
 
     def _add(self, vectors: FloatArray, users: int) -> FloatArray | None:
-        """Take vectors of one batch, and so many users' turns: the same integers as one at a time."""
+        """Take vectors of one batch and count users' turns, with the integers of one at a time."""
         mean = self.mean
         if vectors.shape[1] != len(self._state):
             raise ParameterError(
@@ -285,7 +286,7 @@ class PanPrivateStream:
         return found
 
     def to_json(self) -> str:
-        """All that is kept: public numbers, how many users have come, and the noisy sum."""
+        """Write all that is kept: public numbers, how many users have come, and the noisy sum."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -298,7 +299,7 @@ class PanPrivateStream:
 
     @staticmethod
     def from_json(text: str, source: Source | None = None) -> PanPrivateStream:
-        """Go on from what :meth:`to_json` wrote, in another process for example.
+        """Read a stream that :meth:`to_json` wrote, to go on with it in another process for example.
 
         Args:
             text: the JSON.
@@ -329,7 +330,7 @@ class PanPrivateStream:
             whole = [received, *state]
         except (KeyError, TypeError) as error:
             raise _damaged() from error
-        if len(whole) < 2 or any(type(k) is not int or abs(k) > _LARGEST for k in whole):
+        if len(whole) < 2 or any(type(k) is not int or abs(k) > _LARGEST_INTEGER for k in whole):
             raise _damaged()
         if not 0 <= received <= mean.n_users:
             raise _damaged()
@@ -339,7 +340,7 @@ class PanPrivateStream:
         return stream
 
     def _row(self, vector: ArrayLike | None) -> FloatArray:
-        """(1 or 0, dimension) a user's vector, if there is one."""
+        """Return a user's vector, (1, dimension), or (0, dimension) if there is none."""
         d = len(self._state)
         if vector is None:
             return np.zeros((0, d))
@@ -349,23 +350,23 @@ class PanPrivateStream:
                 f"vector must be {d} numbers, or None, not {array.shape} of {array.dtype}."
             )
         with np.errstate(over="ignore"):
-            # What overflows is somebody's value: no warning may tell of it.
+            # A value that overflows is somebody's: no warning may tell of it.
             return finite(array.astype(np.float64)[None])
 
     def _noise(self, dimension: int) -> NDArray[np.int64]:
-        """Gaussian noise, in steps of the grid."""
+        """Draw Gaussian noise, in steps of the grid."""
         mean = self.mean
         scale = raised(raised(mean.noise_multiplier * (mean.clip / mean.step)))
         return rounded_gaussian(scale, dimension, source=self._source)
 
 
 class PanPrivateRounds(CountedRounds):
-    """One run of a :class:`PanPrivate` mean on data that are there.
+    """One run of a :class:`PanPrivate` mean on an array of data.
 
     Args:
         mean: its public numbers.
         source: where noise comes from.
-        roster: whose the blocks are.
+        roster: the places of the blocks' users.
     """
 
     def __init__(self, mean: PanPrivate, source: Source, roster: Roster) -> None:
@@ -374,14 +375,14 @@ class PanPrivateRounds(CountedRounds):
         self._stream: PanPrivateStream | None = None
 
     def _round(self, contributions: Contributions) -> FloatArray:
-        # The round has been counted: the batch ends where the next one begins.
+        # The round has already been counted, so its batch is the one before ``_done``.
         first, end = (self.mean.first(batch) for batch in (self._done - 1, self._done))
         held = self._roster.vectors(contributions, first, end)
         if self._stream is None:
             self._stream = PanPrivateStream(self.mean, contributions.dimension, self.source)
         for vectors in held:
             self._stream._add(vectors, users=0)
-        # Those without data have had their turn, too.
+        # Users without data have had their turn, too.
         found = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)
         assert found is not None  # noqa: S101 - the batch is complete
         return found

@@ -1,4 +1,4 @@
-"""What every private mean agrees on: contributions in, one noisy mean per round out, one event for all.
+"""The contract of every private mean: contributions in, a noisy mean per round out, one event for all.
 
 A mean is calibrated once, for all rounds, and is frozen: it holds public numbers only. Data and
 randomness come in as arguments. :meth:`Mean.start` begins a run, which refuses more rounds than were
@@ -24,21 +24,21 @@ Drawn: TypeAlias = NDArray[np.intp]
 
 
 class Contributions(Protocol):
-    """What each block would add to one round: a vector, not yet clipped.
+    """The vectors that blocks would add to one round, not yet clipped.
 
     A block is the data of one privacy unit. A block whose vector is not finite counts as zero.
     """
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
 
     @property
     def dimension(self) -> int:
-        """The length of their vectors."""
+        """The length of the vectors of blocks."""
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """The sum of the blocks' vectors, each scaled down to norm ``clip`` if it is longer.
+        """Add the blocks' vectors, each scaled down to norm ``clip`` if it is longer.
 
         Args:
             clip: the clipping bound, l2.
@@ -49,11 +49,11 @@ class Contributions(Protocol):
         """
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """The blocks' vectors, (number of blocks, dimension), for means that compare them."""
+        """Return the blocks' vectors, (number of blocks, dimension), for means that compare them."""
 
 
 class Rounds(Protocol):
-    """One run of a mean: it counts rounds, and keeps what they share."""
+    """One run of a mean, which counts rounds and keeps what they share."""
 
     @property
     def noise_sd(self) -> float:
@@ -61,10 +61,10 @@ class Rounds(Protocol):
 
     @property
     def radius(self) -> float:
-        """How far from the last round's centre a vector counts in full."""
+        """The distance from the last round's centre up to which a vector counts in full."""
 
     def estimate(self, contributions: Contributions) -> FloatArray:
-        """The noisy mean of one round, (dimension,).
+        """Return the noisy mean of one round, (dimension,).
 
         Raises:
             ParameterError: if all rounds that were accounted for are over.
@@ -89,11 +89,11 @@ class CountedRounds(ABC):
 
     @property
     def radius(self) -> float:
-        """How far from the last round's centre a vector counts in full."""
+        """The distance from the last round's centre up to which a vector counts in full."""
         return self._public.reach
 
     def estimate(self, contributions: Contributions) -> FloatArray:
-        """The noisy mean of one round, (dimension,).
+        """Return the noisy mean of one round, (dimension,).
 
         Raises:
             ParameterError: if all rounds that were accounted for are over.
@@ -109,7 +109,7 @@ class CountedRounds(ABC):
 
     @abstractmethod
     def _round(self, contributions: Contributions) -> FloatArray:
-        """One round, which was accounted for."""
+        """Make one round, which was accounted for."""
 
 
 class Mean(Protocol):
@@ -121,11 +121,11 @@ class Mean(Protocol):
 
     @property
     def event(self) -> Event:
-        """What all rounds together are to the accountant."""
+        """The accountant's event for all rounds together."""
 
     @property
     def rounds(self) -> int:
-        """How many means are published, at most."""
+        """The largest number of means that are published."""
 
     @property
     def n_users(self) -> int:
@@ -133,11 +133,11 @@ class Mean(Protocol):
 
     @property
     def level(self) -> Level:
-        """Whose data a block is."""
+        """The level of the unit whose data a block is."""
 
     @property
     def reach(self) -> float:
-        """About how long vectors are that the mean tells apart."""
+        """The length, roughly, of vectors that the mean tells apart."""
 
     @property
     def noise_sd(self) -> float:
@@ -145,19 +145,19 @@ class Mean(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """Who sees data."""
+        """The party that sees data."""
 
     @property
     def fresh(self) -> bool:
-        """Whether each round asks users of its own, by their places in the roster."""
+        """True where each round asks users of its own, by their places in the roster."""
 
     @property
     def compares(self) -> bool:
-        """Whether users are compared, so that the roster must hold all who are there."""
+        """True where users are compared, so that the roster must hold all who are there."""
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What the mean takes as public, in words."""
+        """The public facts that the mean rests on, in words."""
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> Rounds:
         """Begin a run.
@@ -169,7 +169,7 @@ class Mean(Protocol):
 
 
 class Central:
-    """What the means of a curator share, who asks whom they like in any round, and compares nobody.
+    """The common answers of a curator's means, which ask anybody in any round and compare nobody.
 
     >>> Central().trust, Central().fresh, Central().compares
     ('central', False, False)
@@ -177,22 +177,22 @@ class Central:
 
     @property
     def trust(self) -> Trust:
-        """Who sees data: a curator."""
+        """The party that sees data: a curator."""
         return "central"
 
     @property
     def fresh(self) -> bool:
-        """Whether each round asks users of its own, by their places in the roster."""
+        """True where each round asks users of its own, by their places in the roster."""
         return False
 
     @property
     def compares(self) -> bool:
-        """Whether users are compared, so that the roster must hold all who are there."""
+        """True where users are compared, so that the roster must hold all who are there."""
         return False
 
 
 class Vectors:
-    """Contributions that are there as an array.
+    """Contributions from an array.
 
     Args:
         vectors: (blocks, dimension). Rows that are not finite count as zero.
@@ -216,19 +216,19 @@ class Vectors:
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self._vectors)
 
     @property
     def dimension(self) -> int:
-        """The length of their vectors."""
+        """The length of the vectors of blocks."""
         return int(self._vectors.shape[1])
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """The blocks' vectors."""
+        """Return the blocks' vectors."""
         return self._vectors if drawn is None else self._vectors[drawn]
 
     def clipped_sum(self, clip: float, drawn: Drawn | None = None) -> FloatArray:
-        """The sum of the clipped vectors."""
+        """Add the clipped vectors."""
         total: FloatArray = clipped(self.vectors(drawn), clip).sum(axis=0)
         return total

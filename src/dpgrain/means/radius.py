@@ -1,4 +1,4 @@
-"""A concentration radius, where none is known: the first of a public list at which users agree."""
+"""A concentration radius is found, where none is known: the first of a list at which users agree."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from dpgrain.means.softcore.neighbours import close
 from dpgrain.noise import Source, discrete_laplace, raised
 from dpgrain.units import Level, Relation
 
-# The smallest radius has so many steps of the grid, as a power of two.
-_BITS = 10
-# Radii are 2^{k/2} times the smallest one, so that squared distances are whole; up to 2^51 of them.
-_MOST = 51 - 2 * (_BITS + 1)
-# So much more noise than formulas say, for their rounding.
-_ROUNDING = 2.0**-48
+# The smallest radius is 2 to this power steps of the grid.
+_STEP_BITS = 10
+# Radii are 2^{k/2} times the smallest one, so that their squares are whole numbers of squared steps;
+# k is at most this, so that squared distances are at most 2^51.
+_MOST_HALF_OCTAVES = 51 - 2 * (_STEP_BITS + 1)
+# Noise is larger by this factor than formulas say, which covers their rounding.
+_RELATIVE_ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Radius:
         smallest: the smallest radius.
         largest: the largest radius; the list is smallest·2^(k/2) up to here.
         n_users: the public size of the roster, users without a vector included.
-        top: how many users have to agree, m.
-        threshold: what a score has to reach, of m².
+        top: m, the number of users that have to agree.
+        threshold: the number that a score, of at most m², has to reach.
         threshold_scale: scale of the geometric noise on the threshold.
         query_scale: scale of the geometric noise on each score.
 
@@ -77,7 +78,7 @@ class Radius:
             raise ParameterError(
                 f"threshold must be at most top² = {self.top**2}, not {self.threshold!r}."
             )
-        # The event checks the rest.
+        # Making the event checks the rest.
         _ = self.event
 
     @staticmethod
@@ -91,7 +92,7 @@ class Radius:
         share: float = 0.9,
         failure: float = 0.01,
     ) -> Radius:
-        """The radius with the least noise that keeps a promise, with δ = 0.
+        """Calibrate the choice of a radius with the least noise that keeps a promise, with δ = 0.
 
         Args:
             epsilon: the promised ε.
@@ -113,12 +114,12 @@ class Radius:
         top = max(2, math.ceil(_validate.fraction(share=share) * n_users))
         failure = _validate.fraction(failure=failure)
         turns = 1 if relation == "zero_out" else 2
-        # The wider of the two laws makes the tail of their sum, so that both are as wide.
-        scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _ROUNDING)
+        # The wider of the two laws makes the tail of their sum, so both are made equally wide.
+        scale = (1 + turns) * (2 * top - 2) / epsilon * (1 + _RELATIVE_ROUNDING)
         tried = len(_radii(smallest, largest))
         below, above = (least_gap(chance, scale, scale) for chance in (failure, failure / tried))
         if top**2 - below - above < 0.75 * top**2:
-            # Both tails are proportional to m.
+            # Both gaps grow in proportion to m, and the scores with m².
             enough = math.ceil((below + above) / (0.25 * top * share))
             raise ParameterError(
                 f"n_users = {n_users} is too small to see at which radius users agree at epsilon = "
@@ -134,27 +135,27 @@ class Radius:
 
     @property
     def event(self) -> AboveThreshold:
-        """What finding a radius is to the accountant."""
+        """The accountant's event for finding a radius."""
         return AboveThreshold(
             self.threshold_scale, self.query_scale, float(2 * self.top - 2), one_way=True
         )
 
     @property
     def level(self) -> Level:
-        """Whose data a block is."""
+        """The level of the unit whose data a block is."""
         return "user"
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What is public about the choice, in words."""
+        """The public facts of the choice, in words."""
         return (
             f"{len(self.radii)} radii from {self.smallest:g} to {self.radii[-1]:.3g}",
             f"{self.top:,} of {self.n_users:,} users that have to agree",
-            f"distances on a grid of {self.smallest / 2**_BITS:.3g}",
+            f"distances on a grid of {self.smallest / 2**_STEP_BITS:.3g}",
         )
 
     def find(self, vectors: Contributions | NDArray[np.float64], source: Source) -> float | None:
-        """The first radius at which users agree, or None.
+        """Find the first radius at which users agree, or None.
 
         Args:
             vectors: one vector for each user who has one, (n, d) or contributions of one block a user.
@@ -170,7 +171,7 @@ class Radius:
                 "roster, and one vector for each user."
             )
         lowered = _noise(self.threshold_scale, source)
-        step, first = self.smallest / 2**_BITS, 4 ** (_BITS + 1)
+        step, first = self.smallest / 2**_STEP_BITS, 4 ** (_STEP_BITS + 1)
         counts = close(given.vectors(), step, [first << k for k in range(len(self.radii))])
         for radius, near in zip(self.radii, counts, strict=True):
             if score(near, self.top) + _noise(self.query_scale, source) >= self.threshold - lowered:
@@ -179,12 +180,13 @@ class Radius:
 
 
 def score(counts: IntArray, top: int) -> int:
-    """The sum of the ``top`` largest counts, none above ``top``; a user without a vector counts one.
+    """Add the ``top`` largest counts, none above ``top``; a user without a vector counts one.
 
     >>> score(np.array([3, 3, 1, 2]), 2), score(np.array([2, 2]), 4)
     (4, 6)
     """
-    # As if alone, so that a vector that is removed is one that moves far away.
+    # A user without a vector counts as one who is alone, so that removing a vector has the same
+    # effect as moving it far away.
     capped = np.minimum(np.concatenate([counts, np.ones(top, dtype=np.int64)]), top)
     return int(np.sort(capped)[-top:].sum())
 
@@ -197,15 +199,15 @@ def _check_range(smallest: float, largest: float) -> None:
             "smallest must be at least 1e-100 and at most largest, which is at most 1e100, not "
             f"{smallest!r} and {largest!r}."
         )
-    if largest > smallest * 2.0 ** (_MOST / 2):
+    if largest > smallest * 2.0 ** (_MOST_HALF_OCTAVES / 2):
         raise ParameterError(
-            f"largest must be at most 2^{_MOST / 2:g} times smallest, not {largest / smallest:.3g}: "
-            "state a narrower range."
+            f"largest must be at most 2^{_MOST_HALF_OCTAVES / 2:g} times smallest, not "
+            f"{largest / smallest:.3g}: state a narrower range."
         )
 
 
 def _radii(smallest: float, largest: float) -> tuple[float, ...]:
-    # One more than rounding may lose.
+    # The small number keeps the last radius, which rounding might lose.
     last = math.floor(2 * math.log2(largest / smallest) + 1e-9)
     return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
 

@@ -1,4 +1,4 @@
-"""The recentred mean: each round clips around what the last one has published."""
+"""The recentred mean clips, in each round, around what the last round has published."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 
-# Radii are chosen from so many to an octave, over so many octaves below the largest.
-_PER_OCTAVE, _OCTAVES = 32, 16
-# A user counts in parts, so many to one: half of it is in at the first radius that holds it, and half
-# of the rest with every second one more. Where all are as far away, any share can be outside.
-_PARTS, _REACH = 1024, 22
-# The share of the budget (of μ², of zCDP) that choices of radii take at most.
-_CHOICES = 0.03
+# Radii are chosen from this many to an octave, over this many octaves below the largest.
+_RADII_PER_OCTAVE, _OCTAVES = 32, 16
+# A user counts in parts, this many to one: half of them are inside at the first radius that holds the
+# user, and half of the rest with every second radius more, over this many radii to either side. So any
+# share of the users can be outside, even where all are equally far away.
+_PARTS_PER_USER, _REACH_RADII = 1024, 22
+# Choices of radii take at most this share of the budget (of μ², of zCDP).
+_CHOICES_SHARE = 0.03
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Recentred(Central):
     Args:
         radius: r, the clipping bound of a distance to the centre, l2; the largest one where radii are
             chosen; or (T,) one for each round.
-        noise_multiplier: noise sd of a round's sum ÷ radius; of rounds with an equal share.
+        noise_multiplier: noise sd of a round's sum ÷ radius, where rounds have equal shares.
         n_users: n, the public size of the roster.
         rounds: T, how many means are published.
         shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
@@ -124,7 +125,7 @@ class Recentred(Central):
         beyond: float = 0.5,
         beside: Event | None = None,
     ) -> Recentred:
-        """The recentred mean with the least noise that keeps a promise over all rounds.
+        """Calibrate the recentred mean with the least noise that keeps a promise over all rounds.
 
         Args:
             epsilon: the promised ε.
@@ -133,11 +134,11 @@ class Recentred(Central):
             rounds: how many means are published.
             radius: the clipping bound; the largest one with ``choose``.
             relation: the neighbouring relation.
-            shares: as above.
-            weight: as above.
-            choose: whether each round chooses its radius, for 3% of the budget in all.
-            beyond: as above.
-            beside: what else is published under the same promise.
+            shares: (T,) of the budget that rounds get, adding up to 1; None for equal ones.
+            weight: how far the centre moves towards the published mean, from 0 to 1 (all the way).
+            choose: True lets each round choose its radius, for 3% of the budget in all.
+            beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
+            beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or no noise keeps the promise.
@@ -176,18 +177,19 @@ class Recentred(Central):
         return self.radius if isinstance(self.radius, tuple) else (self.radius,)
 
     def radius_of(self, done: int) -> float:
-        """The radius, or the largest one, of the round after so many."""
+        """Return the radius, or the largest one, of the round after ``done`` rounds."""
         return self._radii[done if len(self._radii) > 1 else 0]
 
     @property
     def level(self) -> Level:
-        """What is protected: users."""
+        """The level that is protected: users."""
         return "user"
 
     @property
     def event(self) -> Event:
-        """What all rounds together are to the accountant."""
-        # Of Gaussians only Σμ² counts: unequal shares are so many equal rounds.
+        """The accountant's event for all rounds together."""
+        # The cost of Gaussians depends on Σμ² alone, so rounds of unequal shares cost what as many
+        # rounds of equal shares do.
         sums = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
         if not self.choice_scale:
             return sums
@@ -195,7 +197,7 @@ class Recentred(Central):
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of the last mean, at most."""
+        """The largest standard deviation of the noise of each coordinate of the last mean."""
         last = self.rounds - 1
         return self.multiplier(last) * self.radius_of(last) / self.n_users
 
@@ -206,7 +208,7 @@ class Recentred(Central):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it takes as public, in words."""
+        """The public facts that it rests on, in words."""
         how = "at most" if self.choice_scale else "of"
         last = self.radius_of(self.rounds - 1)
         return (
@@ -215,15 +217,15 @@ class Recentred(Central):
         )
 
     def multiplier(self, done: int) -> float:
-        """The noise multiplier of the round after so many."""
+        """Return the noise multiplier of the round after ``done`` rounds."""
         if self.shares is None:
             return self.noise_multiplier
         return self.noise_multiplier / math.sqrt(self.rounds * self.shares[done])
 
     def choices(self, done: int = 0) -> FloatArray:
-        """The radii that the round after so many chooses from, rising to the largest."""
-        steps = np.arange(-_PER_OCTAVE * _OCTAVES, 1)
-        found: FloatArray = self.radius_of(done) * 2.0 ** (steps / _PER_OCTAVE)
+        """Return the radii to choose from in the round after ``done`` rounds, rising to the largest."""
+        steps = np.arange(-_RADII_PER_OCTAVE * _OCTAVES, 1)
+        found: FloatArray = self.radius_of(done) * 2.0 ** (steps / _RADII_PER_OCTAVE)
         return found
 
     def start(
@@ -240,10 +242,10 @@ def _mu(noise_multiplier: float, relation: Relation) -> float:
 
 
 def _choice_scale(mu: float, rounds: int, relation: Relation) -> float:
-    """The scale with which so many choices take their share of a budget of μ²/2-zCDP."""
-    # Each costs ε²/8, with twice the ε where users are exchanged.
+    """Return the scale with which all choices take their share of a budget of μ²/2-zCDP."""
+    # Each choice costs ε²/8, with twice the ε where users are exchanged.
     moved = 1 if relation == "zero_out" else 2
-    return moved / math.sqrt(8 * _CHOICES * mu**2 / 2 / rounds)
+    return moved / math.sqrt(8 * _CHOICES_SHARE * mu**2 / 2 / rounds)
 
 
 class RecentredRounds(CountedRounds):
@@ -258,7 +260,7 @@ class RecentredRounds(CountedRounds):
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._centre: FloatArray | None = None
-        #: The radii of the rounds so far: they are published.
+        #: The radii of the rounds so far, which are published.
         self.radii: list[float] = []
 
     @property
@@ -291,7 +293,7 @@ class RecentredRounds(CountedRounds):
         return found
 
     def _wide(self, radius: float, centre: FloatArray) -> float:
-        """The chosen radius, or one that holds all vectors, if that errs less."""
+        """Return the chosen radius, or one that holds all vectors if that errs less."""
         mean = self.mean
         if mean.bound is None:
             return radius
@@ -301,27 +303,27 @@ class RecentredRounds(CountedRounds):
         return far if noise * (far - radius) < mean.beyond * radius / 2 else radius
 
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
-        """The radius that leaves about so many users outside."""
+        """Choose a radius that leaves about a share ``beyond`` of the users outside."""
         mean, radii = self.mean, self.mean.choices(len(self.radii))
         first = np.zeros(len(radii) + 1, dtype=np.int64)
         for vectors in tiles(contributions):
             with np.errstate(all="ignore"):
-                # A distance that overflows is beyond all radii, without a word.
+                # A distance that overflows is beyond all radii; a warning would tell of it.
                 distances = np.linalg.norm(finite(vectors - centre), axis=1)
             first += np.bincount(np.searchsorted(radii, distances), minlength=len(first))
         scores = scores_of(first, mean.n_users, beyond)
-        scale = _PARTS * mean.choice_scale
+        scale = _PARTS_PER_USER * mean.choice_scale
         return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
 
 
 def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
-    """The scores of radii, in parts of a user: there are 1024 to one.
+    """Score radii, in parts of a user, of which there are 1024 to one.
 
     Args:
-        first: (radii + 1,) how many users each radius is the first to hold, and at the end how many
-            none holds.
+        first: (radii + 1,) the number of users whom each radius is the first to hold, and at the end
+            the number of those whom no radius holds.
         n_users: the size of the roster.
-        beyond: the share of it that is to be outside.
+        beyond: the share of the roster that is to be outside.
 
     Returns:
         (radii,): a user who is removed raises each by 0 to 1024.
@@ -332,16 +334,16 @@ def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[
     [30, 35, 41]
     """
     radii = len(first) - 1
-    steps = np.arange(-_REACH, _REACH + 1)
-    # How much of a user is inside at so many radii behind the first that holds it.
+    steps = np.arange(-_REACH_RADII, _REACH_RADII + 1)
+    # The share of a user that is inside, by how many radii come after the first that holds the user.
     share = np.where(steps < 0, 2.0 ** (steps / 2 - 1), 1 - 2.0 ** (-steps / 2 - 1))
-    parts = np.floor(_PARTS * share).astype(np.int64)
-    parts[-1] = _PARTS
+    parts = np.floor(_PARTS_PER_USER * share).astype(np.int64)
+    parts[-1] = _PARTS_PER_USER
     grown = np.convolve(first, np.diff(parts, prepend=0))
-    inside = np.cumsum(grown)[_REACH : _REACH + radii]
-    roster = _PARTS * n_users
+    inside = np.cumsum(grown)[_REACH_RADII : _REACH_RADII + radii]
+    roster = _PARTS_PER_USER * n_users
     left = math.floor(beyond * roster)
     scores: NDArray[np.int64] = -np.maximum(
-        _PARTS * int(first.sum()) - inside - left, inside - (roster - left)
+        _PARTS_PER_USER * int(first.sum()) - inside - left, inside - (roster - left)
     )
     return scores

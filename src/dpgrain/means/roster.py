@@ -1,4 +1,4 @@
-"""Whose each block is: places in a roster, by which rounds ask users of their own."""
+"""A roster gives each block its user's place, so that rounds can ask users of their own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, Drawn
 
-# Entries of users' vectors that are held at a time.
-_ENTRIES = 1 << 21
+# This many entries of users' vectors are held at a time.
+_BATCH_ENTRIES = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Roster:
 
     @staticmethod
     def of(owners: NDArray[Any] | None) -> Roster:
-        """The roster of some blocks.
+        """Make the roster of some blocks.
 
         Args:
             owners: (blocks,) the place in the roster of the user whose data each block is. It must not
@@ -52,15 +52,15 @@ class Roster:
         return Roster(places, np.argsort(places, kind="stable"))
 
     def vectors(self, contributions: Contributions, first: int, end: int) -> Iterator[FloatArray]:
-        """What the users from one place to another hold: a row for each who holds something.
+        """Yield the vectors of the users from one place to another, a row for each who has one.
 
         Args:
-            contributions: what blocks add; what several blocks of a user hold is added up.
+            contributions: the vectors of blocks; those of several blocks of a user are added up.
             first: the first place.
-            end: the one after the last.
+            end: the place after the last one.
 
         Returns:
-            arrays (users, dimension), a bounded number of entries each.
+            arrays (users, dimension), each with a bounded number of entries.
 
         Raises:
             ParameterError: if there are more or fewer blocks than owners.
@@ -80,15 +80,15 @@ class Roster:
     def _added(
         self, contributions: Contributions, drawn: Drawn, starts: NDArray[np.intp]
     ) -> Iterator[FloatArray]:
-        """The sums of the blocks of each user, whose blocks follow each other."""
-        most, ends = max(1, _ENTRIES // contributions.dimension), [*starts, len(drawn)]
+        """Yield each user's sum of blocks, which follow each other in ``drawn``."""
+        most, ends = max(1, _BATCH_ENTRIES // contributions.dimension), [*starts, len(drawn)]
         for low in range(0, len(starts), most):
             high = min(low + most, len(starts))
             own = np.sort(drawn[ends[low] : ends[high]])
             row = np.unique(self.owners[own], return_inverse=True)[1]
             found, done = np.zeros((high - low, contributions.dimension)), 0
             with np.errstate(over="ignore", invalid="ignore"):
-                # Whatever overflows is somebody's value: no warning may tell of it.
+                # A value that overflows is somebody's: no warning may tell of it.
                 for tile in tiles(contributions, own):
                     np.add.at(found, row[done : done + len(tile)], tile)
                     done += len(tile)

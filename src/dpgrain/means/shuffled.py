@@ -18,7 +18,7 @@ from dpgrain.noise import Source
 from dpgrain.shuffle import PoissonSum, VectorSum
 from dpgrain.units import RELATIONS, Level, Relation, Trust
 
-#: Whether each round asks users of its own, or all of them.
+#: Each round asks users of its own (``"sequential"``), or all of them (``"full"``).
 Interaction: TypeAlias = Literal["sequential", "full"]
 #: The noise that users add to their messages, by the name of its law.
 Messages: TypeAlias = Literal["binomial", "poisson"]
@@ -91,7 +91,7 @@ class Shuffled:
         protocol: Messages = "binomial",
         beside: Event | None = None,
     ) -> Shuffled:
-        """The shuffled mean with the least noise that keeps a promise over all rounds.
+        """Calibrate the shuffled mean with the least noise that keeps a promise over all rounds.
 
         Args:
             epsilon: the promised ε.
@@ -101,10 +101,11 @@ class Shuffled:
             dimension: the length of the vectors.
             clip: the clipping bound, l2 norm of one user's vector.
             relation: the neighbouring relation.
-            interaction: as above.
-            honest_fraction: the share of a round's users who follow the protocol, at least.
-            protocol: what users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are fewer.
-            beside: what else is published under the same promise.
+            interaction: ``"sequential"`` asks users of its own in each round, ``"full"`` all of them.
+            honest_fraction: the least share of a round's users who follow the protocol.
+            protocol: the noise that users add: ``"binomial"`` coins, or ``"poisson"`` ones, which are
+                fewer.
+            beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or no noise keeps the promise.
@@ -133,7 +134,7 @@ class Shuffled:
 
     @property
     def batch(self) -> int:
-        """b, how many users are asked in a round."""
+        """b, the number of users asked in a round."""
         return self.n_users // self.rounds if self.interaction == "sequential" else self.n_users
 
     @property
@@ -143,15 +144,15 @@ class Shuffled:
 
     @property
     def level(self) -> Level:
-        """What is protected: users."""
+        """The level that is protected: users."""
         return "user"
 
     @property
     def event(self) -> Event:
-        """What all rounds together are to the accountant."""
+        """The accountant's event for all rounds together."""
         if self.interaction == "full" or self.rounds == 1:
             return self.protocol.event
-        # Of several users each may be in another round, which gives its leak away, too.
+        # Several users may each be in another round, and then every round's leak counts.
         return Parallel((self.protocol.event,))
 
     @property
@@ -166,22 +167,22 @@ class Shuffled:
 
     @property
     def trust(self) -> Trust:
-        """Who sees data: nobody, as messages are noisy and shuffled."""
+        """The party that sees data: nobody, as messages are noisy and shuffled."""
         return "shuffle"
 
     @property
     def fresh(self) -> bool:
-        """Whether each round asks users of its own."""
+        """True where each round asks users of its own."""
         return self.interaction == "sequential"
 
     @property
     def compares(self) -> bool:
-        """Whether users are compared with each other: none is."""
+        """False, as no user is compared with another."""
         return False
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it takes as public, in words."""
+        """The public facts that it rests on, in words."""
         if self.interaction == "full":
             return (f"{self.rounds:,} rounds with all users", *map(str, self.protocol.facts))
         left = self.n_users - self.batch * self.rounds
@@ -216,7 +217,7 @@ class ShuffledRounds(CountedRounds):
     Args:
         mean: its public numbers.
         source: where randomness comes from.
-        roster: whose the blocks are.
+        roster: the places of the blocks' users; None where each block is a user.
     """
 
     def __init__(self, mean: Shuffled, source: Source, roster: Roster | None) -> None:
@@ -243,7 +244,7 @@ class FreshBatches:
         n_users: n, the public size of the roster.
         dimension: the length of the vectors.
         relation: the neighbouring relation.
-        honest_fraction: the share of a batch's users who follow the protocol, at least.
+        honest_fraction: the least share of a batch's users who follow the protocol.
         protocol: ``"binomial"`` or ``"poisson"``.
 
     Raises:
@@ -283,18 +284,18 @@ class FreshBatches:
 
     @property
     def event(self) -> ApproximateDP:
-        """What all batches together are to the accountant: the promise alone, as noise is chosen."""
+        """The accountant's event for all batches: the promise itself, as noise is chosen later."""
         return ApproximateDP(self.epsilon, self.delta, relation=self.relation)
 
     def sum_of(self, size: int, clip: float) -> VectorSum | PoissonSum:
-        """The protocol of a batch of so many users.
+        """Make the protocol of a batch of ``size`` users.
 
         Args:
-            size: how many users it asks.
+            size: the number of users in the batch.
             clip: the clipping bound, l2 norm of one user's vector.
 
         Raises:
-            ParameterError: if a value is out of range, or so few users cannot keep the promise.
+            ParameterError: if a value is out of range, or the users are too few to keep the promise.
         """
         return _made(
             self.protocol,
@@ -314,8 +315,9 @@ class FreshBatches:
 
         Args:
             source: where rounding, noise and the order of messages come from.
-            owners: (blocks,): the place in the roster of each block's user, as for
-                :meth:`Shuffled.start`.
+            owners: (blocks,): the place in the roster, 0 to n−1, of each block's user. It must not
+                depend on who else has data. Whoever has another place is never asked, and several
+                blocks of a user are added up.
 
         Raises:
             ParameterError: if owners are no whole numbers.
@@ -329,29 +331,31 @@ class FreshRun:
     Args:
         batches: its public numbers.
         source: where randomness comes from.
-        roster: whose the blocks are.
+        roster: the places of the blocks' users.
     """
 
     def __init__(self, batches: FreshBatches, source: Source, roster: Roster) -> None:
         self.batches, self.source, self._roster = batches, source, roster
-        #: The protocols of the batches so far: they are public.
+        #: The protocols of the batches so far, which are public.
         self.protocols: list[VectorSum | PoissonSum] = []
 
     @property
     def left(self) -> int:
-        """How many users nobody has asked yet."""
+        """The number of users whom nobody has asked yet."""
         return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
 
     def next(self, contributions: Contributions, *, size: int, clip: float) -> FloatArray:
-        """The noisy mean over the next users of the roster, (dimension,).
+        """Return the noisy mean over the next users of the roster, (dimension,).
 
         Args:
-            contributions: what the blocks of the roster would add.
-            size: how many users to ask: chosen from public numbers and what was published alone.
+            contributions: the vectors that the blocks of the roster would add.
+            size: the number of users to ask, chosen from nothing but public numbers and what was
+                published.
             clip: the clipping bound of a user's vector, chosen likewise.
 
         Raises:
-            ParameterError: if so many users are not left, or cannot keep the promise.
+            ParameterError: if fewer users than ``size`` are left, or they are too few to keep the
+                promise.
         """
         if _validate.integer(minimum=1, size=size) > self.left:
             raise ParameterError(
@@ -365,7 +369,7 @@ class FreshRun:
             )
         protocol = self.batches.sum_of(size, clip)
         first = self.batches.n_users - self.left
-        # Whatever happens now, they have been asked.
+        # These users count as asked from here on, whatever fails afterwards.
         self.protocols.append(protocol)
         held = self._roster.vectors(contributions, first, first + size)
         return protocol.estimate(held, size, self.source) / size

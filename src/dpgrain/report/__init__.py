@@ -32,9 +32,9 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     """Write a release, a fitted model or a shuffled sum as one self-contained HTML file.
 
     Args:
-        thing: what to write.
+        thing: the release, model or sum to write.
         path: where to write; the folder must exist.
-        **how: what a page of its kind takes, such as ``holdings`` for a release.
+        **how: the options of a page of its kind, such as ``holdings`` for a release.
 
     Returns:
         The path.
@@ -138,10 +138,10 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     """Draw a release, a fitted model or a shuffled sum.
 
     Args:
-        thing: what to draw: the estimates of a release, the coefficients of a model, ε of a shuffled
-            sum over the share of honest devices.
+        thing: the thing to draw: the estimates of a release, the coefficients of a model, ε of a
+            shuffled sum over the share of honest devices.
         ax: axes to draw on; new ones by default.
-        **how: what a plot of its kind takes, such as ``top`` for a release.
+        **how: the options of a plot of its kind, such as ``top`` for a release.
 
     Returns:
         The axes.

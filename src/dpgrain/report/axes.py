@@ -1,4 +1,4 @@
-"""How all plots look: colours, axes, ticks, labels and legends."""
+"""The look of all plots: colours, axes, ticks, labels and legends."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ if TYPE_CHECKING:
 
     from dpgrain._types import FloatArray
 
-# Two of the colour-blind-safe palette of Okabe and Ito; apart in lightness as well.
+# These colours are from the colour-blind-safe palette of Okabe and Ito, and differ in lightness too.
 BLUE, ORANGE = "#0072b2", "#d55e00"
-# Text and lines: recoloured by the report's style sheet on a dark page.
+# Text and lines have these colours, which the report's style sheet changes on a dark page.
 INK, FAINT = "#1f2429", "#c9ced4"
-# A line beside others; seen well enough on paper and on a dark page.
+# A line beside others has this colour, which is seen well enough on paper and on a dark page.
 GREY = "#828c96"
 
-# Where ticks stand in each power of ten.
+# Ticks stand at these multiples of each power of ten.
 STEPS = (1, 2, 5)
 # A narrower figure, in inches, has room for half a line.
 NARROW = 5.5
-# Letters of a label for each inch of a figure's width: labels take about a third of it.
+# A label has this many letters for each inch of a figure's width, so that it takes about a third of it,
+# and at most the second number of letters.
 _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Axes on a new figure of so many inches, which a notebook shows."""
-    # Only here: the report itself never touches pyplot, which may want a display.
+    """Make axes on a new figure, whose size is in inches and which a notebook shows."""
+    # The import stands only here: the report itself never touches pyplot, which may want a display.
     import matplotlib.pyplot as plt
 
     _, ax = plt.subplots(figsize=(width, height), layout="constrained")
@@ -49,18 +50,18 @@ def new_axes(width: float, height: float) -> Axes:
 
 
 def width_of(ax: Axes) -> float:
-    """The width of the figure, in inches."""
+    """Return the width of the figure, in inches."""
     figure = ax.get_figure(root=True)
     return 7.0 if figure is None else float(figure.get_figwidth())
 
 
 def fitting(text: str, ax: Axes) -> str:
-    """A text cut to the letters that the name of an axis has room for."""
+    """Return a text cut to the letters that the name of an axis has room for."""
     return shorten(printed(text), max(14, int(_LETTERS_PER_INCH * width_of(ax))))
 
 
 def label_letters(ax: Axes) -> int:
-    """How many letters the label of a row may have on these axes."""
+    """Return the largest number of letters of the label of a row on these axes."""
     return min(max(10, int(_LETTERS_PER_INCH * width_of(ax))), _MOST_LETTERS)
 
 
@@ -103,17 +104,17 @@ def legend_above(ax: Axes, lines: Sequence[Artist], columns: int | None = None) 
 
 
 def few_digits(digits: int = 6) -> Formatter:
-    """Numbers on an axis as short as so many digits allow: 0.5, 20, 1e+06."""
+    """Write numbers on an axis as short as a number of digits allows: 0.5, 20, 1e+06."""
     return StrMethodFormatter(f"{{x:.{digits}g}}")
 
 
 def in_percent() -> Formatter:
-    """Shares on an axis in whole per cent."""
+    """Write shares on an axis in whole per cent."""
     return StrMethodFormatter("{x:.0%}")
 
 
 def in_full(low: FloatArray, high: FloatArray) -> Formatter:
-    """Numbers between these ends in full, or in millions where they are long."""
+    """Write numbers between these ends in full, or in millions where they are long."""
     millions = float(np.abs([low, high]).max()) >= 2e6
     scale, name = (1e6, "M") if millions else (1.0, "")
     return FuncFormatter(
@@ -122,7 +123,7 @@ def in_full(low: FloatArray, high: FloatArray) -> Formatter:
 
 
 def at_steps(steps: Sequence[float] = STEPS) -> LogLocator:
-    """Ticks of a logarithmic axis at these multiples of each power of ten."""
+    """Place ticks of a logarithmic axis at these multiples of each power of ten."""
     return LogLocator(subs=tuple(steps))
 
 
@@ -155,10 +156,10 @@ def label_rows(
     Args:
         ax: axes with the rows.
         labels: the names of the rows.
-        what: what is drawn; "with 95% interval" is added.
+        what: the name of what is drawn, to which "with 95% interval" is added.
         low: the lower ends.
         high: the upper ends.
-        zero: whether a line marks 0.
+        zero: True marks 0 by a line.
     """
     gap = "\n" if width_of(ax) < NARROW else " "
     ax.set_xlabel(f"{what}{gap}with 95% interval")

@@ -14,12 +14,13 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A figure is drawn once for a page and once for a telephone; in points, which SVG shows as pixels.
+# A figure is drawn once for a page and once for a telephone, with these widths in points, which SVG
+# shows as pixels.
 _WIDTHS = {"wide": 816, "narrow": 344}
 
 
 def figures(name: str, draw: Callable[[Axes], Axes], height: int) -> Markup:
-    """One plot as two inline figures, of which the style sheet shows the one that fits."""
+    """Draw one plot as two inline figures, of which the style sheet shows the one that fits."""
     both = (
         Markup('<div class="plot {}">{}</div>').format(kind, _svg(draw, width, height, name + kind))
         for kind, width in _WIDTHS.items()
@@ -28,8 +29,8 @@ def figures(name: str, draw: Callable[[Axes], Axes], height: int) -> Markup:
 
 
 def _svg(draw: Callable[[Axes], Axes], width: int, height: int, salt: str) -> Markup:
-    """Draw on axes of so many points and return the SVG element, its text as (escaped) text."""
-    # Not the reader's own settings: they could pass names on to LaTeX.
+    """Draw on axes, whose size is in points, and return the SVG element with its text escaped."""
+    # The default settings are used, as the reader's own could pass names on to LaTeX.
     settings = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 12.0}
     with style.context(["default", settings]), warnings.catch_warnings():
         # The reader's fonts have more letters than those that the width is estimated with.

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_page", "plot_model", "plot_training"]
 
-_LISTED = 200
-# Records that a user may have, for what the limits would be.
+_LISTED_ROWS = 200
+# The limits are told for users with these numbers of records.
 _RECORDS = (1, 10, 100)
 _TITLES = {
     "LogisticRegression": "logistic regression",
@@ -60,7 +60,7 @@ _LOSSES = {
 
 
 def fit_page(model: LinearModel) -> str:
-    """The report of a fit as HTML.
+    """Return the report of a fit as HTML.
 
     Args:
         model: a fitted model.
@@ -106,7 +106,7 @@ def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
 
 
 def _estimated(found: Coefficients) -> dict[str, object]:
-    """The coefficients, as a table and a figure."""
+    """Return the coefficients, as a table and a figure."""
     plotted = largest(found)
     height = 90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0)
     return {
@@ -115,7 +115,7 @@ def _estimated(found: Coefficients) -> dict[str, object]:
         "caution": found.caution,
         "lines": [
             (text(row.name, 120), [found.text(value) for value in row.values])
-            for row in found.rows[:_LISTED]
+            for row in found.rows[:_LISTED_ROWS]
         ],
         "plotted": len(plotted),
         "weights": len([row for row in found.rows if not row.intercept]),
@@ -128,7 +128,7 @@ def _estimated(found: Coefficients) -> dict[str, object]:
 
 
 def _trained(model: LinearModel) -> dict[str, object]:
-    """The rounds, and what was clipped in each."""
+    """Return the rounds, and what was clipped in each."""
     guarantee, history = model.guarantee_, model.history_
     return {
         "blocks": next((c.block for c in contributions(guarantee.event)), guarantee.level),
@@ -140,7 +140,7 @@ def _trained(model: LinearModel) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _Limits:
-    """How far the noise of a fit is from the least there can be, in clipping bounds.
+    """The noise of a fit beside the least there can be, in clipping bounds.
 
     Args:
         users: the public number of users.
@@ -154,7 +154,7 @@ class _Limits:
 
 
 def _limits(model: LinearModel) -> _Limits | None:
-    """The limits where whole users were clipped; all from public numbers."""
+    """Return the limits where whole users were clipped; all from public numbers."""
     guarantee, history = model.guarantee_, model.history_
     run = next((part for part in guarantee.event.parts if isinstance(part, SampledGaussian)), None)
     n = None if run is None or run.level != "user" else _users(model)
@@ -188,7 +188,7 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 
 def _users(model: LinearModel) -> int | None:
-    """The number of users that sums were divided by; None where an older file did not keep it."""
+    """Return the number of users that sums were divided by; None where an older file has none."""
     known = getattr(model, "n_users_", model.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users
@@ -196,7 +196,7 @@ def _users(model: LinearModel) -> int | None:
 
 
 def _ratio(history: History) -> str:
-    """How long the gradients of the last tenth of the rounds are, in lengths of noise alone."""
+    """Return the length of gradients in the last tenth of the rounds, in lengths of noise alone."""
     if not len(history.norms):
         # The run ended in its first round.
         return ""
@@ -206,7 +206,7 @@ def _ratio(history: History) -> str:
 
 
 def _lead(model: LinearModel) -> str:
-    """What the model is, in a sentence."""
+    """Say in a sentence what the model is."""
     kind = type(model).__name__
     if kind == "LogisticRegression" and len(model.classes_) == 2:
         return (
@@ -217,7 +217,7 @@ def _lead(model: LinearModel) -> str:
 
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
-    """What was asked, in words."""
+    """List what was asked, in words."""
     ask, guarantee, auto = model.asked(), model.guarantee_, "chosen inside the budget"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user = model.elements_per_user

@@ -1,4 +1,4 @@
-"""How much users hold, told beside the curve of a promise."""
+"""A page tells how much users hold beside the curve of a promise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.statistics.release import Release
 
 @dataclass(frozen=True)
 class Held:
-    """What a release of holdings says beside the curve."""
+    """The words of a release of holdings beside the curve."""
 
     kind: str
     shares: tuple[tuple[int, str], ...]
@@ -61,7 +61,7 @@ def check_holdings(release: Release, holdings: Any) -> None:
 
 
 def held_of(release: Release, known: Holdings | None) -> Held | None:
-    """What is told of how much users hold: of a second release, or of the release itself."""
+    """Return how much users hold, told by a second release or by the release itself."""
     if known is None or not len(known):
         return None
     mine, theirs = release.guarantee, known.guarantee
@@ -93,13 +93,13 @@ def held_of(release: Release, known: Holdings | None) -> Held | None:
 
 
 def _share(holdings: Holdings, most: int, kind: Literal["elements", "records"]) -> str:
-    """The share of users with at most so many, with as many decimals as the noise allows."""
+    """Return the share of users with at most ``most``, with as many decimals as the noise allows."""
     share = holdings.share_at_most(most, kind)
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     users = np.array([one == kind for one in kinds])
     within = users & np.array([edge is not None and edge <= most for edge in edges])
     total = max(float(holdings.estimate[users].sum()), 1.0)
-    # Of within ÷ total, whose noises overlap.
+    # This is the standard error of within ÷ total, whose noises overlap.
     weights = np.where(within, 1 - share, share)[users] * holdings.std_error[users]
     error = float(np.sqrt((weights**2).sum())) / total
     return f"{100 * share:.{1 if 100 * error < 1 else 0}f}%"

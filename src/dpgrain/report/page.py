@@ -1,4 +1,4 @@
-"""What all pages share: the promise and its curve, what was public, what happened, and the file."""
+"""The parts that all pages share: the promise, its curve, the public facts, the events, the file."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
     from dpgrain.report.held import Held
 
-# Longer than any promise is: names in it come from the caller, and the rest is never cut.
+# A promise is shorter than this unless a caller's names are long, so that nothing else is ever cut.
 _SENTENCE_LETTERS = 20_000
 _EVENT_LETTERS = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What every page says, ready to be printed; the templates call it ``page``.
+    """The common contents of pages, ready to be printed; the templates call it ``page``.
 
     Args:
-        of: what the page is of: it decides a few words.
+        of: the kind of thing that the page is of, which decides a few words.
         guarantee: the promise.
-        distorted: what keeps the numbers from being right, in words.
+        distorted: the words for what keeps the numbers from being right.
         curve_plots: the granularity curve, drawn.
         grains: the table below the curve; none where a page has one of its own.
-        settings: what was asked, as names and values; none where a page has a table of its own.
-        noun: what groups are called, in the singular.
-        selected: whether the groups were selected with noise.
+        settings: the request, as names and values; none where a page has a table of its own.
+        noun: the word for a group, in the singular.
+        selected: True where the groups were selected with noise.
         held: how much users hold, if that is known.
-        beside: whether it is drawn beside the curve.
-        today: when the page is written, in UTC.
+        beside: True where ``held`` is drawn beside the curve.
+        today: the time at which the page is written, in UTC.
     """
 
     of: Literal["release", "fit", "sum"]
@@ -84,7 +84,7 @@ class Page:
 
     @cached_property
     def odds(self) -> Odds:
-        """What the promise does to somebody's odds."""
+        """The odds that the promise leaves somebody."""
         return Odds(self.guarantee.epsilon(), self.guarantee.delta)
 
     @property
@@ -94,13 +94,13 @@ class Page:
 
     @property
     def one_in(self) -> str:
-        """The δ as one in so many, never fewer than it is; empty for 0."""
+        """The δ as one in a number of cases, rounded to be no smaller; empty for 0."""
         delta = self.guarantee.delta
         return f"{math.floor(1 / Fraction(repr(float(delta)))):,}" if delta else ""
 
     @cached_property
     def wears(self) -> bool:
-        """Whether less is promised to two units than to one."""
+        """True where less is promised to two units than to one."""
         return self.guarantee.epsilon(units=2) > self.guarantee.epsilon()
 
     @property
@@ -115,12 +115,12 @@ class Page:
 
     @property
     def public(self) -> list[str]:
-        """What was taken as known to everybody."""
+        """The facts that were taken as known to everybody."""
         return [text(fact) for fact in self.guarantee.public]
 
     @property
     def events(self) -> list[str]:
-        """What happened, event by event."""
+        """The events that happened, one by one."""
         return [text(event, _EVENT_LETTERS) for event in self.guarantee.event.parts]
 
     @property
@@ -144,11 +144,11 @@ class Page:
         return f"{self.today:%Y}"
 
     def html(self, template: str, **own: object) -> str:
-        """The page as HTML.
+        """Return the page as HTML.
 
         Args:
             template: a file in ``templates/``.
-            **own: what only pages of this kind say.
+            **own: the values that only pages of this kind have.
         """
         environment = Environment(
             loader=PackageLoader("dpgrain.report", "templates"),
@@ -165,7 +165,7 @@ def write_page(path: str | Path, html: Callable[[], str]) -> Path:
 
     Args:
         path: where to write; the folder must exist.
-        html: makes the page. It is called once the file could be opened.
+        html: the function that makes the page. It is called once the file could be opened.
 
     Raises:
         DataError: if the file cannot be written; none is left behind then.

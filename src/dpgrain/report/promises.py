@@ -1,4 +1,4 @@
-"""What a promise says, in numbers that a page prints: odds, and granularities."""
+"""A promise in numbers that a page prints: odds, and granularities."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import RELATIONS, Element, Record, Unit, User
 
-# How many elements of one person the table of granularities asks about.
+# The table of granularities asks about these numbers of elements of one person.
 SOME_ELEMENTS = (5, 20, 100)
 
 
 def contributions(event: Event) -> Iterator[Contribution]:
-    """How units entered each of the sums of an event."""
+    """Yield how units entered each of the sums of an event."""
     for part in event.events if isinstance(event, Compose) else (event,):
         contribution = getattr(part, "contribution", None)
         if isinstance(contribution, Contribution):
@@ -24,21 +24,21 @@ def contributions(event: Event) -> Iterator[Contribution]:
 
 
 def smallest_bound(guarantee: Guarantee, name: str) -> int | None:
-    """The smallest public bound of that name in how units entered the sums."""
+    """Return the smallest public bound of a name among the contributions to the sums."""
     values = [getattr(contribution, name) for contribution in contributions(guarantee.event)]
     return min((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True)
 class Odds:
-    """What an ε (with δ) means to somebody who weighs the two neighbouring tables."""
+    """The meaning of an ε (with δ) to somebody who weighs the two neighbouring tables."""
 
     epsilon: float
     delta: float
 
     @property
     def endless(self) -> bool:
-        """Whether nothing is promised."""
+        """True where nothing is promised."""
         return math.isinf(self.epsilon)
 
     @property
@@ -48,19 +48,19 @@ class Odds:
 
     @property
     def factor(self) -> str:
-        """By how much the odds move at most: e^ε."""
+        """The largest factor by which the odds move: e^ε."""
         if self.endless:
             return "no limit"
         return rounded_up(math.exp(self.epsilon), 3) if self.epsilon < 13 else "over 400,000"
 
     def after(self, before: float) -> str:
-        """The largest belief afterwards for a belief beforehand."""
+        """Return the largest belief afterwards for a belief beforehand."""
         doubt = (1 - before) / before * math.exp(-self.epsilon)
         return _percent_up(1 / (1 + doubt))
 
     def caught(self, false_alarms: float) -> str:
-        """How often the best test is right at most that is wrongly positive so often."""
-        # The two half-planes of (ε, δ): power ≤ e^ε·α + δ, and 1 − α ≤ e^ε·(1 − power) + δ.
+        """Return the largest power of a test with this share of false alarms."""
+        # (ε, δ) leaves two half-planes: power ≤ e^ε·α + δ, and 1 − α ≤ e^ε·(1 − power) + δ.
         # Source: Kairouz, Oh & Viswanath 2015, "The composition theorem for differential privacy".
         rest = 1 - false_alarms - self.delta
         bounds = [1.0, 1 - math.exp(-self.epsilon) * max(rest, 0.0)]
@@ -80,11 +80,11 @@ class Grain:
 
 
 def grains_of(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[Grain, ...]:
-    """What is promised to each granularity, at the δ of the promise, and to how many users.
+    """List what is promised to each granularity, at the δ of the promise, and to how many users.
 
     Args:
         guarantee: the promise.
-        shares: a number of elements → the share of users with at most so many, where it is known.
+        shares: a number of elements → the share of users with at most that many, if it is known.
     """
 
     def grain(name: str, unit: Unit) -> Grain:
@@ -108,5 +108,5 @@ def grains_of(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[Grain, .
 
 
 def _percent_up(share: float) -> str:
-    """A share in per cent, not below the true one."""
+    """Return a share in per cent, not below the true one."""
     return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"

@@ -35,7 +35,7 @@ from dpgrain.statistics.release import Estimates, Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
-_PLOTTED, _LISTED, _NAME_LETTERS = 30, 100, 120
+_PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 30, 100, 120
 _ASKED = {
     "take care": "Take care",
     "statistic": "Statistic",
@@ -56,7 +56,7 @@ _ASKED = {
     "range of the numbers": "Range of the numbers",
     "post-processing": "Afterwards",
 }
-# What some lines are called where groups are no items.
+# Some lines have these names where groups are no items.
 _ASKED_OF: dict[Noun, dict[str, str]] = {
     "item": {},
     "group": {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"},
@@ -83,7 +83,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is read off a release, and off the events behind it, to choose words by."""
+    """The facts of a release, and of the events behind it, by which words are chosen."""
 
     release: Release
 
@@ -109,12 +109,12 @@ class _Facts:
 
     @property
     def sums(self) -> bool:
-        """Whether the estimates are sums of what units added."""
+        """True where the estimates are sums of what units added."""
         return isinstance(self.release, Histogram)
 
     @property
     def distorted(self) -> str:
-        """What keeps the estimates from being right, in words."""
+        """The words for what keeps the estimates from being right."""
         statistic = self.release.statistic
         if statistic.of_bins:
             return "noise"
@@ -125,7 +125,7 @@ class _Facts:
 
 
 def release_page(release: Release, holdings: Holdings | None = None) -> str:
-    """The report of a release as HTML.
+    """Return the report of a release as HTML.
 
     Args:
         release: a published release of any kind.
@@ -166,7 +166,7 @@ def _page(facts: _Facts, holdings: Holdings | None) -> Page:
 
 
 def _heading(facts: _Facts) -> dict[str, object]:
-    """What a release is called, and what was asked."""
+    """Return the name of a release, and what was asked."""
     release, words = facts.release, facts.words
     return {
         "statistic": release.statistic,
@@ -187,7 +187,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
 
 
 def _estimated(facts: _Facts) -> dict[str, object]:
-    """The estimates, as a number, a table and a figure."""
+    """Return the estimates, as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
     groups = groups_of(release)
@@ -201,8 +201,8 @@ def _estimated(facts: _Facts) -> dict[str, object]:
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(measured(release), 80),
-        "estimates": estimates_of(release, _LISTED),
-        "plotted": min(_PLOTTED, groups),
+        "estimates": estimates_of(release, _LISTED_ROWS),
+        "plotted": min(_PLOTTED_ROWS, groups),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release),
     }
 
@@ -219,13 +219,13 @@ def _one_count(release: Release) -> str:
 
 
 def _estimate_plots(release: Release) -> object:
-    rows = drawn(release, _PLOTTED)
+    rows = drawn(release, _PLOTTED_ROWS)
     height = 100 + 24 * max(rows, 2) if rows else 300
-    return figures("estimates", partial(plot_estimates, release, top=_PLOTTED), height)
+    return figures("estimates", partial(plot_estimates, release, top=_PLOTTED_ROWS), height)
 
 
 def _clipped(facts: _Facts) -> dict[str, object]:
-    """The clipping bounds."""
+    """Return the clipping bounds."""
     release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)
     block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
@@ -244,7 +244,7 @@ def _asked_name(release: Release, key: str) -> str:
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
-    """The clipping bounds, where a release has any."""
+    """Return the clipping bounds, where a release has any."""
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
@@ -256,7 +256,7 @@ def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
 
 
 def _threshold(events: list[dict[str, Any]]) -> str:
-    """From which noisy count on an item is named, in words; empty where none was selected."""
+    """Say from which noisy count on an item is named; empty where none was selected."""
     for event in events:
         if event["event"] == "TruncatedGeometric":
             return f"a noisy count above {event['cutoff']:,}"
@@ -272,17 +272,17 @@ def _events(guarantee: Guarantee) -> list[dict[str, Any]]:
 
 
 def estimates_of(release: Release, count: int) -> list[Estimate]:
-    """The estimates as they are printed, with as many decimals as the noise allows.
+    """Return the estimates as they are printed, with as many decimals as the noise allows.
 
     Args:
         release: a published release of any kind.
-        count: how many rows at most.
+        count: the largest number of rows.
     """
     places = shown(release, count)
     columns = (release.estimate, release.std_error, release.low, release.high)
     values = np.stack([column[places] for column in columns], axis=1)
     counts = release.count[places] if isinstance(release, Estimates) else None
-    # Noise on whole numbers leaves them whole.
+    # Estimates are whole where the noise on whole numbers is whole.
     whole = bool((values[:, 0] == np.rint(values[:, 0])).all())
     usual = decimals_of(float(np.median(values[:, 1]))) if len(places) else None
     lines = []

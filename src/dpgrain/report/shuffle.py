@@ -48,7 +48,7 @@ class _Line:
 
 
 def shuffle_page(protocol: ShuffledSum) -> str:
-    """The report of a shuffled sum as HTML.
+    """Return the report of a shuffled sum as HTML.
 
     Args:
         protocol: a shuffled sum.
@@ -83,7 +83,7 @@ def shuffle_page(protocol: ShuffledSum) -> str:
 
 
 def _described(protocol: ShuffledSum) -> dict[str, object]:
-    """What kind of protocol it is, and for whom."""
+    """Describe the kind of protocol, and the users it is for."""
     return {
         "blind": isinstance(protocol, BlindSum),
         "scalar": not protocol.centred,
@@ -100,7 +100,7 @@ def _described(protocol: ShuffledSum) -> dict[str, object]:
 
 
 def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
-    """ε over the share of honest devices."""
+    """Return ε over the share of honest devices."""
     return {
         "curve": [
             _Line(line.share, f"{line.devices:,}", Odds(line.epsilon, delta), line.promised)
@@ -112,7 +112,7 @@ def _of_honest(curve: Sequence[Honest], delta: float) -> dict[str, object]:
 
 
 def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
-    """How far a device moves the sum."""
+    """Return how far a device moves the sum."""
     return {
         "own": _number(replaced(protocol)),
         "corrupt": _number(corrupt(protocol)),
@@ -123,7 +123,7 @@ def _of_corrupt(protocol: ShuffledSum) -> dict[str, object]:
 
 
 def _of_noise(protocol: ShuffledSum) -> dict[str, object]:
-    """The noise, and that of a trusted curator."""
+    """Return the noise, and that of a trusted curator."""
     sd, central = protocol.noise_sd, central_sd(protocol)
     return {
         "sd": _number(sd),
@@ -143,7 +143,7 @@ def _cell(row: Row) -> str:
 
 
 def _settings(protocol: ShuffledSum) -> list[tuple[str, object]]:
-    """What a protocol was made of, in words."""
+    """List what a protocol was made of, in words."""
     design = protocol.design
     design_rows = [(row.name, _cell(row)) for row in numbers(protocol)[:2]]
     if isinstance(design.noise, Coins) and design.noise.probability != 0.5:

@@ -1,4 +1,4 @@
-"""What a release is called, what its numbers are of, and which of them are shown."""
+"""The words for a release and its numbers, and the choice of the numbers that are shown."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dpgrain._types import IntArray
 from dpgrain.statistics.release import Release
 
 _TEXT_LETTERS = 500
-# Joiners that change how the letters beside them are written; not printable, but harmless.
+# These joiners change how the letters beside them are written; they are not printable, but harmless.
 _JOINERS = "\u200c\u200d"
 
 
 @dataclass(frozen=True)
 class Words:
-    """How to speak of one kind of release.
+    """The words for one kind of release.
 
     Args:
-        name: what the release is, before what it is of: "mean of".
-        of: what it is of: a column, or a few words.
+        name: the words before what the release is of: "mean of".
+        of: the subject of the release: a column, or a few words.
         by: the keys it is grouped by; empty for one overall.
         lead: the sentence under the heading.
-        noun: what its groups are called, in the singular.
+        noun: the word for one of its groups, in the singular.
         heads: the headings of the columns of keys.
-        plural: whether no article stands before the name.
+        plural: True where no article stands before the name.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Words:
 
 
 def words_of(release: Release) -> Words:
-    """How to speak of a release."""
+    """Return the words for a release."""
     statistic, names = release.statistic, release.groups.names
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
@@ -61,22 +61,22 @@ def words_of(release: Release) -> Words:
 
 
 def value_of(release: Release) -> str:
-    """The column of numbers that were measured, or what counts in place of one."""
+    """Return the column of numbers that were measured, or what counts in place of one."""
     return release.statistic.value_of(release.asked.value)
 
 
 def measured(release: Release) -> str:
-    """What an estimate is, in a word or two."""
+    """Say in a word or two what an estimate is."""
     return release.asked.measured
 
 
 def is_one(release: Release) -> bool:
-    """Whether the release is one number over all records."""
+    """Return whether the release is one number over all records."""
     return len(release) == 1 and release.groups.names in ((), ("quantile",))
 
 
 def shown(release: Release, count: int) -> IntArray:
-    """The places of the rows to show: the largest first, or the first ones where order matters."""
+    """Return the places of the rows to show: the largest, or the first ones where order matters."""
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
@@ -84,19 +84,19 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def ranks(release: Release) -> list[float]:
-    """The different ranks of quantiles, in the order given; none for other releases."""
+    """Return the different ranks of quantiles, in the order given; none for other releases."""
     if not release.statistic.ranked:
         return []
     return [float(rank) for rank in release.groups.columns[-1].unique().to_pylist()]
 
 
 def groups_of(release: Release) -> int:
-    """How many groups a release has: quantiles have several rows for each."""
+    """Count the groups of a release, of which quantiles have several rows each."""
     return len(release) // max(len(ranks(release)), 1)
 
 
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
-    """The keys of the groups at these places as text, each cut to so many letters."""
+    """Return the keys of the groups at these places as text, each cut to a number of letters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     if release.statistic.of_bins:
         columns = [columns[0], bins_in_words(release, columns[1])]
@@ -107,18 +107,18 @@ def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple
 
 
 def key_text(key: Any) -> str:
-    """One key as text."""
+    """Return one key as text."""
     if isinstance(key, float):
         return f"{key:.10g}"
     return "none" if key is None else printed(key)
 
 
 def label(keys: Sequence[str], letters: int) -> str:
-    """Several keys as one label of at most so many letters, each with its share of them."""
+    """Join keys to a label of at most ``letters`` letters, of which each key gets a share."""
     whole = " · ".join(keys)
     if len(keys) == 1 or shorten(whole, letters) == whole:
         return shorten(whole, letters)
-    # From the shortest on: what one key leaves over goes to the others.
+    # Keys are cut from the shortest on, so that what one leaves over goes to the others.
     left, cut = letters - 3 * (len(keys) - 1), list(keys)
     places = sorted(range(len(keys)), key=lambda place: len(keys[place]))
     for done, place in enumerate(places):
@@ -128,7 +128,7 @@ def label(keys: Sequence[str], letters: int) -> str:
 
 
 def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
-    """Bins of numbers, each known by its largest number or by None, in words."""
+    """Write bins of numbers in words, each known by its largest number or by None."""
     edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
     names: dict[int | None, str] = {}
     before = 0
@@ -140,7 +140,7 @@ def bins_in_words(release: Release, most: Sequence[int | None]) -> list[str]:
 
 
 def printed(item: Any) -> str:
-    """An item as one line of text in which nothing is invisible or reorders its surroundings."""
+    """Return an item as one line of text in which nothing is invisible or reorders its surroundings."""
     text = str(item)
     if not text.strip():
         return repr(text)
@@ -150,12 +150,12 @@ def printed(item: Any) -> str:
 
 
 def text(value: object, letters: int = _TEXT_LETTERS) -> str:
-    """Anything as one line of text of at most so many letters."""
+    """Write anything as one line of text, cut to a number of letters."""
     return shorten(printed(value), letters)
 
 
 def shorten(text: str, letters: int) -> str:
-    """Cut a text to so many letters, of which wide ones count two, with … at the end."""
+    """Cut a text to a number of letters, of which wide ones count two, with … at the end."""
     used = 0
     for place, letter in enumerate(text):
         used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
@@ -165,7 +165,7 @@ def shorten(text: str, letters: int) -> str:
 
 
 def number_in_words(release: Release) -> tuple[str, str, str]:
-    """The one estimate of a release and the ends of its interval, as they are printed."""
+    """Return the one estimate of a release and the ends of its interval, as they are printed."""
     decimals = decimals_of(float(release.std_error[0]))
     estimate, low, high = (
         number(float(values[0]), decimals)
@@ -175,14 +175,14 @@ def number_in_words(release: Release) -> tuple[str, str, str]:
 
 
 def decimals_of(std_error: float) -> int | None:
-    """As many decimals as show two digits of the standard error; None where it is 0."""
+    """Return how many decimals show two digits of the standard error; None where it is 0."""
     if not std_error > 0:
         return None
     return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
 
 
 def number(value: float, decimals: int | None) -> str:
-    """A number with so many decimals; without a standard error, six digits."""
+    """Return a number with these decimals, or with six digits where they are None."""
     if decimals is None:
         return f"{value + 0.0:,.6g}".replace("-", "−")
     # Adding 0 turns −0 into 0.

@@ -1,4 +1,4 @@
-"""What a release was asked for, as facts; and the sentences that are made of them, in one place."""
+"""The facts of what a release was asked for, and the sentences that are made of them, in one place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
 Each = Literal["record", "holder", "share", "user"]
-# What counts in place of a column of numbers.
+# Where there is no column of numbers, these words say what counts.
 _EACH: dict[Each, str] = {
     "record": "1 for each record",
     "holder": "1 for each unit that holds the item",
@@ -26,11 +26,11 @@ _NO_KEYS = "none: one number over all records"
 
 @dataclass(frozen=True)
 class Clip:
-    """How contributions were clipped.
+    """The clipping of contributions.
 
     Args:
         bound: the public bound; None where bounds were chosen privately.
-        over: what has a bound of its own.
+        over: the name of the parts that have a bound of their own.
 
     >>> str(Clip(2.0)), str(Clip(None, "cell"))
     ('2', 'auto (one bound per cell, chosen privately)')
@@ -44,7 +44,7 @@ class Clip:
 
     @property
     def chosen(self) -> bool:
-        """Whether bounds were chosen privately."""
+        """True where bounds were chosen privately."""
         return self.bound is None
 
     def __str__(self) -> str:
@@ -58,25 +58,25 @@ class Clip:
         return f"{self.bound:,.6g}{' for each item' if self.over == 'item' else ''}"
 
 
-# The sentences that stand for private choices, of which old files have nothing else.
+# These sentences stand for private choices; old files tell of the choices by nothing else.
 _CHOSEN = {str(clip): clip for clip in (Clip(None), Clip(None, "cell"))}
 
 
 @dataclass(frozen=True)
 class Asked(Mapping[str, str]):
-    """What a release was asked for; as a mapping, the same in words, line by line.
+    """The request for a release; as a mapping, the same in words, line by line.
 
     Args:
-        statistic: what was published.
-        title: what the table is called; empty where it is not told.
+        statistic: the statistic that was published.
+        title: the name of the table; empty where it is not told.
         by: the keys; none for one number over all records.
         value: the column of numbers; None where something else counts.
-        each: what counts 1 where there is no column of numbers.
+        each: the thing that counts 1 where there is no column of numbers.
         bounds: the public range of the numbers; None where it was found privately, or is not needed.
         found: the range that was found privately.
-        public_items: how many items were public; None where some were selected, or there are none.
+        public_items: the number of public items; None where some were selected, or there are none.
         selected: the keys whose values were selected privately.
-        clip: how contributions were clipped; None where nothing is.
+        clip: the clipping of contributions; None where nothing is clipped.
         unit: the privacy unit.
         elements: the partition into elements, in words; empty if there is none.
         relation: the neighbouring relation.
@@ -84,10 +84,10 @@ class Asked(Mapping[str, str]):
         delta: the δ.
         noise: the law of the noise.
         user: the column of users.
-        n_users: how many are enrolled, where that is public.
-        care: what whoever reads the estimates is to know, in sentences; seen in noisy numbers alone.
-        processed: what was done to the estimates afterwards.
-        told: the words of a file that was written before facts were.
+        n_users: the number of enrolled users, where that is public.
+        care: warnings for readers of the estimates, in sentences; they follow from noisy numbers alone.
+        processed: the post-processing of the estimates.
+        told: the words of a file that was written when files had no facts.
 
     >>> from dpgrain.statistics.statistic import MEAN
     >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
@@ -136,7 +136,7 @@ class Asked(Mapping[str, str]):
 
     @cached_property
     def words(self) -> dict[str, str]:
-        """Everything in words, line by line, as saved files and pages have it."""
+        """The request in words, line by line, as saved files and pages have it."""
         said = dict(self.told) if self.told else self._first_words()
         if self.found is not None:
             low, high = self.found
@@ -174,7 +174,7 @@ class Asked(Mapping[str, str]):
 
     @property
     def counts(self) -> str:
-        """What each record counts."""
+        """The words for what each record counts."""
         if self.value is None:
             return _EACH[self.each]
         if self.bounds is None:
@@ -205,44 +205,44 @@ class Asked(Mapping[str, str]):
 
     @property
     def of_shares(self) -> bool:
-        """Whether a unit adds a share to each item that it holds, not a count."""
+        """True where a unit adds a share to each item that it holds, not a count."""
         return self.value is None and self.each == "share"
 
     @property
     def measured(self) -> str:
-        """What an estimate is, in a word or two."""
+        """The words, one or two, for an estimate."""
         words = self.statistic.estimate_of(self.value)
         return f"weighted {words}" if self.of_shares else words
 
     @property
     def range_was_found(self) -> bool:
-        """Whether the range of the numbers was found privately."""
+        """True where the range of the numbers was found privately."""
         return "range of the numbers" in self.words
 
     @property
     def chosen(self) -> bool:
-        """Whether clipping bounds were chosen privately."""
+        """True where clipping bounds were chosen privately."""
         return self.clip is not None and self.clip.chosen
 
     @property
     def take_care(self) -> str:
-        """What whoever reads the estimates is to know; empty where there is nothing."""
+        """The warnings for readers of the estimates; empty where there are none."""
         return self.words.get("take care", "")
 
     @property
     def afterwards(self) -> str:
-        """What was done to the estimates afterwards; empty where nothing was."""
+        """The post-processing of the estimates in words; empty where there was none."""
         return ", ".join(self.processed)
 
     # -- files --
 
     def to_dict(self) -> dict[str, Any]:
-        """The facts as plain JSON values."""
+        """Return the facts as plain JSON values."""
         return {**asdict(self), "statistic": self.statistic.name}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Asked:
-        """What :meth:`to_dict` described.
+        """Read facts that :meth:`to_dict` described.
 
         Raises:
             ParameterError: if a fact is unknown or wrong.
@@ -253,10 +253,10 @@ class Asked(Mapping[str, str]):
 
     @staticmethod
     def from_words(words: Mapping[str, str]) -> Asked:
-        """What an older file says in words alone; sentences are kept whole, never taken apart.
+        """Read a request of an older file, whose sentences are kept whole and never taken apart.
 
         Args:
-            words: line by line.
+            words: the sentences, line by line.
 
         Raises:
             ParameterError: if a line is no text.

@@ -12,11 +12,11 @@ from dpgrain._special import ndtri
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 
-# The probability that data without any large block open a bin too high.
+# Data without any large block open a bin too high with at most this probability.
 _FALSE_BIN = 1e-6
-# The expected share of false ones among the cells found in a bin.
+# Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
-# Cells minimised at once.
+# This many cells are minimised at once.
 _CHUNK = 1 << 14
 
 
@@ -29,7 +29,7 @@ class AutoClip:
             default 10% where there is one bound to choose, 25% where there are several.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
-        ratio: between the edges of the bins; 4 serves some hundred users, 2 serves many more.
+        ratio: the ratio of neighbouring edges of bins; 4 serves some hundred users, 2 many more.
 
     Raises:
         ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^30.
@@ -63,7 +63,7 @@ class AutoClip:
         return np.asarray(self.low * self.ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
     def share_of(self, *, one_bound: bool) -> float:
-        """The share of the budget; little where there is nothing to tell apart."""
+        """Return the share of the budget, which is little where there is nothing to tell apart."""
         if self.share is not None:
             return self.share
         return 0.1 if one_bound else 0.25
@@ -76,13 +76,13 @@ def choose_bounds(
     coordinates: IntArray,
     noise_multiplier: float,
 ) -> FloatArray:
-    """The clipping bound of every cell, from noisy counts of block norms: post-processing.
+    """Return the clipping bound of every cell, from noisy counts of block norms: post-processing.
 
     Args:
         noisy_counts: (cells, bins) noisy numbers of blocks.
         edges: (bins + 1,) a geometric sequence.
-        count_sd: standard deviation of the noise of a count.
-        coordinates: (cells,) number of items in each cell.
+        count_sd: the standard deviation of the noise of a count.
+        coordinates: (cells,) the number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
 
     A cell with blocks of norms x_i in m coordinates, clipped at r, loses at most T(r) = Σ(x_i − r)₊
@@ -109,7 +109,7 @@ def choose_bounds(
     if cells == 1 and top[0] < 0:
         return np.asarray(edges[1 + noisy_counts.argmax(axis=1)], dtype=np.float64)
     found = np.flatnonzero(top >= 0)
-    # A bin's mass is spread evenly in log scale, over points about √2 apart.
+    # The mass of a bin is spread evenly in log scale, over points about √2 apart.
     parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
     middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
     points = (edges[0] * (edges[-1] / edges[0]) ** middle)[::-1]
@@ -130,12 +130,12 @@ def choose_bounds(
 
 
 def stands_out(noisy_counts: FloatArray, count_sd: float) -> bool:
-    """Whether any bin is believed to hold blocks; arguments as for :func:`choose_bounds`."""
+    """Return whether any bin is believed to hold blocks, from what :func:`choose_bounds` takes."""
     return bool((_top_bin(noisy_counts / count_sd) >= 0).any())
 
 
 def _top_bin(scores: FloatArray) -> IntArray:
-    """(cells,) the highest bin of each cell that is believed to hold blocks; −1 where none is.
+    """Return the highest bin of each cell that is believed to hold blocks, (cells,); −1 for none.
 
     ``scores`` are counts in standard deviations. (1) No bin counts above the highest one that some
     cell passes at the level _FALSE_BIN/(cells·bins). (2) In each bin up to there, the cells

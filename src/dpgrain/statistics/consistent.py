@@ -1,4 +1,4 @@
-"""Counts that are not negative and add up: the nearest ones to noisy counts."""
+"""The counts nearest to noisy ones that are not negative and add up."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
 
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
-    """The nearest counts that are not negative and add up to public totals.
+    """Return the nearest counts that are not negative and add up to public totals.
 
     Args:
-        estimate: (V,) noisy counts.
-        std_error: (V,) standard deviation of their noise; what has 0 is exact and stays.
+        estimate: (V,) the noisy counts.
+        std_error: (V,) the standard deviation of their noise; a count with 0 is exact and stays.
         total: a public number ≥ 0, or (G,) one for each group; by default the noisy
             counts' own sum, or 0 if that is negative.
         groups: (V,) the group of each count, 0 … G − 1; by default all are one group.
@@ -64,10 +64,10 @@ def reconcile(
     """Combine noisy parts with noisy totals of theirs, so that they add up.
 
     Args:
-        parts: (V,) noisy values.
-        parts_sd: (V,) standard deviation of their independent noise.
-        totals: (G,) noisy totals of the groups, with noise of its own.
-        totals_sd: (G,) its standard deviation.
+        parts: (V,) the noisy values.
+        parts_sd: (V,) the standard deviation of their independent noise.
+        totals: (G,) the noisy totals of the groups, whose noise is independent too.
+        totals_sd: (G,) the standard deviation of the noise of totals.
         groups: (V,) the group of each part, 0 … G − 1.
 
     Returns:
@@ -107,8 +107,8 @@ def reconcile(
 
 
 def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray) -> FloatArray:
-    """The projection of :func:`consistent`, with every sd above 0."""
-    # In units of each group's largest sd, and at least 1e-100: variances neither overflow nor vanish.
+    """Return the projection of :func:`consistent`, with every sd above 0."""
+    # In units of each group's largest sd, and from 1e-100 on, variances neither overflow nor vanish.
     unit = np.zeros(goal.size)
     np.maximum.at(unit, group, sd)
     v = np.maximum(sd / unit[group], 1e-100) ** 2
@@ -119,7 +119,7 @@ def _projected(x: FloatArray, sd: FloatArray, group: IntArray, goal: FloatArray)
         )
         step = np.divide(goal - reached, weight, out=np.full(goal.size, -np.inf), where=weight > 0)
         answer = x + step[group] * v
-        # The multiplier falls from step to step, so what has left does not come back.
+        # The multiplier falls from step to step, so a count that has left does not come back.
         still = active & (answer > 0)
         if (still == active).all():
             return np.where(active, answer, 0.0)

@@ -1,4 +1,4 @@
-"""``dg.histogram``, ``dg.count`` and ``dg.sum``: how much the users hold, with a true promise."""
+"""``dg.histogram``, ``dg.count`` and ``dg.sum`` publish how much users hold, with a true promise."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
 def as_histogram(
     measured: Measured, noise: str, *, scale: float = 1.0, sign: float = 1.0
 ) -> Histogram:
-    """The release of noisy sums of one coordinate, in units of ``scale``."""
+    """Return the release of noisy sums of one coordinate, in units of ``scale``."""
     return Histogram(
         measured.groups,
         sign * scale * measured.masses[:, 0],
@@ -283,7 +283,7 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
 
 
 def _weight_unit(rule: float | AutoClip) -> float:
-    """What weights are truncated to: a power of two, so fine that 2^53 of it passes any bound."""
+    """Return the unit that weights are truncated to: a power of two of which 2^53 pass any bound."""
     if isinstance(rule, AutoClip):
         return 2.0 ** (math.ceil(math.log2(rule.high)) - 52)
     return 2.0 ** (math.floor(math.log2(rule)) - 38)

@@ -1,4 +1,4 @@
-"""``dg.elements_per_user``: how much people hold, without which nobody can read a curve ε(k)."""
+"""``dg.elements_per_user`` tells how much people hold, which readers of a curve ε(k) need to know."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _EDGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Holdings(Histogram):
-    """How many users hold so many elements, and so many records; made by ``dg.elements_per_user``.
+    """Users counted by how many elements, and records, they hold; made by ``dg.elements_per_user``.
 
     The groups have two keys: ``held`` (``"elements"`` or ``"records"``) and ``at_most``, the largest
     number in the bin, which begins above the one before; null means any larger number.
     """
 
     def share_at_most(self, most: int, held: Literal["elements", "records"] = "elements") -> float:
-        """The noisy share of users (among those that hold anything) with at most so many.
+        """Return the noisy share of users (among those that hold anything) who hold at most ``most``.
 
         Args:
             most: a whole number; the share is that of the bins which end there or before.
-            held: what is counted.
+            held: ``"elements"`` or ``"records"``.
 
         Raises:
             ParameterError: if an argument is not one of these.
@@ -128,7 +128,7 @@ def elements_per_user(
     column = _element_column(by, unit)
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
-    # Named as by other statistics, so that their guarantees compose.
+    # The unit gets the name that other statistics give it, so that their guarantees compose.
     named = "" if whole else Blocks.of_unit(unit, table, (), column).named
     limits = _checked_edges(edges)
     laplace = noise == "laplace"

@@ -20,7 +20,7 @@ from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
-# The half-width of a 95% interval in standard deviations, for either law of the noise.
+# A 95% interval has this half-width in standard deviations, for either law of the noise.
 _Z = {"gaussian": 1.959963984540054, "laplace": 2.118}
 
 
@@ -186,7 +186,7 @@ def variance(
     part = _shares(measured.masses)
     count, m = measured.masses.sum(axis=1), part[:, 1] / 2 + part[:, 2]
     spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
-    # The derivative of q − m² by each corner, with q, m ratios to the count.
+    # These are the derivatives of q − m² by each corner, with q and m as ratios to the count.
     slope = np.stack(
         [
             -(part[:, 2] - 2 * m**2),
@@ -215,21 +215,21 @@ def _range(measured: Measured) -> tuple[float, float]:
 
 
 def _shares(masses: FloatArray) -> FloatArray:
-    """(V, C) the corners' shares of the count; equal ones where all are at most 0."""
+    """Return the corners' shares of the count, (V, C); equal ones where all are at most 0."""
     positive = np.maximum(masses, 0.0)
     total = positive.sum(axis=1, keepdims=True)
     return np.where(total > 0, positive / np.where(total > 0, total, 1.0), 1 / masses.shape[1])
 
 
 def _bounded_error(noise: FloatArray, count: FloatArray) -> FloatArray:
-    """The error of a share that lies in [0, 1], for noise on its numerator."""
+    """Return the error of a share that lies in [0, 1], for noise on its numerator."""
     return np.minimum(noise / np.maximum(count, noise), 1.0)
 
 
 def _ratio_interval(
     upper: FloatArray, lower: FloatArray, radius: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
+    """Return Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
 
     u lies in it if |(1−u)A − uB| ≤ radius·√((1−u)² + u²): a quadratic inequality a u² − 2 b u + c ≤ 0.
     """

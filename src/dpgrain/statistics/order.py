@@ -1,4 +1,4 @@
-"""How well an estimate orders items: the loss of the element-level paper, for research."""
+"""The loss of the element-level paper tells, for research, how well an estimate orders items."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> i
     """Count the pairs with a true gap of at least γ (and above 0) that an estimate orders wrongly.
 
     Args:
-        truth: (V,) true frequencies p.
-        estimate: (V,) what the items are ordered by.
+        truth: (V,) the true frequencies p.
+        estimate: (V,) the numbers by which the items are ordered.
         gamma: the smallest gap that counts.
 
     Returns:
@@ -26,11 +26,11 @@ def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> i
     descending = np.argsort(-truth, kind="stable")
     p = truth[descending]
     ranks = np.unique(estimate[descending], return_inverse=True)[1]
-    # For the l-th item, in falling order of p: the first so many are far enough above it.
+    # For the l-th item, in falling order of p, this many of the first items are far enough above it.
     above = np.minimum(
         np.searchsorted(-p, -(p + gamma), side="right"), np.searchsorted(-p, -p, side="left")
     )
-    # A Fenwick tree over the ranks of those estimates.
+    # The tree is a Fenwick tree over the ranks of the estimates of those items.
     tree = [0] * (int(ranks.max(initial=-1)) + 2)
     inserted = wrong = 0
     for needed, rank in zip(above.tolist(), ranks.tolist(), strict=True):

@@ -26,7 +26,7 @@ from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 _Z = 1.959963984540054
-# Groups that are turned into ranks at once.
+# This many groups are turned into ranks at once.
 _CHUNK = 256
 
 
@@ -163,19 +163,19 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Es
 def read_ranks(
     masses: FloatArray, sd: FloatArray, ranks: FloatArray, tree: Tree
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
+    """Return quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
 
     Args:
-        masses: (V, nodes) noisy counts, level by level.
-        sd: (V,) standard deviation of each.
-        ranks: (R,) in [0, 1].
+        masses: (V, nodes) the noisy counts, level by level.
+        sd: (V,) the standard deviation of the counts of each group.
+        ranks: (R,) the ranks, in [0, 1].
         tree: the tree.
 
     Returns:
         (V, R) estimates, lower and upper ends.
     """
     below = _cumulated(consistent_leaves(masses, tree))
-    # What is known of ranks: they rise from 0 to the count.
+    # Ranks are known to rise from 0 to the count, which narrows what noise leaves open.
     rising = np.maximum.accumulate(below, axis=1)
     falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
     steps = (rising + falling) / 2
@@ -189,7 +189,7 @@ def read_ranks(
             shift = (0.0, -1.0, 1.0)[j] * radius[row]
             out[j, row] = _inverse(steps[row], wanted * total[row] + shift, edges)
     estimate, low, high = out
-    # Within a bin nothing is known: to its ends.
+    # Nothing is known within a bin, so intervals are widened to the ends of bins.
     width = edges[1] - edges[0]
     low = tree.low + width * np.floor((np.minimum(low, estimate) - tree.low) / width + 1e-9)
     high = tree.low + width * np.ceil((np.maximum(high, estimate) - tree.low) / width - 1e-9)
@@ -197,7 +197,7 @@ def read_ranks(
 
 
 def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatArray:
-    """Where a rising, linear interpolant takes the wanted values; the middle of inner plateaus."""
+    """Find where a rising, linear interpolant takes the wanted values; the middle of inner plateaus."""
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
     last = edges.size - 1
@@ -206,7 +206,7 @@ def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatA
     place = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
     width = edges[1] - edges[0]
     found = edges[inside - 1] + width * np.clip(place, 0.0, 1.0)
-    # Of the least rank the end where numbers begin, of the largest the one where they end.
+    # The least rank gets the end of its plateau where numbers begin, the largest that where they end.
     first = np.where(wanted <= steps[0], right - 1, left)
     final = np.where(wanted >= steps[-1], left, right - 1)
     plateau = (edges[np.clip(first, 0, last)] + edges[np.clip(final, 0, last)]) / 2
@@ -214,13 +214,13 @@ def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatA
 
 
 def _cumulated(leaves: FloatArray) -> FloatArray:
-    """(V, bins + 1) the sums of the first leaves."""
+    """Return the sums of the first leaves, (V, bins + 1)."""
     return np.concatenate([np.zeros((len(leaves), 1)), np.cumsum(leaves, axis=1)], axis=1)
 
 
 @lru_cache
 def _rank_spread(height: int, branching: int, ranks: tuple[float, ...]) -> FloatArray:
-    """(R,) the largest standard deviation of a rank less its share of the count, for noise of sd 1."""
+    """Return the largest sd of a rank less its share of the count, (R,), for noise of sd 1."""
     tree = Tree(0.0, 1.0, height, branching)
     noise = np.random.default_rng(0).normal(size=(400, tree.corners))
     below = _cumulated(consistent_leaves(noise, tree))
@@ -228,7 +228,7 @@ def _rank_spread(height: int, branching: int, ranks: tuple[float, ...]) -> Float
 
 
 def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
-    """The least-squares estimate of the leaves from noisy counts of all nodes.
+    """Return the least-squares estimate of the leaves from noisy counts of all nodes.
 
     Args:
         masses: (V, nodes) noisy counts, level by level, all of the same variance.
@@ -244,13 +244,13 @@ def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
     for level in range(1, tree.height + 1):
         levels.append(masses[:, at : at + b**level])
         at += b**level
-    # Upwards: each node's own count and the sum of its children, by inverse variance.
+    # Upwards, each node's own count and the sum of its children are combined by inverse variance.
     own, variance = [levels[-1]], 1.0
     for counts in reversed(levels[:-1]):
         children = own[0].reshape(len(masses), -1, b).sum(axis=2)
         variance = b * variance / (1 + b * variance)
         own.insert(0, variance * counts + (1 - variance) * children)
-    # Downwards: what a parent has more than its children is divided equally.
+    # Downwards, what a parent has more than its children is divided equally among them.
     known = own[0]
     for counts in own[1:]:
         children = counts.reshape(len(masses), -1, b)

@@ -33,10 +33,10 @@ from dpgrain.tables.groups import Groups
 if TYPE_CHECKING:
     import pandas as pd
 
-# Half-widths of a 95% interval, in standard errors of the noise.
+# A 95% interval has this half-width, in standard errors of the noise.
 _HALF_WIDTH = {"gaussian": 1.959963984540054, "laplace": math.log(20) / math.sqrt(2)}
 _FORMATS = (".parquet", ".csv", ".json")
-# Kinds of release that other modules define: these are imported when such a file is read.
+# Other modules define these kinds of release, and are imported when such a file is read.
 _ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
 _METADATA = b"dpgrain"
 
@@ -61,21 +61,21 @@ class Release(ShownRelease, ABC):
     @property
     @abstractmethod
     def low(self) -> FloatArray:
-        """(V,) lower end of a 95% interval."""
+        """The lower end of a 95% interval, (V,)."""
 
     @property
     @abstractmethod
     def high(self) -> FloatArray:
-        """(V,) upper end of a 95% interval."""
+        """The upper end of a 95% interval, (V,)."""
 
     @property
     def statistic(self) -> Statistic:
-        """What was released."""
+        """The statistic that was released."""
         return self.asked.statistic
 
     @property
     def items(self) -> pa.Array:
-        """(V,) the groups: the values of the key, or of several keys as a struct."""
+        """The groups, (V,): the values of the key, or of several keys as a struct."""
         if len(self.groups.columns) == 1:
             return self.groups.columns[0]
         if not self.groups.columns:
@@ -84,14 +84,14 @@ class Release(ShownRelease, ABC):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """Further columns of (V,) numbers."""
+        """The further columns of numbers, each (V,)."""
         return {}
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """The keys, then the columns estimate, std_error, low and high."""
+        """Return the keys, then the columns estimate, std_error, low and high."""
         columns: dict[str, Any] = {
             "estimate": self.estimate,
             "std_error": self.std_error,
@@ -100,7 +100,7 @@ class Release(ShownRelease, ABC):
             **self.more,
         }
         keys = dict(zip(self.groups.names, self.groups.columns, strict=True))
-        # The names of numbers are taken, be they shown or only saved.
+        # The names of columns of numbers are taken, whether these are shown or only saved.
         for name in {**columns, **self._columns()}:
             if name in keys:
                 free = f"key {name}"
@@ -110,12 +110,12 @@ class Release(ShownRelease, ABC):
         return pa.table({**keys, **columns})
 
     def to_pandas(self) -> pd.DataFrame:
-        """As :meth:`to_arrow`, as a pandas frame."""
+        """Return the table of :meth:`to_arrow` as a pandas frame."""
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
     def largest(self, count: int = 20) -> pa.Table:
-        """The groups with the largest estimates, largest first.
+        """Return the groups with the largest estimates, largest first.
 
         Raises:
             ParameterError: if ``count`` is not a whole number of at least 1.
@@ -148,10 +148,10 @@ class Release(ShownRelease, ABC):
 
     @abstractmethod
     def _columns(self) -> dict[str, FloatArray]:
-        """The (V,) fields from which it is made again."""
+        """Return the fields of shape (V,) from which the release is made again."""
 
     def _about(self) -> dict[str, Any]:
-        """The other fields from which it is made again, but guarantee and request."""
+        """Return the other fields from which the release is made again, but guarantee and request."""
         return {}
 
     def save(self, path: str | Path) -> Path:
@@ -180,7 +180,7 @@ class Release(ShownRelease, ABC):
 
     @staticmethod
     def load(path: str | Path) -> Any:
-        """Load what :meth:`save` wrote.
+        """Load a release that :meth:`save` wrote.
 
         Raises:
             DataError: if the file is missing, broken or not a saved release.
@@ -240,12 +240,12 @@ class Histogram(Release):
     Args:
         groups: (V,) the groups, in the order of the public domain; selected ones by name.
         estimate: (V,) noisy sums of clipped contributions; unbiased for those unless non-negative.
-        std_error: (V,) standard error of the noise.
+        std_error: (V,) the standard error of the noise.
         clip: (V,) the clipping bound of the group's cell.
-        guarantee: what is promised.
-        asked: what was asked for.
+        guarantee: the guarantee of the release.
+        asked: the request for the release.
         noise: the law of the noise: ``"gaussian"`` or ``"laplace"``.
-        nonnegative: whether estimates below 0 were set to 0.
+        nonnegative: True where estimates below 0 were set to 0.
     """
 
     groups: Groups
@@ -259,13 +259,13 @@ class Histogram(Release):
 
     @property
     def low(self) -> FloatArray:
-        """(V,) lower end of a 95% interval for the sum of clipped contributions."""
+        """The lower end of a 95% interval for the sum of clipped contributions, (V,)."""
         low = self.estimate - _HALF_WIDTH[self.noise] * self.std_error
         return np.maximum(low, 0.0) if self.nonnegative else low
 
     @property
     def high(self) -> FloatArray:
-        """(V,) upper end of a 95% interval for the sum of clipped contributions."""
+        """The upper end of a 95% interval for the sum of clipped contributions, (V,)."""
         high = self.estimate + _HALF_WIDTH[self.noise] * self.std_error
         return np.maximum(high, 0.0) if self.nonnegative else high
 
@@ -276,7 +276,7 @@ class Histogram(Release):
         return {"noise": self.noise, "nonnegative": self.nonnegative}
 
     def top(self, count: int) -> Self:
-        """The release of the groups with the largest estimates only, largest first.
+        """Return the release of the groups with the largest estimates only, largest first.
 
         Raises:
             ParameterError: if ``count`` is not a whole number of at least 1.
@@ -291,11 +291,11 @@ class Histogram(Release):
         )
 
     def without_negatives(self) -> Self:
-        """The same release with negative estimates set to 0: post-processing, free of charge."""
+        """Return the same release with negative estimates set to 0: post-processing, free of charge."""
         return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True)
 
     def shrunk(self, prior: ArrayLike | None = None) -> Self:
-        """The same release, each estimate pulled towards 0 as far as it is probably noise: free.
+        """Pull each estimate towards 0 as far as it is probably noise: free of charge.
 
         Args:
             prior: (V,) public values to which the true ones may be proportional; pulled towards these
@@ -312,7 +312,7 @@ class Histogram(Release):
         return self._processed(["shrunk"], estimate, error, nonnegative=True)
 
     def unclipped(self) -> Self:
-        """The shrunk release, scaled up by what clipping took, as far as that can be told: free.
+        """Scale the shrunk release up by what clipping took, as far as can be told: free of charge.
 
         Raises:
             ParameterError: if the bounds were not chosen by ``clip="auto"`` under Gaussian noise.
@@ -332,7 +332,7 @@ class Histogram(Release):
         return self._processed(["shrunk", "unclipped"], estimate, error * gain, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
-        """The same release with the nearest estimates that are not negative and add up: free of charge.
+        """Return the nearest estimates that are not negative and add up: free of charge.
 
         Args:
             total: a public total; by default the estimates' own.
@@ -344,7 +344,7 @@ class Histogram(Release):
         return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
-        """Both releases, combined so that the parts add up to the totals; each then rests on both.
+        """Combine both releases so that the parts add up to the totals; each then rests on both.
 
         Args:
             totals: a release of the same statistic by some of this one's keys, such as counts by item
@@ -385,11 +385,11 @@ class Histogram(Release):
         )
 
     def order_loss(self, truth: ArrayLike, gamma: float) -> int:
-        """The number of pairs whose order is wrong: for research, since it needs the truth.
+        """Return the number of pairs whose order is wrong: for research, since it needs the truth.
 
         Args:
             truth: (V,) the true frequencies p_j of the groups, in their order.
-            gamma: only pairs whose true frequencies differ by at least so much count.
+            gamma: γ; only pairs whose true frequencies differ by at least this count.
 
         Returns:
             #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}. Source: element-level paper,
@@ -412,12 +412,12 @@ class Estimates(Release):
     Args:
         groups: (V,) the groups, with the rank as a last key where there are several quantiles.
         estimate: (V,) the estimates, within the bounds of the numbers.
-        std_error: (V,) approximate standard error that the noise causes.
-        lower: (V,) lower end of a 95% interval for what the estimate would be without noise.
-        upper: (V,) its upper end.
-        count: (V,) the noisy number of records behind each.
-        guarantee: what is promised.
-        asked: what was asked for.
+        std_error: (V,) the approximate standard error that the noise causes.
+        lower: (V,) the lower end of a 95% interval for what the estimate would be without noise.
+        upper: (V,) the upper end of that interval.
+        count: (V,) the noisy number of records behind each estimate.
+        guarantee: the guarantee of the release.
+        asked: the request for the release.
     """
 
     groups: Groups
@@ -431,16 +431,16 @@ class Estimates(Release):
 
     @property
     def low(self) -> FloatArray:
-        """(V,) lower end of a 95% interval for what the estimate would be without noise."""
+        """The lower end of a 95% interval for the estimate without noise, (V,)."""
         return self.lower
 
     @property
     def high(self) -> FloatArray:
-        """(V,) upper end of a 95% interval for what the estimate would be without noise."""
+        """The upper end of a 95% interval for the estimate without noise, (V,)."""
         return self.upper
 
     def to_arrow(self) -> pa.Table:
-        """As :meth:`Release.to_arrow`, then count; and where care is needed, why, as ``take care``."""
+        """Add to :meth:`Release.to_arrow` the count and, where care is needed, why: ``take care``."""
         table = super().to_arrow()
         if not self.asked.care or "take care" in table.column_names:
             return table
@@ -448,7 +448,7 @@ class Estimates(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """The noisy number of records."""
+        """The noisy number of records behind each estimate."""
         return {"count": self.count}
 
     def _columns(self) -> dict[str, FloatArray]:
@@ -462,12 +462,12 @@ class Estimates(Release):
 
 
 def _asked_of(about: dict[str, Any]) -> Asked:
-    """What a saved release was asked for; older files have it in words alone."""
+    """Return what a saved release was asked for; older files have it in words alone."""
     return Asked.from_dict(about["facts"]) if "facts" in about else Asked.from_words(about["asked"])
 
 
 def check_format(path: str | Path) -> Path:
-    """The path, or raise unless its ending names a format that :meth:`Histogram.write` knows."""
+    """Return the path, or raise unless its ending names a format that :meth:`Histogram.write` knows."""
     path = Path(path)
     if path.suffix not in _FORMATS:
         raise ParameterError(

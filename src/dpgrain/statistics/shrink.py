@@ -1,4 +1,4 @@
-"""Estimates that are probably noise, pulled down: what stands clear of it is left alone."""
+"""Estimates that are probably noise are pulled down; those that stand clear of it are left alone."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
-# Items that share one law of true values, at least; and groups, at most.
+# At least this many items share one law of true values, and there are at most this many groups.
 _GROUP = 300
 _GROUPS = 64
-# Estimates so many standard errors above 0 are left as they are.
+# Estimates this many standard errors above 0 are left as they are.
 _CLEAR = 32.0
-# What lies deeper below 0 says no more than "0", and a density there underflows; what lies higher
-# no more than "far", and its square may overflow.
+# An estimate deeper below 0 than this, in standard errors, says no more than "0", and a density there
+# underflows; a higher one than this says no more than "far", and its square may overflow.
 _LOWEST, _HIGHEST = -8.0, 1e12
-# The logarithms of the prior's values, around their middle: none counts as further away.
+# The logarithm of a prior's value counts as no further from the middle of them than this.
 _SPAN = 18.0
-# Against a wrong prior: no estimate moves by more standard errors than this.
+# No estimate moves by more standard errors than this, as the prior may be wrong.
 _LIMIT = 3.0
-# The intervals of true values: from a quarter of a standard error, in steps of √2.
+# The intervals of true values begin at a quarter of a standard error and grow in steps of √2.
 _FIRST, _STEP = 0.25, math.sqrt(2)
 _ITERATIONS = 100
-# Entries of a table of moments, at most.
+# A table of moments has at most this many entries.
 _ENTRIES = 1 << 21
 
 
@@ -42,11 +42,11 @@ def shrink(
     *,
     noise: str = "gaussian",
 ) -> tuple[FloatArray, FloatArray]:
-    """Empirical-Bayes estimates of true values ≥ 0: post-processing of noisy ones.
+    """Return empirical-Bayes estimates of true values ≥ 0: post-processing of noisy ones.
 
     Args:
-        estimate: (V,) noisy values.
-        std_error: (V,) standard deviation of the noise; what has 0 is exact and stays.
+        estimate: (V,) the noisy values.
+        std_error: (V,) the standard deviation of the noise; a value with 0 is exact and stays.
         prior: (V,) public values above 0, to which the true ones may be proportional.
         groups: (V,) whole numbers: items of one group share one law of true values; by default
             items of like ``std_error``, at least 300 together.
@@ -86,16 +86,16 @@ def shrink(
     group = _like(sd) if groups is None else group_codes(groups, x.size)
     better, error = np.maximum(x, 0.0), sd.copy()
     noisy = np.flatnonzero(sd > 0)
-    # Rows by group, so that each is found without a search.
+    # Rows are ordered by group, so that each group is found without a search.
     noisy = noisy[np.argsort(group[noisy], kind="stable")]
     for rows in np.split(noisy, np.flatnonzero(np.diff(group[noisy])) + 1):
         if rows.size:
-            # Infinite where the noise is all but nothing.
+            # The ratio is infinite where the noise is all but nothing.
             with np.errstate(over="ignore"):
                 z = x[rows] / sd[rows]
             unit = None if scale is None else np.log(scale[rows]) - np.log(sd[rows])
             found, spread = _shrunk(z, unit, law)
-            # To the last bit, where nothing moved.
+            # Values that did not move stay the same to the last bit.
             moved = found != z
             better[rows[moved]] = (found * sd[rows])[moved]
             error[rows] = spread * sd[rows]
@@ -107,8 +107,8 @@ class _Law:
     """A law with mean 0 and variance 1.
 
     Args:
-        density: f(u).
-        partial: ∫f, ∫vf and ∫v²f over v < u.
+        density: the function f(u).
+        partial: the integrals ∫f, ∫vf and ∫v²f over v < u.
     """
 
     density: Callable[[FloatArray], FloatArray]
@@ -161,7 +161,7 @@ class _Truths:
 
 
 def _shrunk(z: FloatArray, unit: FloatArray | None, law: _Law) -> tuple[FloatArray, FloatArray]:
-    """The estimates and errors of one group, in standard errors; ``unit`` is the prior's log."""
+    """Return the estimates and errors of one group, in standard errors; ``unit`` is the prior's log."""
     q = np.ones(z.size)
     if unit is not None:
         # The prior's scale is anybody's choice; the law of true value ÷ prior takes it up.
@@ -185,8 +185,8 @@ def _shrunk(z: FloatArray, unit: FloatArray | None, law: _Law) -> tuple[FloatArr
 
 
 def _fitted(z: FloatArray, q: FloatArray, law: _Law, *, bumps: bool) -> _Truths:
-    """The law of true values that makes the estimates likeliest, from estimates in bins."""
-    # Bins an eighth of a standard error wide near 0, 1/32 of the value far from it; √2 for the unit.
+    """Return the law of true values that makes the estimates likeliest, from estimates in bins."""
+    # Bins are 1/8 of a standard error wide near 0, 1/32 of the value far from it; √2 for the unit.
     code = np.stack([np.rint(32 * np.arcsinh(z / 4)), np.rint(2 * np.log2(q))])
     (z_code, q_code), count = np.unique(code, axis=1, return_counts=True)
     z, q = 4 * np.sinh(z_code / 32), 2 ** (q_code / 2)
@@ -205,14 +205,14 @@ def _fitted(z: FloatArray, q: FloatArray, law: _Law, *, bumps: bool) -> _Truths:
 
 
 def _edges(unit: float, largest: float) -> FloatArray:
-    """0 and a geometric sequence from a quarter of ``unit`` to beyond ``largest``."""
+    """Return 0 and a geometric sequence from a quarter of ``unit`` to beyond ``largest``."""
     first = _FIRST * unit
     steps = math.ceil(math.log(largest / first) / math.log(_STEP)) + 1
     return np.concatenate([[0.0], first * _STEP ** np.arange(steps + 1.0)])
 
 
 def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
-    """(K,) weights of a mixture by EM; ``likelihood`` is (rows, K), each row counts ``count``."""
+    """Fit weights of a mixture by EM, (K,); ``likelihood`` is (rows, K), a row counts ``count``."""
     weight = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     share = count / count.sum()
     for _ in range(_ITERATIONS):
@@ -223,7 +223,7 @@ def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
 def _posterior(
     z: FloatArray, q: FloatArray, truths: _Truths, law: _Law
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean and variance of true values, in standard errors, and the odds that they are below 1."""
+    """Return mean and variance of true values, in standard errors, and their odds to be below 1."""
     below = [-np.diff(part, axis=1) for part in law.partial(z[:, None] - q[:, None] * truths.edges)]
     mass, first, second = (part @ truths.heights / q for part in below)
     atom = truths.atom * law.density(z)
@@ -237,7 +237,7 @@ def _posterior(
 
 
 def _like(std_error: FloatArray) -> IntArray:
-    """(V,) groups of neighbouring standard errors: equal ones together, none too small."""
+    """Group neighbouring standard errors, (V,): equal ones together, no group too small."""
     level, code, count = np.unique(std_error, return_inverse=True, return_counts=True)
     least = max(_GROUP, -(-std_error.size // _GROUPS))
     ends = np.cumsum(count)
@@ -245,7 +245,7 @@ def _like(std_error: FloatArray) -> IntArray:
     while start < level.size:
         before = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, before + least)) + 1
-        # What is left over is too little for a group of its own.
+        # The rest joins this group if it is too small for one of its own.
         if stop < level.size and ends[-1] - ends[stop - 1] < least:
             stop = level.size
         group[start:stop] = number

@@ -1,4 +1,4 @@
-"""The statistics that there are: what each is called, and what its numbers are of.
+"""The statistics that there are, each with its name and with words for its numbers.
 
 Whatever speaks of a release or draws it asks its :class:`Statistic`; nothing compares names. A new
 statistic is a value of this class, in its own module, and a line in :data:`STATISTICS` or a call of
@@ -21,20 +21,20 @@ class Statistic:
     """One kind of statistic, in the words and with the traits that pages and plots need.
 
     Args:
-        name: its name, which saved files keep.
-        lead: what it tells, without a full stop: the sentence under a heading.
-        title: what stands before what it is of, as in "mean of"; by default the name and "of".
-        of: what it is of, where ``{value}`` is the column of numbers.
-        estimate: what one estimate is; by default the title and what it is of.
-        noun: what its groups are called, in the singular; bins are of numbers that users hold.
-        plural: whether no article stands before the title.
-        ranked: whether the last key of a release is the rank of a quantile.
-        holders: whether units are counted, once in each group that they hold.
-        weighted: whether its numbers are weights: then those that are not above 0 count 0.
-        signed: whether what is added up may be negative.
-        amount: what a small estimate is called.
-        made: how estimates that are no sums are made from noisy sums, in sentences, where ``{each}``
-            is "The" or "Each".
+        name: the name, which saved files keep.
+        lead: the sentence under a heading, without a full stop.
+        title: the words before its subject, as in "mean of"; by default the name and "of".
+        of: its subject, where ``{value}`` is the column of numbers.
+        estimate: the words for one estimate; by default the title and the subject.
+        noun: the word for a group, in the singular; bins are of numbers that users hold.
+        plural: True where no article stands before the title.
+        ranked: True where the last key of a release is the rank of a quantile.
+        holders: True where units are counted, once in each group that they hold.
+        weighted: True where its numbers are weights, of which those that are not above 0 count 0.
+        signed: True where the numbers that are added up may be negative.
+        amount: the word for the size of an estimate.
+        made: the sentences that tell how estimates that are no sums are made from noisy sums, where
+            ``{each}`` is "The" or "Each".
 
     >>> str(MEAN), MEAN.estimate_of("score"), COUNT.estimate_of(None)
     ('mean', 'mean of score', 'records')
@@ -58,35 +58,35 @@ class Statistic:
         return self.name
 
     def made_of(self, one: bool) -> str:
-        """How estimates are made, in sentences.
+        """Say in sentences how estimates are made.
 
         Args:
-            one: whether there is but one estimate.
+            one: True if there is but one estimate.
         """
         return self.made.replace("{each}", "The" if one else "Each")
 
     @property
     def heading(self) -> str:
-        """What stands before what it is of."""
+        """The words before the subject."""
         return self.title or f"{self.name} of"
 
     @property
     def of_items(self) -> bool:
-        """Whether its groups are items that users hold."""
+        """True where its groups are items that users hold."""
         return self.noun == "item"
 
     @property
     def of_bins(self) -> bool:
-        """Whether its groups are bins of how much users hold."""
+        """True where its groups are bins of how much users hold."""
         return self.noun == "bin"
 
     @property
     def in_order(self) -> bool:
-        """Whether its rows have an order of their own."""
+        """True where its rows have an order of their own."""
         return self.ranked or self.of_bins
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The names of those keys that tell groups apart: the rank of a quantile does not.
+        """Return the names of those keys that tell groups apart: the rank of a quantile does not.
 
         Args:
             names: the names of all keys of a release.
@@ -95,7 +95,7 @@ class Statistic:
         return known[:-1] if self.ranked else known
 
     def value_of(self, value: str | None) -> str:
-        """What it is of: records, or numbers in a column.
+        """Return the subject: records, or numbers in a column.
 
         Args:
             value: the column; None where records are counted.
@@ -103,7 +103,7 @@ class Statistic:
         return "records" if value is None else _filled(self.of, value)
 
     def estimate_of(self, value: str | None) -> str:
-        """What one estimate is, in a word or two.
+        """Say in a word or two what one estimate is.
 
         Args:
             value: the column of numbers; None where something else counts.
@@ -118,7 +118,7 @@ _VALUE = "{value}"
 
 
 def _filled(words: str, value: str) -> str:
-    # No format(): a column may be called anything, braces included.
+    # format() is not used, as a column may be called anything, braces included.
     return words.replace(_VALUE, value)
 
 
@@ -204,7 +204,7 @@ def register(statistic: Statistic) -> Statistic:
 
 
 def statistic_of(name: str) -> Statistic:
-    """The statistic of a name; one that says little where nobody has registered it.
+    """Return the statistic of a name, or one that says little if nobody has registered it.
 
     Args:
         name: the name, as saved files have it.

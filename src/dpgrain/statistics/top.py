@@ -1,4 +1,4 @@
-"""``dg.top``: the items that most users have, known beforehand or not."""
+"""``dg.top`` publishes the items that most users have, known beforehand or not."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _known(
     random_state: RandomState,
     progress: bool | None,
 ) -> Histogram:
-    """Counts of public items."""
+    """Publish counts of public items."""
     if method == "truncated":
         raise ParameterError("method='truncated' is for unknown items; leave domain out.")
     if not counts:
@@ -170,7 +170,7 @@ def _known(
         items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
         request = replace(request, best=min(k, items))
     elif _chosen_here(method) and k is not None and not _one_count(request):
-        # A unit may hold many items: choosing costs the same, and only the chosen are clipped.
+        # A unit may hold many items; choosing costs the same, and only chosen items are clipped.
         return _known(request, "gumbel", counts, k, random_state, progress)
     elif _chosen_here(method) and request.noise == "gaussian" and _one_count(request):
         # One count each: the law with the smaller deviation is better, whatever the data.
@@ -181,12 +181,12 @@ def _known(
 
 
 def _chosen_here(method: Method) -> bool:
-    """Whether another law than the Gaussian may be taken: in a budget, shares are shares of μ²."""
+    """Return whether any law may be taken: in a budget only the Gaussian, as shares are of μ²."""
     return method == "auto" and not in_budget()
 
 
 def _one_count(request: Request) -> bool:
-    """Whether each block is one count, so that both norms clip it alike and 1 is its bound."""
+    """Return whether each block is one count, so that both norms clip it alike and 1 is its bound."""
     return request.contribution.coordinates == "one" or request.contribution.block == "record"
 
 
@@ -197,7 +197,7 @@ def _unknown(
     random_state: RandomState,
     progress: bool | None,
 ) -> Histogram:
-    """Counts of items that are selected first, or at once."""
+    """Publish counts of items that are selected first, or at once."""
     if method in ("laplace", "gumbel"):
         raise ParameterError(f"method={method!r} needs a public domain; give domain=.")
     alone = request.blocks.alone or request.blocks.block == "record"
@@ -253,7 +253,7 @@ def _weighted(request: Request, most: int) -> Selection:
 
 
 def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
-    """Whether fewer holders, each with ``most`` items, get an item published with odds of one half."""
+    """Return whether fewer holders, each with ``most`` items, publish an item with odds of a half."""
     try:
         event = _truncated_event(request, most)
     except ParameterError:
@@ -279,7 +279,7 @@ def _truncated(
         groups = data.dictionary.groups
         sums = data.holders(max_items=most)
     noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
-    # What nobody holds is at most the cutoff away from 0 and never passes.
+    # An item that nobody holds is at most the cutoff away from 0 and never passes.
     passed = (sums > 0) & (noisy > event.cutoff)
     size = int(passed.sum())
     decay = math.exp(-event.rate)
@@ -299,7 +299,7 @@ def _truncated(
 def _names(
     request: Request, event: Selection, random_state: RandomState, progress: bool | None
 ) -> Histogram:
-    """Names and weighted counts, for the whole budget."""
+    """Publish names and weighted counts, for the whole budget."""
     source = source_of(random_state)
     facts = [
         f"at most {event.max_items:,} items of one unit take part, the first in a public order",
@@ -341,7 +341,7 @@ def _held(request: Request, guarantee: Guarantee, progress: bool | None) -> Iter
 
 
 def _sorted(release: Histogram) -> Histogram:
-    """In the order of names, before that of counts: so that ties tell nothing of the table."""
+    """Order a release by names, and then by counts, so that ties tell nothing of the table."""
     if not len(release):
         return release
     by_name = release.groups.order()

@@ -1,4 +1,4 @@
-"""What clipping took away, undone where the bound was chosen to balance the noise."""
+"""Clipping is undone, approximately, where the bound was chosen to balance the noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from dpgrain._types import FloatArray
 from dpgrain.statistics.noisy import finite_values, group_codes, values_and_sds
 
-# Sums of which clipping left less than this share say too little to be scaled up.
+# Sums are scaled up by at most this factor; those of which clipping left less say too little.
 _LARGEST_GAIN = 4.0
 
 
@@ -20,8 +20,8 @@ def unclip(
 
     Args:
         estimate: (V,) the noisy sums as released.
-        std_error: (V,) standard deviation of their Gaussian noise.
-        shrunk: (V,) what :func:`shrink` made of them; this is scaled.
+        std_error: (V,) the standard deviation of their Gaussian noise.
+        shrunk: (V,) the estimates that :func:`shrink` made of them, which are scaled.
         groups: (V,) the cell of each item; by default items of equal ``std_error`` are one cell.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Numbers as masses: how a column of numbers becomes non-negative sums, and what is read off them.
+"""Numbers as masses: a column of numbers becomes non-negative sums, of which statistics are read.
 
 A number x between public bounds is split between *corners*, non-negative and known to add up, so that
 one noisy vector per group answers for counts, sums, means and variances, and another for all ranks.
@@ -21,24 +21,24 @@ from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]
-# Masses are multiples of this: 2^23 full records of one user and group add up exactly.
+# Masses are multiples of this, so that 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured of a number, before its range is known.
+    """The measure of a number, before its range is known.
 
     Args:
-        corners: how many coordinates each group has.
-        split: from the range (low, high) to the split.
-        clip: how clipping bounds are chosen, where they are.
+        corners: the number of coordinates of each group.
+        split: the function from the range (low, high) to the split.
+        clip: the choice of clipping bounds, where they are chosen.
         record_norm: by norm, the largest norm of what one record adds.
         net: whether the second corner is subtracted from the first before noise is added.
-        presence: what tells that a record is there, where groups are selected.
-        bias: how much of what clipping takes shows in the result, roughly: all of it in sums, but
+        presence: the split that tells that a record is there, where groups are selected.
+        bias: the rough share of what clipping takes that shows in the result: all of it in sums, but
             little in ratios, where what is left is like what was taken.
-        noisy: how many coordinates' noise shows in the result of one group, roughly.
+        noisy: the rough number of coordinates whose noise shows in the result of one group.
         ratio: whether results are divided by their group's count: then what clipping takes of all
             groups shows in each, and noise the more, the more groups share the records.
     """
@@ -59,8 +59,8 @@ class Parts:
     """The parts of a number above and below 0, in units of the largest magnitude within bounds.
 
     Args:
-        low: numbers below it count as it.
-        high: numbers above it count as it.
+        low: the lower bound, as which smaller numbers count.
+        high: the upper bound, as which larger numbers count.
         corners: 2 (above 0, below 0); 1 where the bounds leave but one sign.
     """
 
@@ -71,11 +71,11 @@ class Parts:
 
     @property
     def scale(self) -> float:
-        """The number that counts 1."""
+        """The magnitude of the number that counts 1."""
         return max(abs(self.low), abs(self.high))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals): see :class:`~dpgrain.tables.split.Split`."""
+        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
         x = _bounded(values, self.low, self.high) / self.scale
         totals = np.floor(np.abs(x) / self.unit)
         return (keys if self.corners == 1 else keys + (x < 0)), totals
@@ -89,8 +89,8 @@ class Powers:
     up to the degree is linear in them.
 
     Args:
-        low: numbers below it count as it.
-        high: numbers above it count as it.
+        low: the lower bound, as which smaller numbers count.
+        high: the upper bound, as which larger numbers count.
         degree: 1 for means, 2 for variances.
     """
 
@@ -105,7 +105,7 @@ class Powers:
         return self.degree + 1
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals): see :class:`~dpgrain.tables.split.Split`."""
+        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
         x = _bounded(values, self.low, self.high)
         u = (x - self.low) / (self.high - self.low)
         totals = np.empty((u.size, self.corners))
@@ -116,20 +116,20 @@ class Powers:
             mass = math.comb(self.degree, j) * rising * falling[self.degree - j]
             np.floor(mass, out=totals[:, j])
             rising = rising * u
-        # In whole units, so that the corners add up to 1 exactly and no norm exceeds 1.
+        # The corners are whole units, so that they add up to 1 exactly and no norm exceeds 1.
         totals[:, 0] = np.maximum(1 / self.unit - totals[:, 1:].sum(axis=1), 0.0)
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A record counts 1 in its bin and in each node above it, but the root.
+    """A tree of bins: a record counts 1 in its bin and in each node above it, but the root.
 
     Args:
-        low: numbers below it count as it.
-        high: numbers above it count as it.
-        height: levels of nodes below the root.
-        branching: children of each node.
+        low: the lower bound, as which smaller numbers count.
+        high: the upper bound, as which larger numbers count.
+        height: the number of levels of nodes below the root.
+        branching: the number of children of each node.
     """
 
     low: float
@@ -149,7 +149,7 @@ class Tree:
         return int(self.branching**self.height)
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """(keys, totals): see :class:`~dpgrain.tables.split.Split`."""
+        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
         x = _bounded(values, self.low, self.high)
         u = (x - self.low) / (self.high - self.low)
         leaf = np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
@@ -176,7 +176,7 @@ def count() -> Measure:
 
 
 def total(low: float | None, high: float | None) -> Measure:
-    """The sum of numbers, for bounds that may not be known yet."""
+    """Return the sum of numbers, for bounds that may not be known yet."""
     signed = low is None or high is None or low < 0 < high
     return Measure(
         2 if signed else 1,
@@ -188,7 +188,7 @@ def total(low: float | None, high: float | None) -> Measure:
 
 
 def moments(degree: int) -> Measure:
-    """The number of records and their moments up to a degree."""
+    """Return the number of records and their moments up to a degree."""
     return Measure(
         degree + 1,
         lambda low, high: Powers(low, high, degree),
@@ -201,7 +201,7 @@ def moments(degree: int) -> Measure:
 
 
 def ranks(height: int) -> Measure:
-    """The number of records in each of 16^height bins, and in the nodes above."""
+    """Return the number of records in each of 16^height bins, and in the nodes above."""
     return Measure(
         Tree(0, 1, height).corners,
         lambda low, high: Tree(low, high, height),
@@ -239,27 +239,27 @@ class AutoRange:
 
     @property
     def edges(self) -> FloatArray:
-        """(bins + 1,) the edges of the bins, increasing; 0 lies in the middle one."""
+        """The edges of the bins, (bins + 1,), increasing; 0 lies in the middle bin."""
         steps = max(math.ceil(math.log2(self.largest / self.smallest)), 1)
         above = self.smallest * 2.0 ** np.arange(steps + 1.0)
         return np.concatenate([-above[::-1], above])
 
     def split(self) -> Split:
-        """Each record counts 1 in the bin of its number."""
+        """Return the split in which each record counts 1 in the bin of its number."""
         return _Bins(tuple(self.edges[1:-1]))
 
     def seen(self, noisy: FloatArray, sd: float) -> FloatArray:
-        """(bins,) the noisy counts that stand out; many empty bins would add up to noise."""
+        """Return the noisy counts that stand out, (bins,); many empty bins would add up to noise."""
         return np.where(noisy > 3.5 * sd, noisy, 0.0)
 
     def stands_out(self, noisy: FloatArray, sd: float) -> bool:
-        """Whether any magnitude is seen, besides 0."""
+        """Return whether any magnitude is seen, besides 0."""
         seen = self.seen(noisy, sd)
         seen[self.edges.size // 2 - 1] = 0.0
         return bool(seen.any())
 
     def choose(self, noisy: FloatArray, sd: float) -> tuple[float, float]:
-        """The bounds, from noisy counts of the bins: post-processing.
+        """Return the bounds, from noisy counts of the bins: post-processing.
 
         Where nothing is seen they are the widest: that shows in the standard errors.
         """
@@ -270,7 +270,7 @@ class AutoRange:
         shares = np.cumsum(seen) / seen.sum()
         low = int(np.searchsorted(shares, self.tail, side="right"))
         high = int(np.searchsorted(shares, 1 - self.tail, side="left"))
-        # Around 0 the numbers are taken for 0, unless nothing else is there.
+        # Numbers in the bin around 0 are taken for 0, unless no other bin is seen.
         zero = edges.size // 2 - 1
         below = 0.0 if low == zero and high > zero else float(edges[low])
         above = 0.0 if high == zero and low < zero else float(edges[high + 1])

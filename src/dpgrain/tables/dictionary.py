@@ -1,4 +1,4 @@
-"""The groups of a release with their cells, and the codes that engines and the kernel know them by."""
+"""The groups of a release with their cells, and the codes by which engines and kernel know them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.tables.groups import Groups
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Which cell each of some groups lies in.
+    """The cells that some groups lie in.
 
     Args:
         labels: (V,) the name that orders cells; null where the group has no cell and is left out.
@@ -30,7 +30,7 @@ class Cells:
 
     @cached_property
     def sizes(self) -> IntArray:
-        """(K,) how many groups each cell holds."""
+        """The number of groups in each cell, (K,)."""
         return np.unique(self.codes[self.codes >= 0], return_counts=True)[1].astype(np.int64)
 
 
@@ -40,10 +40,10 @@ class Dictionary:
 
     Args:
         groups: (V,) the groups.
-        layout: how the keys of their coordinates are packed and which cell each lies in.
-        cell_sizes: (K,) number of coordinates in each cell; (1,) where the cell is another column.
-        given: (V,) where each group stood among those that were given.
-        corners: how many coordinates each group has.
+        layout: the packing of the keys of coordinates, with the cell that each lies in.
+        cell_sizes: (K,) the number of coordinates in each cell; (1,) where another column has cells.
+        given: (V,) the place of each group among those that were given.
+        corners: the number of coordinates of each group.
     """
 
     groups: Groups
@@ -65,9 +65,9 @@ class Dictionary:
 
         Args:
             groups: different groups, of the types of the key columns.
-            cells: the cell of each.
-            column_cells: how many cells another column has, where that tells the cell.
-            corners: how many coordinates each group has.
+            cells: the cell of each group.
+            column_cells: the number of cells of another column, where that tells the cell.
+            corners: the number of coordinates of each group.
             order: the places of the groups that have a cell in the public order, where an engine
                 has found it; :func:`public_order` finds it otherwise.
         """
@@ -83,17 +83,17 @@ class Dictionary:
         return Dictionary(known, layout, sizes, given, corners)
 
     def cell_rows(self, rows: int) -> IntArray:
-        """(V,) where each group's cell stands in an array of one row per cell, or one for all."""
+        """Return the place of each group's cell in an array of a row per cell, or one for all, (V,)."""
         if rows == 1 or self.layout.cell_of is None:
             return np.zeros(len(self.groups), dtype=np.int64)
         return self.layout.cell_of[:: self.corners]
 
 
 def public_order(groups: Groups, cells: Cells) -> IntArray:
-    """(V,) the places of the groups that have a cell, in the order that every engine gives them.
+    """Return the places of the groups that have a cell, (V,), in the order of every engine.
 
-    A public function of each group alone, by the hashes of its cell's and its keys' names: what is kept
-    when a bound is enforced may not depend on what else is there.
+    The order is a public function of each group alone, by the hashes of its cell's and its keys' names:
+    what is kept when a bound is enforced may not depend on what else is there.
     """
     labels = cells.labels.to_pylist()
     columns = [column.to_pylist() for column in groups.columns]
@@ -107,10 +107,10 @@ def public_order(groups: Groups, cells: Cells) -> IntArray:
 
 
 def column_order(names: Iterable[int | str]) -> list[int | str]:
-    """The names of the cells of a column in the public order, as :func:`public_order` has it."""
+    """Return the names of the cells of a column in the public order, as :func:`public_order` has it."""
     return sorted(names, key=lambda name: (mark(name), name))
 
 
 def mark(name: int | str) -> str:
-    """The hash of a name: MD5 of its text, which protects nothing and only has to be everywhere."""
+    """Return the hash of a name: MD5 of its text, which protects nothing but is known everywhere."""
     return hashlib.md5(str(name).encode(), usedforsecurity=False).hexdigest()

@@ -18,18 +18,18 @@ from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 
-# Items that are whole numbers are listed from the least to the largest up to so many.
+# Items that are whole numbers are listed from the least to the largest, if they are at most this many.
 _MOST_LISTED_ITEMS = 1 << 21
 
 
 def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) -> Groups:
-    """Groups that rows may belong to, among them all that they do; private.
+    """Return groups that rows may belong to, among them all that they do belong to; private.
 
-    Whole numbers that lie close together are all of them: to list them is quicker than to look
-    which occur. For what tells afterwards which groups nobody holds.
+    Whole numbers that lie close together are all listed, which is quicker than to look which occur. So
+    the caller has to tell afterwards which groups nobody holds.
 
     Args:
-        engine: brings the rows.
+        engine: the engine that reads the rows.
         keys: the columns that tell a record's group.
         value: a column of numbers; rows without a finite one are left out.
     """
@@ -41,16 +41,16 @@ def candidates(engine: Engine, keys: Sequence[str], value: str | None = None) ->
 
 
 class Contributions:
-    """What users hold of some groups; read once per question, or less.
+    """The contributions of users to some groups; rows are read once per question, or less.
 
     Args:
-        engine: brings the rows.
-        blocks: what is clipped as one.
+        engine: the engine that reads the rows.
+        blocks: the blocks, each of which is clipped as one.
         groups: the groups, all different.
-        cells: the cell of each.
+        cells: the cell of each group.
         value: the column of numbers that is split; each row counts 1 without one.
-        split: from numbers to what each record adds to its group's coordinates.
-        wider: what users hold of more groups, in the same rows, which then need not be read again.
+        split: the function from numbers to what each record adds to its group's coordinates.
+        wider: the contributions to more groups, in the same rows, which then need not be read again.
 
     What its methods return is private: it has to be noised before anybody sees it.
     """
@@ -67,7 +67,7 @@ class Contributions:
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit
-        # Where the group does not tell the cell, another column does.
+        # The group tells the cell, or else another column does.
         shared = blocks.block == "element" and blocks.key is None
         self._cell_column = blocks.cell_column if shared else None
         self.dictionary: Dictionary = engine.dictionary(
@@ -81,12 +81,12 @@ class Contributions:
     def sums(
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
     ) -> IntArray:
-        """(coordinates,) sums of clipped blocks in grid steps, modulo 2^64.
+        """Return the sums of clipped blocks in grid steps, modulo 2^64, (coordinates,).
 
         Args:
             grid: the bounds, one per cell or one for all.
             indicator: count each (user, coordinate) pair as 1, whatever its total.
-            max_items: keep so many coordinates of each block, the first in the public order.
+            max_items: the number of coordinates of a block that are kept, the first in public order.
         """
         layout, unit = self.dictionary.layout, self._unit
         if self._blocks.block == "record":
@@ -112,10 +112,10 @@ class Contributions:
         return self._users().accumulate(add, (layout.items,))
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
-        """(coordinates,) how many blocks hold each coordinate; nothing is clipped.
+        """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped.
 
         Args:
-            max_items: count so many coordinates of each block, the first in the public order.
+            max_items: the number of coordinates of a block that count, the first in public order.
         """
         layout = self.dictionary.layout
         if self._blocks.block == "record":
@@ -139,12 +139,12 @@ class Contributions:
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """(cells, bins) how many blocks have a norm in each bin; one row where cells are a column.
+        """Count the blocks with a norm in each bin, (cells, bins); one row where cells are a column.
 
         Args:
             edges: (bins,) upper ends of the bins; the last bin has none.
             norm: the norm that is binned.
-            indicator: as for :meth:`sums`.
+            indicator: count each (user, coordinate) pair as 1, whatever its total.
         """
         layout, unit = self.dictionary.layout, self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
@@ -173,7 +173,7 @@ class Contributions:
         return self._users().accumulate(add, shape)
 
     def holdings(self, edges: IntArray) -> IntArray:
-        """(2, bins) how many users hold so many pairs, and so many records.
+        """Count users by the numbers of pairs, and of records, that they hold, (2, bins).
 
         Args:
             edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
@@ -195,7 +195,7 @@ class Contributions:
         return self._held
 
     def _narrowed(self, other: Dictionary) -> Users | None:
-        """The users' records of some of these groups, where those in memory tell enough; else None."""
+        """Return users' records of some of these groups, if those in memory tell enough; else None."""
         mine, theirs = self.dictionary.groups.columns, other.groups.columns
         if self._held is None or self._cell_column is not None or len(mine) != 1:
             return None

@@ -1,4 +1,4 @@
-"""What is public of people's rows: their columns and types, and how they may be read."""
+"""The public part of people's rows: their columns and types, and how they may be read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CellColumn:
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """Where rows come from and what is public of them: all that an engine is given.
+    """The source of rows and their public part, which is all that an engine is given.
 
     Args:
         source: where the rows come from.
@@ -54,10 +54,10 @@ class Rows:
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
-        """The same table with a column of cells: a public function of another column.
+        """Return the same table with a column of cells: a public function of another column.
 
         Args:
-            name: what the new column is called; then good for ``by=`` and ``Element(name)``.
+            name: the name of the new column, for ``by=`` and ``Element(name)``.
             of: the column that the function is applied to.
             by: a mapping (a dict, a two-column table, a :class:`pathlib.Path` of one), a function, or
                 an :class:`~dpgrain.Elements`. It must be public. A value without a cell is its own
@@ -88,11 +88,11 @@ class Rows:
         return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
 
     def has(self, name: str) -> bool:
-        """Whether a column is called so; queries do not tell capital letters from small ones."""
+        """Return whether a column has the name; queries do not tell capital from small letters."""
         return name.casefold() in map(str.casefold, self.schema)
 
     def require(self, column: str, role: str) -> None:
-        """Raise unless the table has the column; ``role`` says what for."""
+        """Raise unless the table has the column, which is for the ``role``."""
         if not isinstance(column, str):
             raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
         if column not in self.schema:
@@ -102,20 +102,20 @@ class Rows:
             )
 
     def is_integer(self, column: str) -> bool:
-        """Whether keys of this column are integers; otherwise they are text."""
+        """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
 
     def drops(self, column: str) -> bool:
-        """Whether records without a cell in this column of cells are left out."""
+        """Return whether records without a cell in this column of cells are left out."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def stated(self, label: Any, column: str, role: str) -> int | str:
-        """The key of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
+        """Return the key of a column that a public label is (the rule: :mod:`dpgrain.inputs.labels`).
 
         Args:
             label: an item that a domain or partition names.
             column: the column, whose type tells what its keys are.
-            role: what names the label, in messages: "domain holds".
+            role: the words for where the label is from, in messages: "domain holds".
 
         Raises:
             ParameterError: if no key of the column can be the label.
@@ -124,7 +124,7 @@ class Rows:
         if self.is_integer(column):
             found = whole(label)
         elif column in self.cells and not isinstance(label, str):
-            # A cell that is a number is written otherwise there.
+            # A cell that is a number is written in another way there.
             found = None
         else:
             found = _text_key(label, self.schema[column])
@@ -140,7 +140,7 @@ class Rows:
 
         Args:
             column: the column.
-            role: what it is for, in messages.
+            role: the purpose of the column, in messages.
 
         Raises:
             SchemaError: if there is no such column, or it holds numbers with a fraction or lists.
@@ -148,7 +148,7 @@ class Rows:
         self.require(column, role)
         kind = self.schema[column]
         if kind.startswith(("TIME", "INTERVAL")):
-            # Values beyond the range of text would fail, and tell of one row.
+            # A value beyond the range of text would fail, and tell of one row.
             raise SchemaError(
                 f"{role} {column!r} has type {kind}, which cannot name things; cast it to a date "
                 f"first, as in dg.read(duckdb.sql('SELECT * REPLACE ({column}::DATE AS {column}) "
@@ -169,7 +169,7 @@ class Rows:
 
         Args:
             columns: the columns.
-            role: what they are for, in messages.
+            role: the purpose of the columns, in messages.
             also: other types that are welcome.
 
         Raises:
@@ -187,7 +187,7 @@ class Rows:
                     name=role,
                 )
         if texts:
-            # All at once: a person with twenty features is told once.
+            # All columns are named at once, so that a person with twenty features is told once.
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
@@ -197,7 +197,7 @@ class Rows:
 
 
 def _text_key(label: Any, kind: str) -> str | None:
-    """The text that a column of another type than integers has for a label; None for none."""
+    """Return the text that a column of another type than integers has for a label; None for none."""
     if isinstance(label, date) and not isinstance(label, datetime):
         return label.isoformat()
     number = None if isinstance(label, str | bytes) else exact(label)
@@ -208,7 +208,7 @@ def _text_key(label: Any, kind: str) -> str | None:
     decimal = re.fullmatch(r"DECIMAL\(\d+, ?(\d+)\)", kind)
     if decimal is None:
         return written(label)
-    # As SQL writes it: with as many digits as the type says.
+    # SQL writes the number with as many digits as the type says.
     places = int(decimal[1])
     scaled = number * 10**places
     if scaled.denominator != 1 or abs(scaled) >= 10**38:

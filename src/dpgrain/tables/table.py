@@ -19,7 +19,7 @@ from dpgrain.tables.engines.protocol import Engine, Opener
 from dpgrain.tables.engines.sources import source_of, typed
 from dpgrain.tables.rows import Rows
 
-# Before the names of users that are no text.
+# This mark stands before the names of users that are no text.
 _MARK = "\x1f"
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
@@ -29,14 +29,14 @@ class UserTable(Rows):
     """A table of records, each of one user; made by :func:`read`.
 
     Args:
-        engine: what reads the rows; the other fields are those of
+        engine: the class that reads the rows; the other fields are those of
             :class:`~dpgrain.tables.rows.Rows`.
     """
 
     engine: str | Opener = "duckdb"
 
     def open_engine(self) -> Engine:
-        """The engine of one release or fit, to be entered by ``with``; it is made nowhere else."""
+        """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
         return opener(self.engine)(self)
 
     def check(
@@ -53,10 +53,10 @@ class UserTable(Rows):
         Args:
             item: the column, or columns, that tell what is counted or grouped by.
             weight: a column of weights, which count 0 below 0.
-            value: a column of numbers, or several. They may be text without a stated type here: what
-                type suits them is what this is good for.
-            bounds: (low, high): numbers beyond are counted.
-            domain: the public items; others are counted. With several columns, tuples.
+            value: a column of numbers, or several. Here they may be text without a stated type, as
+                the counts help to find the type that suits them.
+            bounds: (low, high); numbers beyond them are counted.
+            domain: the public items, as tuples if there are several columns; others are counted.
 
         Returns:
             A text with exact counts: rows, users and the largest user; rows without user or item,
@@ -113,12 +113,12 @@ def read(
         types: column → SQL type, for columns of text; a value that does not fit is a null. All columns
             of CSV are text otherwise, never guessed from rows, and text is refused where numbers are
             asked.
-        delimiter: for CSV.
-        decimal: what stands before decimals in text whose stated type is a number: ``"."`` or ``","``.
+        delimiter: the character between values of CSV.
+        decimal: the mark before decimals in text whose stated type is a number: ``"."`` or ``","``.
         memory: working memory of a release beside the process as it is, such as ``"1GB"`` or a number
             of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
-        engine: what reads the rows: ``"duckdb"``, which streams them; ``"in_memory"``, which keeps the
+        engine: the reader of rows: ``"duckdb"``, which streams them; ``"in_memory"``, which keeps the
             columns that it needs, for small tables; or a class of another package that keeps to
             :class:`~dpgrain.tables.engines.protocol.Engine`. Releases are the same through all of them.
 
@@ -153,7 +153,7 @@ def read(
 
 
 def _users_apart(source: Any, user: str) -> Any:
-    """A data frame whose users, if they are objects, are texts that differ as the users do.
+    """Return a data frame whose users, if they are objects, are texts that differ as the users do.
 
     Columns of objects are read as text, where a number is the text that it is written as; that would
     make one person of user 1 and user "1".
@@ -166,7 +166,7 @@ def _users_apart(source: Any, user: str) -> Any:
     place = names.index(user)
     labels = source.iloc[:, place]
     if hasattr(labels, "cat"):
-        # The type of categories follows from who is there, so that they are told whatever it is.
+        # The type of categories depends on which users are there, so users are told apart in any case.
         names_of = [_told(key(label)) for label in labels.cat.categories]
         told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
     elif labels.dtype == "object":
@@ -179,7 +179,7 @@ def _users_apart(source: Any, user: str) -> Any:
 
 
 def _told(user: Key | None) -> str | None:
-    """A text that no other user has: text as it is, anything else behind a mark."""
+    """Return a text that no other user has: text as it is, anything else behind a mark."""
     if user is None:
         return None
     kind, name = user

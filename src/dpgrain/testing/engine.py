@@ -1,4 +1,4 @@
-"""What every engine must keep to. A new engine inherits :class:`EngineContract` in its test."""
+"""The contract of every engine. A new engine inherits :class:`EngineContract` in its test."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ class Row(NamedTuple):
 
 
 def topic_of(item: str) -> str:
-    """A public function of items, which fails on one of them."""
+    """Return a public function of items, which fails on one of them."""
     if item == "é":
         raise ValueError(item)
     return "early" if item < "b" else "late"
 
 
 def some_rows(users: int, seed: int = 1) -> list[Row]:
-    """Rows of some users: repeated ones, null ones, odd numbers, and one user with most of them."""
+    """Make rows of some users: repeated, null and odd ones, and one user with most of them."""
     rng = np.random.default_rng(seed)
     items = ["a", "b", "x", "é", "日本", "", None]
     numbers = [1.0, 0.25, 3.0, 1e300, -5.0, math.nan, math.inf, None]
@@ -108,7 +108,7 @@ def some_rows(users: int, seed: int = 1) -> list[Row]:
 
 
 def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
-    """Groups as tuples of their keys."""
+    """Return groups as tuples of their keys."""
     return (
         list(zip(*(column.to_pylist() for column in groups.columns), strict=True))
         if groups.names
@@ -117,7 +117,7 @@ def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
 
 
 def cell_of(row: Row, column: str) -> str | int | None:
-    """The key of a row in any column, by the definition."""
+    """Return the key of a row in any column, by the definition."""
     if column == "day":
         return None if row.day is None else row.day.isoformat()
     if column == "few":
@@ -139,12 +139,12 @@ class EngineContract:
 
     #: The engine that is tested.
     engine: str | Opener = "duckdb"
-    #: Another one, whose integers have to be the same.
+    #: Another engine, whose integers have to be the same.
     reference: str | Opener = "duckdb"
     users = 30
 
     def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
-        """The table of these rows, with two columns of cells, through the engine that is tested."""
+        """Return the table of these rows, with two columns of cells, for the engine that is tested."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
         made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
         source = pa.table(made, schema=SCHEMA)
@@ -155,7 +155,7 @@ class EngineContract:
 
     @contextmanager
     def both(self, rows: Sequence[Row], **options: Any) -> Iterator[tuple[Engine, Engine]]:
-        """The engine and the other one, opened on the same rows in different orders."""
+        """Yield the engine and the other one, opened on the same rows in different orders."""
         order = np.random.default_rng(2).permutation(len(rows))
         mine = self.table([rows[i] for i in order], **options)
         other = self.table(rows, **{**options, "engine": self.reference})
@@ -194,7 +194,7 @@ class EngineContract:
                 assert _coded(one, blocks, part) == [name for name in whole if name in part], unit
 
     def test_records_are_counted_by_the_definition(self) -> None:
-        """Unclipped sums, whoever holds the records, and how many blocks hold each group."""
+        """Unclipped sums, and counts of blocks by group, are those of the definition."""
         rows = some_rows(self.users)
         table = self.table(rows)
         with table.open_engine() as engine:
@@ -212,7 +212,7 @@ class EngineContract:
                 assert holders == {group: len(held) for group, held in blocks.items()}, (unit, keys)
 
     def test_integers_are_those_of_the_other_engine(self) -> None:
-        """Clipped sums and all that is counted, bit for bit, over units, keys and weights."""
+        """Clipped sums and counts agree bit for bit, over units, keys and weights."""
         rows = some_rows(self.users)
         with self.both(rows) as (one, two):
             for unit, keys, value in itertools.product(UNITS, KEYS, (None, "w")):
@@ -298,7 +298,7 @@ class EngineContract:
                 assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
 
     def test_columns_are_read_in_the_order_of_rows(self) -> None:
-        """As keys, as keys in text, as numbers, as they are; null where there is nothing."""
+        """Columns are read in every form, with null where there is nothing."""
         rows = some_rows(self.users)
         with self.table(rows).open_engine() as engine:
             found = engine.columns(
@@ -319,7 +319,7 @@ class EngineContract:
         assert found.column(4).to_pylist() == [row.day for row in rows]
 
     def test_long_columns_keep_their_order(self) -> None:
-        """So many rows that an engine may read them in several places at once."""
+        """Rows are so numerous that an engine may read them in several places at once."""
         users = np.random.default_rng(4).permutation(1_000_000)
         rows = pa.table({"who": users, "w": users / 7})
         table = read(rows, user="who", engine=self.engine, threads=2)
@@ -344,7 +344,7 @@ class EngineContract:
 def _held(
     rows: Sequence[Row], keys: Sequence[str], value: str | None = None
 ) -> list[tuple[Row, tuple[Any, ...]]]:
-    """Rows that count, each with its group, by the definition."""
+    """Return the rows that count, each with its group, by the definition."""
     held = []
     for row in rows:
         group = tuple(cell_of(row, key) for key in keys)
@@ -355,7 +355,7 @@ def _held(
 
 
 def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:
-    """The names in the order of their codes."""
+    """Return the names in the order of their codes."""
     groups = Groups.of(("item",), [pa.array(names, pa.string())])
     known = engine.dictionary(groups, blocks.cells(groups, public=False))
     return list(known.groups.columns[0].to_pylist())
@@ -364,7 +364,7 @@ def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:
 def _contributions(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None = None
 ) -> tuple[Contributions, list[tuple[Any, ...]]]:
-    """What users hold of all groups that are held, and the groups in the order of their codes."""
+    """Return the contributions to all groups that are held, and the groups in the order of codes."""
     blocks = Blocks.of_unit(unit, engine.table, keys)
     groups = candidates(engine, keys, value) if keys else Groups.of((), ())
     split = None if value is None else Weight(2.0**-20)
@@ -375,7 +375,7 @@ def _contributions(
 def _integers(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None
 ) -> dict[str, IntArray]:
-    """Every kind of integers that an engine adds up for a unit."""
+    """Return every kind of integers that an engine adds up for a unit."""
     data, groups = _contributions(engine, unit, keys, value)
     norms = np.array([1.0, 4.0, 16.0])
     found = {

@@ -1,4 +1,4 @@
-"""What every private mean must keep to: a new mean's test inherits :class:`MeanContract`."""
+"""The contract of every private mean, :class:`MeanContract`, which a new mean's test inherits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.units import Relation
 
 Array = NDArray[np.float64]
 BLOCKS, DIMENSION = 12, 3
-# Users of the roster; each holds two blocks.
+# The roster has this many users, each of whom holds two blocks.
 USERS = BLOCKS // 2
 OWNERS = np.arange(BLOCKS) // 2
 # Each assertion on noise fails by chance with probability of about 1e-7.
@@ -33,25 +33,25 @@ class MeanContract:
     holds two blocks :meth:`changed` and :meth:`units`.
     """
 
-    #: The mean of small blocks is estimated without bias.
+    #: True if the mean of small blocks is estimated without bias.
     unbiased = True
-    #: How many users share the blocks.
+    #: The number of users who share the blocks.
     users = USERS
 
     def make(self, rounds: int = 3, **_: Any) -> Mean:
-        """A mean for the users who share the blocks: USERS with two each, by default."""
+        """Return a mean for the users who share the blocks: USERS with two each, by default."""
         raise NotImplementedError
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
-        """How far a published mean may move, with all randomness fixed, when one unit changes."""
+        """Return how far one unit may move a published mean, with all randomness fixed."""
         raise NotImplementedError
 
     def sd(self, mean: Mean) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
+        """Return the standard deviation of the noise of each coordinate of a mean."""
         return mean.noise_sd
 
     def changed(self, vectors: Array, unit: int, to: Array | None) -> Array:
-        """The vectors with one unit's data removed, or exchanged."""
+        """Return the vectors with one unit's data removed, or exchanged."""
         other = vectors.copy()
         other[unit] = 0.0 if to is None else to
         return other
@@ -62,7 +62,7 @@ class MeanContract:
         return BLOCKS
 
     def estimate(self, mean: Mean, vectors: Array, seed: int = 1) -> Array:
-        """The mean of a first round."""
+        """Return the mean of a first round."""
         return mean.start(SeededSource(seed), OWNERS).estimate(Vectors(vectors))
 
     def test_event_is_json(self) -> None:
@@ -77,7 +77,7 @@ class MeanContract:
         assert mean.level in ("record", "element", "user")
         assert {mean.fresh, mean.compares} <= {True, False}
         assert all(0 < number < math.inf for number in (mean.reach, mean.noise_sd))
-        # One sentence is made of all of them.
+        # The facts must join to one sentence.
         assert mean.facts
         assert all(fact and ";" not in fact[-1:] and "\n" not in fact for fact in mean.facts)
 
@@ -135,7 +135,7 @@ class MeanContract:
         drawn = np.array([self.estimate(mean, nothing, seed) for seed in range(times)])
         ratio = float(np.sqrt(np.mean(drawn**2))) / self.sd(mean)
         error = SURE / math.sqrt(2 * times * DIMENSION)
-        # Both ways: half of the noise, or a tenth more, would be seen.
+        # The test works both ways: half of the noise, or a tenth more, would be seen.
         assert 1 - error < ratio < 1 + error
         assert error < 0.1
 
@@ -170,5 +170,5 @@ class MeanContract:
                 self.estimate(mean, vectors, seed) - self.estimate(mean, other, seed)
             )
             largest = max(largest, float(moved))
-        # Attained, nearly, so that half of the bound would be found to be false.
+        # The bound is nearly attained, so that half of it would be found to be false.
         assert 0.6 * bound < largest <= bound * (1 + 1e-6)

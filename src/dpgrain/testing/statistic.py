@@ -1,4 +1,4 @@
-"""What every statistic must keep to. A new one inherits :class:`StatisticContract` in its test."""
+"""The contract of every statistic. A new one inherits :class:`StatisticContract` in its test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = tuple[int, str, str, float]  # who, item, cell, x
 Pair = tuple[list[Row], list[Row]]
 
 ITEMS, CELLS = ("a", "b", "c"), ("p", "q")
-# The bounds of what statistics of numbers measure.
+# Statistics of numbers have these bounds.
 LOW, HIGH = -4.0, 4.0
 UNITS: dict[str, Unit] = {
     "record": Record(),
@@ -37,7 +37,7 @@ UNITS: dict[str, Unit] = {
     "user": User(),
 }
 _ROUNDING = 1e-9
-# What nobody may ask for.
+# Requests with these options must be refused.
 _REFUSED: tuple[dict[str, Any], ...] = (
     {"epsilon": -1.0},
     {"delta": 2.0},
@@ -48,10 +48,10 @@ _REFUSED: tuple[dict[str, Any], ...] = (
 
 
 def table_of(rows: Sequence[Row]) -> UserTable:
-    """The table of some rows.
+    """Return the table of some rows.
 
     Args:
-        rows: who, item, cell and x of each.
+        rows: the values who, item, cell and x of each row.
     """
     who, item, cell, x = zip(*rows, strict=True) if rows else ((),) * 4
     columns = {
@@ -64,7 +64,7 @@ def table_of(rows: Sequence[Row]) -> UserTable:
 
 
 class StatisticContract:
-    """What a statistic does whoever asks; a test class names the statistic and how it is published.
+    """The behaviour of any statistic; a test class names the statistic and how it is published.
 
     Attributes:
         statistic: the statistic.
@@ -90,11 +90,11 @@ class StatisticContract:
     # -- sums --
 
     def exact_sums(self, rows: Sequence[Row], **options: Any) -> tuple[FloatArray, Release]:
-        """What noise is added to, in standard deviations of the noise; and the release.
+        """Return the sums that noise is added to, in its standard deviations, and the release.
 
         Args:
-            rows: of the table.
-            **options: as for :meth:`publish`.
+            rows: the rows of the table.
+            **options: the options of :meth:`publish`.
         """
         seen: list[Measured] = []
 
@@ -175,7 +175,7 @@ def _refused(publish: Callable[[], Release]) -> None:
 
 
 def _without_noise() -> AbstractContextManager[Any]:
-    """Releases whose noise is 0 in every coordinate."""
+    """Make releases whose noise is 0 in every coordinate."""
 
     def none(event: object, scale: FloatArray, source: object) -> IntArray:  # noqa: ARG001
         return np.zeros(scale.size, dtype=np.int64)
@@ -187,12 +187,12 @@ def _without_noise() -> AbstractContextManager[Any]:
 
 
 def neighbours(unit: Unit, relation: Relation, rng: np.random.Generator) -> Iterator[Pair]:
-    """Pairs of tables that differ in one unit: the worst cases of the proofs, and random ones.
+    """Yield pairs of tables that differ in one unit: the worst cases of the proofs, and random ones.
 
     Args:
-        unit: what differs.
-        relation: whether it is removed, or exchanged for another.
-        rng: where random rows come from.
+        unit: the unit in which they differ.
+        relation: ``"zero_out"`` removes the unit, ``"replace"`` exchanges it for another.
+        rng: the source of random rows.
     """
     yield _changed(unit, relation, [], _heavy(HIGH), _heavy(LOW))
     yield _changed(unit, relation, _some_rows(), _heavy(LOW), _heavy(HIGH))
@@ -203,7 +203,7 @@ def neighbours(unit: Unit, relation: Relation, rng: np.random.Generator) -> Iter
 def _changed(
     unit: Unit, relation: Relation, others: list[Row], mine: list[Row], new: list[Row]
 ) -> Pair:
-    """One user's rows, and the same with one unit removed, or exchanged for part of the new ones."""
+    """Return two tables that differ in one unit, removed, or exchanged for part of the new rows."""
     replace = relation == "replace"
     if isinstance(unit, Record):
         return others + mine, others + mine[1:] + (new[:1] if replace else [])
@@ -215,7 +215,7 @@ def _changed(
 
 
 def _heavy(x: float) -> list[Row]:
-    """Somebody who holds everything, often; the first item in the first cell only."""
+    """Return rows of a user who holds everything, often; the first item in the first cell only."""
     places = [("a", "p"), ("b", "p"), ("b", "q"), ("c", "q")]
     return [(0, item, cell, x) for item, cell in places for _ in range(40)]
 
@@ -229,7 +229,7 @@ def _some_rows() -> list[Row]:
 
 
 def _random_rows(rng: np.random.Generator, user: int) -> list[Row]:
-    """A few rows of one user, some of them many times."""
+    """Return a few rows of one user, some of them many times."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(1, 6))):
         item, cell = ITEMS[rng.integers(0, 3)], CELLS[rng.integers(0, 2)]

@@ -79,7 +79,7 @@ def test_same_integers_however_it_is_read(
 
 @pytest.mark.parametrize("call", [1, 5, 64])
 def test_calls_hold_whole_users(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "_CALL", call)
+    monkeypatch.setattr(feed_module, "_CALL_KEYS", call)
     keys, totals = rows_of(3, 30, 400, weighted=True)
     seen: list[set[int]] = []
 

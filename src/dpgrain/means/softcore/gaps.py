@@ -1,4 +1,4 @@
-"""Thresholds: how far two geometric noises reach together, but for a small probability."""
+"""The gap that two geometric noises together reach only with a small probability."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dpgrain.accounting.events.choices import reached
 
 
 def least_gap(chance: float, one: float, two: float) -> int:
-    """The least whole gap, from 1 on, that two geometric noises reach together with at most a chance.
+    """Find the least whole gap, from 1 on, that two geometric noises reach with at most a chance.
 
     Args:
-        chance: the largest P(Z + ν ≥ gap).
+        chance: the largest probability P(Z + ν ≥ gap).
         one: the scale of Z.
         two: the scale of ν.
 
     >>> least_gap(1e-6, 6.0, 6.0)
     93
     """
-    # From the tail of the wider law on its own, which is less, in steps that grow.
+    # The search begins at the gap of the wider law alone, which is smaller, and then bisects.
     wide = max(one, two)
     low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))
     while low > 0 and reached(low, one, two) <= chance:

@@ -1,4 +1,4 @@
-"""How many vectors lie close to each vector: counted exactly, on an integer grid, in tiles.
+"""The vectors close to each vector are counted exactly, on an integer grid, in tiles.
 
 A matrix product in floating point may change one pair's distance in the last place when another row
 changes, so that one person's data would move the counts of others. Here every distance is compared as
@@ -17,20 +17,21 @@ from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray
 
-# Coordinates saturate at so many steps, each by itself.
-_LARGEST = 2.0**60
-# Squared norms from the centre up to which products are exact: 2·‖a‖‖b‖ + ‖a‖² + ‖b‖² ≤ 2^52.
-_EXACT = 2.0**50
-# A difference of so many steps is farther than any distance that is asked for.
-_FAR = 1 << 26
-# Rows of a tile, and entries that pairs left open hold at a time.
-_TILE, _ENTRIES = 2048, 1 << 21
-# Rows that the centre is chosen among; one in so many, at least, has to be near it.
-_SAMPLE, _FEW = 64, 8
+# Each coordinate saturates at this many steps.
+_LARGEST_STEPS = 2.0**60
+# Products are exact for vectors whose squared norms from the centre are at most this, in squared
+# steps: 2·‖a‖‖b‖ + ‖a‖² + ‖b‖² ≤ 2^52.
+_EXACT_SQUARE = 2.0**50
+# A difference of this many steps is farther than any distance that is asked for.
+_FAR_STEPS = 1 << 26
+# A tile has this many rows, and pairs left open hold this many entries at a time.
+_TILE_ROWS, _OPEN_ENTRIES = 2048, 1 << 21
+# The centre is chosen among this many rows; at least one row in the second number has to be near it.
+_SAMPLE_ROWS, _FEW_OF_ROWS = 64, 8
 
 
 def on_grid(vectors: FloatArray, step: float) -> IntArray:
-    """Vectors in whole steps, rounded to nearest; what is not finite is the zero vector.
+    """Return vectors in whole steps, rounded to nearest; what is not finite is the zero vector.
 
     Args:
         vectors: (n, d).
@@ -44,16 +45,16 @@ def on_grid(vectors: FloatArray, step: float) -> IntArray:
     finite = np.isfinite(vectors).all(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
         steps: FloatArray = np.where(finite, vectors, 0.0).astype(np.float64) / step
-    np.clip(steps, -_LARGEST, _LARGEST, out=steps)
+    np.clip(steps, -_LARGEST_STEPS, _LARGEST_STEPS, out=steps)
     return np.rint(steps, out=steps).astype(np.int64)
 
 
 def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
-    """How many vectors lie within each distance of each vector, itself included.
+    """Count the vectors within each distance of each vector, itself included.
 
     Args:
         vectors: (n, d).
-        step: the step of the grid that they are rounded to.
+        step: the step of the grid that vectors are rounded to.
         squared: the squared distances in steps, whole numbers of at most 2^51.
 
     Returns:
@@ -72,8 +73,8 @@ def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
     while left.size:
         rows = _Rows(vectors, step, left)
         # Where few are near the centre, most are alone, and rounding leaves few pairs open.
-        done = rows.exact if rows.exact * _FEW >= left.size else left.size
-        edges = [*range(0, done, _TILE), *range(done, left.size, _TILE), left.size]
+        done = rows.exact if rows.exact * _FEW_OF_ROWS >= left.size else left.size
+        edges = [*range(0, done, _TILE_ROWS), *range(done, left.size, _TILE_ROWS), left.size]
         for here in pairwise(edge for edge in edges if edge <= done):
             factor = rows.left(*here)
             for there in pairwise(edge for edge in edges if edge >= here[0]):
@@ -98,7 +99,7 @@ def _count(
 
 
 class _Rows:
-    """Some vectors on a grid, about a centre, of which tiles of distances can be asked for.
+    """Some vectors on a grid about a centre, which gives tiles of their distances.
 
     The centre decides how many pairs a product answers, never what the answer is.
     """
@@ -106,15 +107,15 @@ class _Rows:
     def __init__(self, vectors: FloatArray, step: float, which: NDArray[np.intp]) -> None:
         self._vectors, self._step, self.order = vectors, step, which
         self._d = vectors.shape[1]
-        sample = self._steps(which[:: -(-which.size // _SAMPLE)])
+        sample = self._steps(which[:: -(-which.size // _SAMPLE_ROWS)])
         middle = np.median(sample.astype(np.float64), axis=0)
         self._centre = sample[np.abs(sample - middle).max(axis=1, initial=0.0).argmin()]
-        tiles = pairwise([*range(0, which.size, _TILE), which.size])
+        tiles = pairwise([*range(0, which.size, _TILE_ROWS), which.size])
         squares = np.concatenate([_squares(self._from_centre(*tile)) for tile in tiles])
         # Rows for which products are exact come first.
-        sorted_ = np.argsort(squares > _EXACT, kind="stable")
+        sorted_ = np.argsort(squares > _EXACT_SQUARE, kind="stable")
         self.order, self._squares = which[sorted_], squares[sorted_]
-        self.exact = int((squares <= _EXACT).sum())
+        self.exact = int((squares <= _EXACT_SQUARE).sum())
 
     def _steps(self, which: NDArray[np.intp]) -> IntArray:
         return on_grid(self._vectors[which], self._step)
@@ -124,7 +125,7 @@ class _Rows:
         return rows
 
     def left(self, first: int, last: int) -> FloatArray:
-        """Rows as the left factor of a product that is their squared distances."""
+        """Return rows as the left factor of the product that gives squared distances."""
         rows, squares = self._from_centre(first, last), self._squares[first:last, None]
         return np.hstack([-2.0 * rows, squares, np.ones_like(squares)])
 
@@ -139,10 +140,10 @@ class _Rows:
         there: tuple[int, int],
         squared: Sequence[int],
     ) -> FloatArray:
-        """The squared distances of a tile, each on the right side of all those asked for."""
+        """Return the squared distances of a tile, each on the right side of all those asked for."""
         apart: FloatArray = left @ self._right(*there).T
         mine, theirs = self._squares[slice(*here)], self._squares[slice(*there)]
-        if max(mine[-1], theirs[-1]) > _EXACT:
+        if max(mine[-1], theirs[-1]) > _EXACT_SQUARE:
             for rows, columns in self._open(apart, mine, theirs, squared):
                 apart[rows, columns] = self._exactly(here[0] + rows, there[0] + columns)
         return apart
@@ -150,24 +151,24 @@ class _Rows:
     def _open(
         self, apart: FloatArray, mine: FloatArray, theirs: FloatArray, squared: Sequence[int]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Pairs that rounding may have put on the wrong side, some at a time."""
+        """Yield the pairs that rounding may have put on the wrong side, some at a time."""
         # A product of d+2 terms in any order errs by (d+2)u·Σ|terms|; norms and rounded integers
         # err, too: four times as much covers all.
         unit = (4 * self._d + 32) * 2.0**-52
         error = unit * (np.sqrt(mine)[:, None] + np.sqrt(theirs)[None, :]) ** 2
-        error[(mine[:, None] <= _EXACT) & (theirs[None, :] <= _EXACT)] = 0.0
+        error[(mine[:, None] <= _EXACT_SQUARE) & (theirs[None, :] <= _EXACT_SQUARE)] = 0.0
         unsure = np.zeros(apart.shape, dtype=np.bool_)
         for limit in squared:
             unsure |= np.abs(apart - (limit + 0.5)) <= error
         rows, columns = np.nonzero(unsure)
-        most = max(1, _ENTRIES // max(self._d, 1))
+        most = max(1, _OPEN_ENTRIES // max(self._d, 1))
         for first in range(0, len(rows), most):
             yield rows[first : first + most], columns[first : first + most]
 
     def _exactly(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> FloatArray:
         gaps = self._steps(self.order[rows]) - self._steps(self.order[columns])
-        # Exact up to 2^53, and once a partial sum is above, it stays above.
-        return _squares(np.minimum(np.abs(gaps), _FAR + 1).astype(np.float64))
+        # Sums are exact up to 2^53, and once a partial sum is above that, it stays above.
+        return _squares(np.minimum(np.abs(gaps), _FAR_STEPS + 1).astype(np.float64))
 
 
 def _squares(rows: FloatArray) -> FloatArray:

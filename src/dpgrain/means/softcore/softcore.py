@@ -1,4 +1,4 @@
-"""The soft core: the mean of the users close to most others, while there are many such."""
+"""The soft core: a mean of the users who are close to most others, while there are many of them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from dpgrain.means.softcore.neighbours import close, on_grid
 from dpgrain.noise import Source, discrete_laplace, raised, rounded_gaussian
 from dpgrain.units import Level, Relation, User
 
-# The radius has so many steps of the grid, as a power of two; so users are close within 2^17 steps.
-_BITS = 16
-_CLOSE = 4 ** (_BITS + 1)
-# The noise has at least so many steps of its own, finer grid.
+# The radius is 2 to this power steps of the grid; users are close if they are within 2^17 steps.
+_STEP_BITS = 16
+_CLOSE_SQUARE = 4 ** (_STEP_BITS + 1)
+# The noise has at least 2 to this power steps of its own, finer grid.
 _NOISE_BITS = 30
-# More noise than this, over the radius, leaves nothing.
-_LARGEST = 2.0**20
-# The search for a test: how it cuts an interval, and how often it closes in.
-_STEPS, _CLOSER = (-1.0, -0.5, 0.0, 0.5, 1.0), 7
+# Noise of a larger multiple of the radius than this leaves nothing of the mean.
+_LARGEST_NOISE_PER_RADIUS = 2.0**20
+# The search for a test tries these points of an interval, in half widths from its middle, and halves
+# the interval this many times.
+_CUTS, _SEARCHES = (-1.0, -0.5, 0.0, 0.5, 1.0), 7
 
 _Point: TypeAlias = tuple[float, float, float]
 
@@ -45,8 +46,8 @@ class SoftCore(Central):
             without bias; whoever lies farther off counts less, or not at all.
         noise_multiplier: noise sd of the mean ÷ radius.
         n_users: the public size of the roster, users without a vector included.
-        core: H; so many users close to so many make a mean safe.
-        gap: by how much the threshold lies above H − 1.
+        core: H; a mean is safe where at least H users are close to at least H users.
+        gap: the distance from H − 1 up to the threshold.
         threshold_scale: scale of the geometric noise on the threshold, drawn once.
         query_scale: scale of the geometric noise on the count of a round.
         rounds: how many means are published at most.
@@ -94,7 +95,7 @@ class SoftCore(Central):
                 raise ParameterError(
                     f"{name} must lie between 2^-20 and 2^30, not {getattr(self, name)!r}."
                 )
-        # The event checks the rest.
+        # Making the event checks the rest.
         _ = self.event
 
     @staticmethod
@@ -109,7 +110,7 @@ class SoftCore(Central):
         failure: float = 0.01,
         beside: Event | None = None,
     ) -> SoftCore:
-        """The soft core with the least noise that keeps a promise over all rounds.
+        """Calibrate the soft core with the least noise that keeps a promise over all rounds.
 
         Args:
             epsilon: the promised ε.
@@ -120,7 +121,7 @@ class SoftCore(Central):
             relation: the neighbouring relation.
             failure: the probability, at most, that the run ends early although in every round all
                 n_users vectors lie within the radius of some point.
-            beside: what else is published under the same promise.
+            beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or there are too few users.
@@ -147,7 +148,12 @@ class SoftCore(Central):
 
             try:
                 found = calibrate(
-                    event, epsilon, delta, unit=User(), relation=relation, low=1 / _LARGEST
+                    event,
+                    epsilon,
+                    delta,
+                    unit=User(),
+                    relation=relation,
+                    low=1 / _LARGEST_NOISE_PER_RADIUS,
                 )
             except ParameterError:
                 # Without anything beside, the search has found noise that suffices.
@@ -161,7 +167,7 @@ class SoftCore(Central):
 
     @property
     def event(self) -> accounting.SoftCore:
-        """What all rounds together are to the accountant."""
+        """The accountant's event for all rounds together."""
         return accounting.SoftCore(
             self.noise_multiplier,
             self.n_users,
@@ -174,7 +180,7 @@ class SoftCore(Central):
 
     @property
     def level(self) -> Level:
-        """Whose data a block is."""
+        """The level of the unit whose data a block is."""
         return "user"
 
     @property
@@ -189,16 +195,16 @@ class SoftCore(Central):
 
     @property
     def compares(self) -> bool:
-        """Whether users are compared with each other: all are."""
+        """True, as every user is compared with every other."""
         return True
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What is public about the run, in words."""
+        """The public facts of the run, in words."""
         return (
             f"at most {self.rounds:,} rounds with all of {self.n_users:,} users",
             f"a concentration radius of {self.radius:g}",
-            f"distances on a grid of {self.radius / 2**_BITS:.3g}",
+            f"distances on a grid of {self.radius / 2**_STEP_BITS:.3g}",
             f"a run that ends where about {int(self.event.threshold):,} users are not close to as many",
         )
 
@@ -224,11 +230,11 @@ class SoftCoreRounds(CountedRounds):
         super().__init__(mean)
         self.mean, self.source = mean, source
         self._event, self._ended = mean.event, ""
-        # Once for all rounds: drawn anew, it would let each of them tell something.
+        # This noise is drawn once for all rounds: drawn anew, it would let each round tell something.
         self._lowered = self._test_noise(mean.threshold_scale)
 
     def estimate(self, contributions: Contributions) -> FloatArray:
-        """The noisy mean of one round, (dimension,).
+        """Return the noisy mean of one round, (dimension,).
 
         Raises:
             ParameterError: if all rounds that were accounted for are over, or there are more vectors
@@ -246,8 +252,8 @@ class SoftCoreRounds(CountedRounds):
                 f"n_users = {mean.n_users} is less than the number of vectors: state the size of the "
                 "roster, and one vector for each user."
             )
-        vectors, step = contributions.vectors(), mean.radius / 2**_BITS
-        (counts,) = close(vectors, step, [_CLOSE])
+        vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
+        (counts,) = close(vectors, step, [_CLOSE_SQUARE])
         agreeing = in_agreement(counts)
         noise = self._test_noise(mean.query_scale) + self._lowered
         weights = whole_weights(counts, mean.n_users, mean.core)
@@ -264,24 +270,24 @@ class SoftCoreRounds(CountedRounds):
         return int(discrete_laplace(raised(scale), 1, source=self.source)[0])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
-        """The weighted mean of vectors on the grid, as whole steps of a finer one, and noise."""
+        """Add noise to the weighted mean of vectors on the grid, in whole steps of a finer grid."""
         mean, d = self.mean, steps.shape[1]
-        shift = max(0, math.ceil(_NOISE_BITS - _BITS - math.log2(mean.noise_multiplier)))
+        shift = max(0, math.ceil(_NOISE_BITS - _STEP_BITS - math.log2(mean.noise_multiplier)))
         total = sum_of(steps, weights)
         divisor = 2 * int(weights.sum())
         nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
         # Rounding moves each coordinate by half a step, in both of two neighbours.
         moved = self._event.sensitivity
-        scale = mean.noise_multiplier * (2.0 ** (_BITS + shift) + math.sqrt(d) / moved)
+        scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
         noise = rounded_gaussian(raised(raised(scale)), d, source=self.source)
         noisy = [part + int(drawn) for part, drawn in zip(nearest, noise, strict=True)]
         return np.array(noisy, dtype=object).astype(np.float64) * (
-            mean.radius / 2.0 ** (_BITS + shift)
+            mean.radius / 2.0 ** (_STEP_BITS + shift)
         )
 
 
 def in_agreement(counts: IntArray) -> int:
-    """h, the largest number such that as many users are close to as many.
+    """Return h, the largest number such that h users are close to at least h users each.
 
     >>> in_agreement(np.array([3, 3, 1, 3, 2]))
     3
@@ -291,7 +297,7 @@ def in_agreement(counts: IntArray) -> int:
 
 
 def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
-    """The weights w times 2·core − users − 4, whole numbers.
+    """Return the weights w times 2·core − users − 4, which makes them whole numbers.
 
     >>> whole_weights(np.array([7, 8, 9, 12]), 12, 10).tolist()
     [0, 2, 4, 4]
@@ -301,7 +307,9 @@ def whole_weights(counts: IntArray, users: int, core: int) -> IntArray:
 
 
 def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
-    """Σ w·x, exactly, of vectors within 2^18 steps of each other (two users who count share one).
+    """Return Σ w·x exactly, for vectors within 2^18 steps of each other.
+
+    Vectors that count lie that near, as any two of them share a close one.
 
     >>> sum_of(np.array([[2**60, 1], [2**60 - 1, -1]]), np.array([5, 4])) == [9 * 2**60 - 4, 1]
     True
@@ -315,7 +323,7 @@ def sum_of(steps: IntArray, weights: IntArray) -> list[int]:
 
 @dataclass(frozen=True)
 class _Test:
-    """A test of concentration: its scales, and where its threshold is."""
+    """A test of concentration, with its scales and the place of its threshold."""
 
     threshold_scale: float
     query_scale: float
@@ -333,7 +341,7 @@ class _Test:
 
 @dataclass(frozen=True)
 class _Search:
-    """For the test that leaves the mean the least noise."""
+    """A search for the test that leaves the mean the least noise."""
 
     delta: float
     users: int
@@ -342,10 +350,10 @@ class _Search:
     failure: float
 
     def best(self, epsilon: float) -> _Test | None:
-        """The test that leaves the least noise, by a grid that closes in; None if there is none."""
+        """Find the test that leaves the least noise, by a grid that closes in; None if none exists."""
         best: tuple[float, _Test] | None = None
         centre, width = (0.5, 0.5, 0.5), 0.5
-        for _ in range(_CLOSER):
+        for _ in range(_SEARCHES):
             for point in _around(centre, width):
                 found = self._at(epsilon, point)
                 if found is not None and (best is None or found[0] < best[0]):
@@ -354,9 +362,9 @@ class _Search:
         return None if best is None else best[1]
 
     def enough(self, epsilon: float) -> int:
-        """How many users are enough at a promise for noise that is not all there is."""
+        """Return a number of users that is enough for a mean under the promise."""
         needs = [self._needs(epsilon, point) for point in _around((0.5, 0.5, 0.5), 0.5)]
-        # So that the core is three quarters of all: half would be too few for any noise.
+        # The core is then three quarters of all users; with half of them no noise would suffice.
         return min(4 * (gap + spare) for _, _, gap, spare in needs)
 
     def _at(self, epsilon: float, point: _Point) -> tuple[float, _Test] | None:
@@ -370,9 +378,9 @@ class _Search:
         return test.event(1.0, self.users, self.rounds).sensitivity / mu, test
 
     def _needs(self, epsilon: float, point: _Point) -> tuple[float, float, int, int]:
-        """The two scales, the gap below the threshold, and n + 1 less the threshold."""
+        """Return the two scales, the gap below the threshold, and n + 1 less the threshold."""
         spent, once, leaks = point
-        # Without a person's vector counts only fall, which halves what rounds cost.
+        # Where a person's vector is removed, counts only fall, which halves what rounds cost.
         turns = 1 if self.relation == "zero_out" else 2
         one = 1 / (epsilon * spent * once)
         two = turns / (epsilon * spent * (1 - once))
@@ -381,14 +389,17 @@ class _Search:
         return one, two, gap, least_gap(self.failure / self.rounds, one, two)
 
 
-# Points share their two parts of the promise with many others.
+# Many points have the same two parts of the promise, so results are kept.
 _mu = functools.lru_cache(maxsize=4096)(gaussian_mu)
 
 
 def _around(centre: _Point, width: float) -> Iterator[_Point]:
-    """Points of the open unit cube about one of them: the share of ε for the test, of that for the
-    threshold, and of δ for the tail."""
-    steps = [sorted({min(max(x + width * s, 0.01), 0.99) for s in _STEPS}) for x in centre]
+    """Yield points of the open unit cube about one of them.
+
+    A point is the share of ε for the test, the share of that for the threshold, and the share of δ
+    for the tail.
+    """
+    steps = [sorted({min(max(x + width * s, 0.01), 0.99) for s in _CUTS}) for x in centre]
     yield from itertools.product(*steps)
 
 

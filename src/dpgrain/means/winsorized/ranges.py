@@ -1,4 +1,4 @@
-"""A private range: a bin of a fine grid in the middle of the data, for many coordinates at once."""
+"""A private range is a bin of a fine grid in the middle of the data, for many coordinates at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 from dpgrain.noise.choice import choose_scores, uniform_below
 
-# Bins are whole numbers that are exact as floats, with room for sums.
+# There are at most this many bins, so that their numbers are exact as floats, with room for sums.
 _MOST_BINS = 2**50
-# Bins of users that are held at a time: 8 MB.
-_ENTRIES = 1 << 20
+# This many bins of users are held at a time, which takes 8 MB.
+_BATCH_ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PrivateRange:
 
     @property
     def bins(self) -> int:
-        """How many bins there are."""
+        """The number of bins."""
         return 2 * self._side + 1
 
     @property
@@ -69,7 +69,7 @@ class PrivateRange:
         return max(0, math.ceil(self.bound / self.width - 0.5))
 
     def event(self, choices: int) -> Gaussian:
-        """So many choices, as the accountant sees them: √(π/8)·rate for one, under ``zero_out``.
+        """Return the accountant's event for some choices: √(π/8)·rate for one, under ``zero_out``.
 
         Args:
             choices: the number of coordinates × rounds.
@@ -80,24 +80,24 @@ class PrivateRange:
         return range_event(self.rate, choices)
 
     def index(self, values: FloatArray) -> IntArray:
-        """The bin of each value, from 0."""
+        """Return the bin of each value, from 0."""
         steps = np.rint(np.clip(values, -self.bound, self.bound) / self.width)
         return np.clip(steps.astype(np.int64) + self._side, 0, self.bins - 1)
 
     def middle(self, index: IntArray) -> FloatArray:
-        """The middle of each bin."""
+        """Return the middle of each bin."""
         middles: FloatArray = (index - self._side).astype(np.float64) * self.width
         return middles
 
     def middles(self, values: FloatArray, source: Source) -> FloatArray:
-        """The middle of a private bin for each coordinate.
+        """Return the middle of a private bin for each coordinate.
 
         Args:
             values: (coordinates, n): one row for each coordinate; n may be 0.
             source: random bits.
         """
         out = np.empty(len(values))
-        most = max(1, _ENTRIES // max(values.shape[1], 1))
+        most = max(1, _BATCH_ENTRIES // max(values.shape[1], 1))
         for first in range(0, len(values), most):
             some = slice(first, first + most)
             bins = np.sort(self.index(values[some]), axis=1)
@@ -106,11 +106,11 @@ class PrivateRange:
 
 
 def range_event(rate: float, choices: int) -> Gaussian:
-    """What so many choices of bounded range cost a user whose data are removed, or exchanged.
+    """Return the accountant's event for some choices of bounded range.
 
     Args:
-        rate: the range of one choice if a user is removed; twice that if the data are exchanged.
-        choices: how many.
+        rate: the range of one choice if a user is removed; it is twice that if the data are exchanged.
+        choices: the number of choices.
 
     Formal guarantee: a choice of η-bounded range is √(π/8)·η-GDP, however it depends on the
     choices before it; that is tight as η → 0. Source: docs/theory.md, "A range for each coordinate".
@@ -119,12 +119,12 @@ def range_event(rate: float, choices: int) -> Gaussian:
 
 
 def chosen_bins(ordered: IntArray, bins: int, rate: float, source: Source) -> IntArray:
-    """One bin for each row, by the exponential mechanism.
+    """Choose one bin for each row, by the exponential mechanism.
 
     Args:
         ordered: (rows, n) the bins of the values, each row in order.
         bins: the number of bins.
-        rate: as in :class:`PrivateRange`.
+        rate: bin x is chosen with probability ∝ e^{−rate·c(x)}, c as in :class:`PrivateRange`.
         source: random bits.
 
     The bins with scores of at most t are those from the (t+1)-th largest of the values to the (t+1)-th
@@ -143,7 +143,7 @@ def chosen_bins(ordered: IntArray, bins: int, rate: float, source: Source) -> In
     at = np.arange(rows)
     before = np.where(score > 0, held[at, score - 1], 0)
     drawn = uniform_below(held[at, score] - before, source=source)
-    # The bins with this score lie on both sides of those with smaller ones.
+    # The bins with this score lie on both sides of the bins with smaller scores.
     left = np.where(before > 0, low[at, score - 1] - low[at, score], drawn + 1)
     above = drawn >= left
     return np.where(above, high[at, score - 1] + 1 + drawn - left, low[at, score] + drawn)

@@ -13,12 +13,12 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import Source
 
-# Numbers that are transformed at a time: they stay in cache.
-_ENTRIES = 1 << 16
+# This many numbers are transformed at a time, so that they stay in cache.
+_BATCH_ENTRIES = 1 << 16
 
 
 def padded(dimension: int) -> int:
-    """The least power of two that is at least the dimension.
+    """Return the least power of two that is at least the dimension.
 
     Args:
         dimension: at least 1.
@@ -33,7 +33,7 @@ def padded(dimension: int) -> int:
 
 
 def hadamard(columns: FloatArray) -> FloatArray:
-    """The product of the Hadamard matrix H (entries ±1) with columns, in place.
+    """Multiply columns by the Hadamard matrix H (entries ±1), in place.
 
     Args:
         columns: (D, n) contiguous, D a power of two; overwritten.
@@ -81,7 +81,7 @@ class Rotation:
 
     @staticmethod
     def draw(dimension: int, source: Source) -> Rotation:
-        """Random signs for vectors of this length.
+        """Draw random signs for vectors of this length.
 
         Args:
             dimension: the length d.
@@ -92,11 +92,11 @@ class Rotation:
 
     @property
     def size(self) -> int:
-        """The length D of what is rotated."""
+        """The length D of rotated vectors."""
         return padded(len(self.signs))
 
     def of(self, vectors: NDArray[np.float64]) -> FloatArray:
-        """Rows, rotated, as columns.
+        """Rotate rows into columns.
 
         Args:
             vectors: (n, d).
@@ -107,7 +107,7 @@ class Rotation:
         n, size = len(vectors), self.size
         scale = self.signs / math.sqrt(size)
         out = np.empty((size, n))
-        most = max(1, _ENTRIES // size)
+        most = max(1, _BATCH_ENTRIES // size)
         for first in range(0, n, most):
             some = slice(first, min(first + most, n))
             part = np.zeros((size, some.stop - first))
@@ -116,7 +116,7 @@ class Rotation:
         return out
 
     def back(self, rotated: FloatArray) -> FloatArray:
-        """The vector whose image this is: (D,) to (d,), exactly inverse but for rounding."""
+        """Return the vector with a given image, (D,) to (d,): the inverse, but for rounding."""
         column = hadamard(rotated.reshape(-1, 1).astype(np.float64))[:, 0]
         vector: FloatArray = column[: len(self.signs)] * self.signs / math.sqrt(self.size)
         return vector

@@ -32,14 +32,15 @@ from dpgrain.noise import Source, discrete_laplace, raised
 from dpgrain.noise.sums import noised
 from dpgrain.units import RELATIONS, Level, Relation
 
-# The share of users that may lie on one side of an interval's middle, and far from it.
-_TAIL = 1 / 16
+# At most this share of the users may lie on one side of an interval's middle, and far from it.
+_TAIL_SHARE = 1 / 16
 # The width of a bin is this share of the concentration radius of a coordinate.
-_WIDTH = 1 / 8
-# Clipped values are whole steps, so many to the half width: their sums are exact in floating point.
-_STEPS = 2.0**20
-# Values that are clipped at a time: 8 MB.
-_ENTRIES = 1 << 20
+_BIN_PER_RADIUS = 1 / 8
+# Clipped values are whole steps, this many to the half width, so that floating point adds them
+# exactly.
+_STEPS_PER_HALF_WIDTH = 2.0**20
+# This many values are clipped at a time, which takes 8 MB.
+_BATCH_ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Winsorized(Central):
     clipped to an interval that is chosen privately among the data; the sum gets Gaussian noise.
 
     Args:
-        radius: τ: all vectors of a round are supposed to lie within so much of one point, l2. Only
-            accuracy rests on it.
+        radius: τ: all vectors of a round are supposed to lie within this l2 distance of one point.
+            Only accuracy rests on it.
         bound: the l2 bound B that vectors are clipped to.
         dimension: d, the length of vectors.
         noise_multiplier: noise sd of the sum ÷ the l2 norm of what one user adds, half_width·√D.
@@ -101,7 +102,7 @@ class Winsorized(Central):
         _validate.noise(noise_multiplier=self.noise_multiplier)
         _validate.positive(range_epsilon=self.range_epsilon)
         _validate.fraction(failure=self.failure)
-        # It checks the number of bins.
+        # Making the range checks the number of bins.
         _ = self.ranges
 
     @staticmethod
@@ -118,19 +119,20 @@ class Winsorized(Central):
         failure: float = 0.01,
         beside: Event | None = None,
     ) -> Winsorized:
-        """The winsorized mean with the least noise that keeps a promise over all rounds.
+        """Calibrate the winsorized mean with the least noise that keeps a promise over all rounds.
 
         Args:
             epsilon: the promised ε.
             delta: the promised δ.
             n_users: the public size of the roster.
             rounds: how many means are published.
-            radius: as above.
-            bound: as above.
-            dimension: as above.
+            radius: τ, the l2 distance to one point within which vectors of a round should lie.
+            bound: the l2 bound that vectors are clipped to.
+            dimension: the length of vectors.
             relation: the neighbouring relation.
-            failure: as above; the choices get the least part of the promise that it allows.
-            beside: what else is published under the same promise.
+            failure: the largest probability that a vector so near is clipped in any round; the
+                choices get the least part of the promise that it allows.
+            beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
             ParameterError: if a value is out of range, or there are too few users to find the intervals
@@ -150,7 +152,7 @@ class Winsorized(Central):
             return Winsorized(radius, bound, dimension, noise, rate, users, rounds, failure)
 
         def choices(users: int, times: float = 1.0) -> float:
-            """The ε of the choices and what is beside them."""
+            """Return the ε of the choices and of what is beside them."""
             own = made(1.0, users)
             event: Event = range_event(math.sqrt(times) * own.range_epsilon, own.choices)
             return event.beside(beside).epsilon(delta, relation=relation)
@@ -175,14 +177,14 @@ class Winsorized(Central):
 
     @property
     def event(self) -> Event:
-        """What all rounds together are to the accountant: the noisy sums, and the choices."""
+        """The accountant's event for all rounds: the noisy sums, and the choices."""
         return Gaussian(self.noise_multiplier, ONE_EACH, self.rounds) + range_event(
             self.range_epsilon, self.choices
         )
 
     @property
     def level(self) -> Level:
-        """A block is the data of a user."""
+        """The level of a block, which is the data of a user."""
         return "user"
 
     @property
@@ -192,12 +194,12 @@ class Winsorized(Central):
 
     @property
     def choices(self) -> int:
-        """How many intervals are chosen in all rounds: D·T."""
+        """The number of intervals that are chosen in all rounds: D·T."""
         return self.size * self.rounds
 
     @property
     def coordinate_radius(self) -> float:
-        """τ': within so much of the common point all users lie in all coordinates of all rounds.
+        """τ', within which of the common point all users lie in all coordinates of all rounds.
 
         min(τ, τ√(2 ln(4nDT/β)/D)); it fails with probability at most β/2.
         """
@@ -206,8 +208,9 @@ class Winsorized(Central):
     @property
     def half_width(self) -> float:
         """Half of the width of an interval: τ' for the users, and the rest for its middle."""
-        # All but a sixteenth of the users, in all coordinates of all rounds: fails with β/4.
-        most = self._within(4 * self.choices / (_TAIL * self.failure))
+        # All but a sixteenth of the users lie within this, in all coordinates of all rounds, but for
+        # probability β/4.
+        most = self._within(4 * self.choices / (_TAIL_SHARE * self.failure))
         width = self.coordinate_radius + min(most, self.coordinate_radius) + self.ranges.width / 2
         step = _step(width)
         return math.ceil(width / step) * step
@@ -215,13 +218,15 @@ class Winsorized(Central):
     @property
     def ranges(self) -> PrivateRange:
         """The choice of an interval for each coordinate."""
-        return PrivateRange(self.bound, _WIDTH * self.coordinate_radius, self.range_epsilon)
+        return PrivateRange(
+            self.bound, _BIN_PER_RADIUS * self.coordinate_radius, self.range_epsilon
+        )
 
     @property
     def range_epsilon_needed(self) -> float:
         """The least ``range_epsilon`` with which all choices succeed, but for probability β/4."""
         return math.log(4 * self.choices * self.ranges.bins / self.failure) / (
-            (0.5 - _TAIL) * self.n_users
+            (0.5 - _TAIL_SHARE) * self.n_users
         )
 
     @property
@@ -260,7 +265,7 @@ class Winsorized(Central):
         return WinsorizedRounds(self, source)
 
     def _within(self, trials: float) -> float:
-        """What a coordinate of a rotated vector of norm τ exceeds with probability 1/trials."""
+        """Return what a coordinate of a rotated vector of norm τ exceeds with chance 1/trials."""
         return self.radius * min(1.0, math.sqrt(2 * math.log(2 * trials) / self.size))
 
 
@@ -278,7 +283,7 @@ class WinsorizedRounds(CountedRounds):
 
     @property
     def radius(self) -> float:
-        """How far from a common point vectors may lie without being clipped."""
+        """The distance to a common point within which vectors are not clipped."""
         return self.mean.radius
 
     def _round(self, contributions: Contributions) -> FloatArray:
@@ -288,7 +293,7 @@ class WinsorizedRounds(CountedRounds):
                 f"dimension = {mean.dimension} was stated, but vectors have "
                 f"{contributions.dimension} numbers."
             )
-        # New signs in every round: what users add may depend on what was published with the old ones.
+        # Signs are new in every round, as vectors may depend on what was published with the old ones.
         rotation = Rotation.draw(mean.dimension, self.source)
         columns = rotation.of(_present(contributions.vectors(), mean.bound))
         middles = mean.ranges.middles(columns, self.source)
@@ -303,7 +308,7 @@ class WinsorizedScalar:
     """The mean of one number per user that lie close together, without any δ.
 
     Args:
-        radius: τ: numbers are supposed to lie within so much of a point. Only accuracy rests on it.
+        radius: τ: numbers are supposed to lie this near to one point. Only accuracy rests on it.
         bound: numbers are clipped to [−bound, bound].
         n_users: n, the public size of the roster.
         epsilon: the promised ε: half for the choice of the interval, half for Laplace noise.
@@ -348,7 +353,7 @@ class WinsorizedScalar:
     def ranges(self) -> PrivateRange:
         """The choice of the interval."""
         rate = self.epsilon / (2 if self.relation == "zero_out" else 4)
-        return PrivateRange(self.bound, _WIDTH * self.radius, rate)
+        return PrivateRange(self.bound, _BIN_PER_RADIUS * self.radius, rate)
 
     @property
     def half_width(self) -> float:
@@ -367,12 +372,12 @@ class WinsorizedScalar:
 
     @property
     def event(self) -> Event:
-        """The choice and the noisy sum, to the accountant."""
+        """The accountant's event for the choice and the noisy sum."""
         return PureDP(self.ranges.rate) + self.noise
 
     @property
     def failure(self) -> float:
-        """The probability that any of n numbers within τ of a point is clipped, at most."""
+        """The largest probability that any of n numbers within τ of a point is clipped."""
         best = math.log(self.ranges.bins) - self.ranges.rate * self.n_users / 2
         return math.exp(min(best, 0.0))
 
@@ -382,7 +387,7 @@ class WinsorizedScalar:
         return math.sqrt(2.0) * self.noise.noise_multiplier * self.half_width / self.n_users
 
     def estimate(self, values: ArrayLike, source: Source) -> float:
-        """The noisy mean.
+        """Return the noisy mean.
 
         Args:
             values: (n,) a number for each user; what is not finite is absent.
@@ -411,7 +416,7 @@ def _cost(event: Event, delta: float, relation: Relation) -> float:
 
 
 def _enough(kept: Callable[[int], bool], few: int) -> int:
-    """A number of users that is enough, about the least; so few are not."""
+    """Find about the least number of users that is enough, which is more than ``few``."""
     low, high = few, 2 * few
     while not kept(high):
         low, high = high, 2 * high
@@ -422,15 +427,15 @@ def _enough(kept: Callable[[int], bool], few: int) -> int:
 
 
 def _step(width: float) -> float:
-    """The grid of clipped values, a power of two."""
-    return 2.0 ** math.floor(math.log2(width / _STEPS))
+    """Return the step of the grid of clipped values, a power of two."""
+    return 2.0 ** math.floor(math.log2(width / _STEPS_PER_HALF_WIDTH))
 
 
 def _present(vectors: FloatArray, bound: float) -> FloatArray:
-    """The vectors of users who have one, clipped. Each row is judged by itself."""
+    """Return the clipped vectors of users who have one. Each row is judged by itself."""
     rows = np.asarray(vectors, dtype=np.float64)
     parts = [rows[:0]]
-    most = max(1, _ENTRIES // max(rows.shape[1], 1))
+    most = max(1, _BATCH_ENTRIES // max(rows.shape[1], 1))
     for first in range(0, len(rows), most):
         part = rows[first : first + most]
         there = np.isfinite(part).all(axis=1) & part.any(axis=1)
@@ -439,10 +444,10 @@ def _present(vectors: FloatArray, bound: float) -> FloatArray:
 
 
 def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> FloatArray:
-    """Σ of clipped distances from the middles, (coordinates,): exact sums of whole steps."""
+    """Add clipped distances from the middles, (coordinates,): exact sums of whole steps."""
     step = _step(half)
     total = np.empty(len(columns))
-    most = max(1, _ENTRIES // max(columns.shape[1], 1))
+    most = max(1, _BATCH_ENTRIES // max(columns.shape[1], 1))
     for first in range(0, len(columns), most):
         some = slice(first, first + most)
         steps = columns[some] - middles[some, None]

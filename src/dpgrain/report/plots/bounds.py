@@ -46,7 +46,7 @@ def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
         return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     low, high = float(bounds.min()), float(bounds.max())
     ax.set_xscale("log")
-    # Bounds need not differ: one bar then, a step wide.
+    # Where all bounds are equal, there is one bar, a step wide.
     edges = np.geomspace(low / 1.05, high * 1.05, _MANY_BOUNDS + 1)
     counts, _ = np.histogram(bounds, edges)
     ax.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=BLUE, edgecolor="none")

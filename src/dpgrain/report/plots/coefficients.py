@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dpgrain.learn.summary import Coefficient, Coefficients
 
-_PLOTTED = 30
+_PLOTTED_ROWS = 30
 
 
 def plot_coefficients(
@@ -62,8 +62,8 @@ def plot_coefficients(
 
 
 def largest(found: Coefficients) -> list[Coefficient]:
-    """The coefficients to draw: the largest ones where they are many; no intercepts."""
+    """Return the coefficients to draw: the largest ones where they are many; no intercepts."""
     rows = [row for row in found.rows if not row.intercept and math.isfinite(row.value)]
-    if len(rows) > _PLOTTED:
-        rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED]
+    if len(rows) > _PLOTTED_ROWS:
+        rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED_ROWS]
     return rows

@@ -135,8 +135,8 @@ def save_epsilons(
     *,
     user: tuple[int, Mapping[Relation, float]] | None = None,
 ) -> None:
-    """Draw known ε into a file; arguments as for :func:`plot_epsilons`."""
-    # A figure of its own: pyplot is for notebooks, and may want a display.
+    """Draw known ε into a file, from the arguments of :func:`plot_epsilons`."""
+    # The figure is made without pyplot, which is for notebooks and may want a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.0, 4.4), layout="constrained")
@@ -145,7 +145,7 @@ def save_epsilons(
 
 
 def _unit_counts(guarantee: Guarantee, last: int) -> list[int]:
-    """1, 2, 5, 10, … up to the last, or up to what one person can hold."""
+    """Return 1, 2, 5, 10, … up to the last, or up to what one person can hold."""
     if guarantee.level == "element":
         cells = [c.cells for c in contributions(guarantee.event) if c.cells is not None]
         last = max(1, min([last, *cells]))
@@ -177,7 +177,7 @@ def _draw_curve(
 
 
 def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]) -> int:
-    """The last number of units on the axes: the first one without a promise, if there is one."""
+    """Return the last number of units on the axes: the first one without a promise, if there is one."""
     for place, k in enumerate(units):
         if math.isinf(min(curve[place] for curve in curves.values())):
             return k
@@ -185,7 +185,7 @@ def _last_drawn(units: Sequence[int], curves: Mapping[Relation, Sequence[float]]
 
 
 def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[float]:
-    """A whole user's ε as a level line for each relation; returns those that are drawn."""
+    """Draw a whole user's ε as a level line for each relation; return the lines that are drawn."""
     levels = []
     for relation, color in zip(RELATIONS, (BLUE, ORANGE), strict=True):
         epsilon = float(epsilons[relation])
@@ -206,7 +206,7 @@ def _draw_user(ax: Axes, most: int, epsilons: Mapping[Relation, float]) -> list[
 def _draw_shares(
     ax: Axes, holdings: Holdings, level: Literal["record", "element"], last: int
 ) -> list[Line2D]:
-    """The shares of users with at most so many units, on an axis to the right; returns the line."""
+    """Draw the shares of users by their number of units, on an axis to the right; return the line."""
     held: Literal["elements", "records"] = "elements" if level == "element" else "records"
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     some = [
@@ -222,7 +222,7 @@ def _draw_shares(
     right.yaxis.set_major_formatter(in_percent())
     right.tick_params(axis="y", length=0)
     right.set_ylabel("share of users (noisy)")
-    # The promise above the shares.
+    # The promise is drawn above the shares.
     ax.set_zorder(right.get_zorder() + 1)
     ax.patch.set_visible(False)
     return right.plot(
@@ -251,7 +251,7 @@ def _write_values(ax: Axes, units: list[int], curve: np.ndarray[Any, Any], *, ab
                 color=INK,
                 fontsize="small",
             )
-    # Room for the values; on the right also where the last ones are infinite.
+    # The values need room, on the right also where the last ones are infinite.
     ax.margins(y=0.14)
     ax.set_xlim(units[0] / 1.6, units[-1] * 1.6)
 

@@ -85,7 +85,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
 
 
 def drawn(release: Release, top: int) -> int:
-    """How many rows :func:`plot_estimates` draws below one another; 0 for a curve or one number."""
+    """Count the rows that :func:`plot_estimates` draws; 0 for a curve or one number."""
     if is_one(release) or release.groups.names == ("quantile",):
         return 0
     if release.statistic.of_bins:
@@ -96,13 +96,13 @@ def drawn(release: Release, top: int) -> int:
 
 
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
-    """The groups in words, their keys joined; of quantiles without the rank."""
+    """Return the groups in words, their keys joined; of quantiles without the rank."""
     keys = key_texts(release, places, letters=200)
     return [label(release.statistic.keys(key), label_letters(ax)) for key in keys]
 
 
 def _write_number(release: Release, ax: Axes) -> Axes:
-    """One number, large, with its interval; there is nothing to compare it with."""
+    """Write one number, large, with its interval, as there is nothing to compare it with."""
     number, low, high = number_in_words(release)
     ax.set_axis_off()
     middle: dict[str, Any] = {
@@ -124,10 +124,10 @@ def _ranks_in_words(known: list[float]) -> str:
 
 
 def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
-    """One line for each group, from its lowest quantile to its highest."""
+    """Draw one line for each group, from its lowest quantile to its highest."""
     known = ranks(release)
     size = drawn(release, top)
-    # Row by row and rank by rank: releases list all ranks of a group together.
+    # Releases list all ranks of a group together, so rows are cut into groups.
     parts = (release.estimate, release.low, release.high)
     estimate, low, high = (v[: size * len(known)].reshape(size, -1) for v in parts)
     rows = np.arange(size)
@@ -157,7 +157,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
 
 
 def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
-    """The quantiles over their ranks."""
+    """Draw the quantiles over their ranks."""
     rank = np.array(release.groups.columns[-1].to_pylist(), dtype=np.float64)
     order = np.argsort(rank)
     x, y, low, high = (v[order] for v in (rank, release.estimate, release.low, release.high))
@@ -183,13 +183,13 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
 
 
 def _bins(release: Release) -> list[int | None]:
-    """The largest numbers of the bins, each once, the open bin last."""
+    """Return the largest numbers of the bins, each once, the open bin last."""
     edges = set(release.groups.columns[1].to_pylist())
     return [*sorted(edge for edge in edges if edge is not None), *([None] if None in edges else [])]
 
 
 def _draw_holdings(release: Release, ax: Axes) -> Axes:
-    """How many users hold so many elements, and records, bin by bin."""
+    """Draw the numbers of users by how many elements, and records, they hold, bin by bin."""
     bins = _bins(release)
     kinds, edges = (column.to_pylist() for column in release.groups.columns)
     place = {edge: row for row, edge in enumerate(bins)}

@@ -76,7 +76,7 @@ def plot_honest(curve: Sequence[Honest], delta: float, ax: Axes | None = None) -
 
 
 def _mark(ax: Axes, line: Honest) -> None:
-    """The promise: its point, and lines from it to both axes."""
+    """Mark the promise by a point, and by lines from it to both axes."""
     style: dict[str, Any] = {"color": ORANGE, "linewidth": 1.1, "linestyle": ":"}
     ax.axvline(line.fraction, **style)
     ax.axhline(line.epsilon, **style)
@@ -91,7 +91,7 @@ def _mark(ax: Axes, line: Honest) -> None:
 
 
 def _values(ax: Axes, lines: Sequence[Honest]) -> None:
-    """Each ε beside its point, the promised one first, where there is room."""
+    """Write each ε beside its point, the promised one first, where there is room."""
     apart = math.log(1.7 if width_of(ax) < NARROW else 1.3)
     written: list[float] = []
     for line in sorted(lines, key=lambda line: not line.promised):

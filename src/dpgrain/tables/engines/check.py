@@ -1,4 +1,4 @@
-"""What a curator may want to know of the rows before a release: exact, and private to the curator."""
+"""Exact counts tell a curator of faults in rows before a release; they are the curator's alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
 from dpgrain.tables.engines.sql import is_number, key, quoted, tried
 from dpgrain.tables.rows import Rows
 
-#: What DuckDB calls the faults of a line of CSV, in words, with what the curator may do.
+#: Each fault of a line of CSV, by DuckDB's name for it, in words that tell what the curator may do.
 _FAULTS = {
     "INVALID ENCODING": "not UTF-8: convert the file, as by iconv",
     "MISSING COLUMNS": "too few values, or an open quote",
@@ -34,15 +34,15 @@ def check(
     bounds: tuple[float, float] | None,
     domain: Listed,
 ) -> str:
-    """What :meth:`~dpgrain.UserTable.check` reports, which DuckDB counts whatever engine is chosen.
+    """Report as :meth:`~dpgrain.UserTable.check` does; DuckDB counts, whatever engine is chosen.
 
     Args:
         table: the table.
         items: the columns that tell what is counted.
         weight: a column of weights.
         values: columns of numbers.
-        bounds: (low, high): numbers beyond are counted.
-        domain: public values, by the keys that they are values of.
+        bounds: (low, high); numbers beyond them are counted.
+        domain: the public values, by the keys that they are values of.
     """
     counts = _counts_of_rows(table, items)
     with DuckDB(table) as engine:
@@ -74,7 +74,7 @@ def _answers(engine: DuckDB, counts: dict[str, str], used: Sequence[str] = ()) -
 
 
 def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
-    """What is counted of users and items: words → SQL."""
+    """Return the counts of users and items that are reported, as words → SQL."""
     counts = {"rows": "count(*)"}
     if table.user is not None:
         user = key(table.user, table.schema[table.user])
@@ -88,7 +88,7 @@ def _counts_of_rows(table: Rows, items: Sequence[str]) -> dict[str, str]:
 
 
 def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
-    """How many rows hold what the public domain lacks."""
+    """Count the rows that hold what the public domain lacks."""
     table = engine.table
     counts = {}
     for place, (keys, columns) in enumerate(domain.items()):
@@ -106,7 +106,7 @@ def _counts_of_domain(engine: DuckDB, domain: Listed) -> dict[str, str]:
 def _counts_of_numbers(
     table: Rows, column: str, weight: bool, bounds: tuple[float, float] | None
 ) -> dict[str, str]:
-    """What is counted of a column where numbers are asked, as it is written in the source."""
+    """Return the counts of a column of numbers, taken as it is written in the source."""
     table.require(column, "weight" if weight else "value")
     source, kind = table.source, table.schema[column]
     written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
@@ -142,7 +142,7 @@ def _counts_of_numbers(
 
 
 def _as_written(table: Rows) -> Rows:
-    """The table before its columns of text are read as other types."""
+    """Return the table before its columns of text are read as other types."""
     if not isinstance(table.source, TypedSource):
         return replace(table, cells={})
     source = table.source.source
@@ -150,7 +150,7 @@ def _as_written(table: Rows) -> Rows:
 
 
 def _lines(table: Rows, rows: int) -> dict[str, int]:
-    """What became of the lines of CSV files."""
+    """Count the lines of CSV files that are left out or cut, and why."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, FileSource) or not source.is_csv:
         return {}

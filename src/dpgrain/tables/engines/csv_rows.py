@@ -25,23 +25,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Bytes of the longest row that is read, without its end: half of what DuckDB holds at once.
+#: The longest row that is read has this many bytes without its end: half of what DuckDB holds at once.
 LONGEST_BYTES = 8 << 20
-# Bytes that are looked at together: they stay in the cache.
+# This many bytes are looked at together, so that they stay in the cache.
 _PIECE_BYTES = 1 << 19
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _FEED, _RETURN, _QUOTE, _SPACE = b'\n\r" '
-# Where a quote leads to: inside quotes, behind them, the middle of a value that has none.
+# A quote leads to one of these states: inside quotes, behind them, or the middle of a value without
+# quotes.
 _INSIDE, _BEHIND, _MIDDLE = range(3)
-# Which quote leads there, from each of them: one where a value may open, one elsewhere and the first of
-# its value, one in the same value as the quote before it.
+# A quote is of one of these kinds: it stands where a value may open; or elsewhere and is the first of
+# its value; or in the same value as the quote before it. From each state, each kind leads to a state.
 _OPENING, _LETTER, _AGAIN = range(3)
 _NEXT = (
     (_BEHIND, _BEHIND, _BEHIND),
     (_INSIDE, _MIDDLE, _INSIDE),
     (_INSIDE, _MIDDLE, _MIDDLE),
 )
-# The shortest beginnings of values that lead there; the last byte stands for any that means nothing.
+# These are the shortest beginnings of values that lead to each state; the last byte stands for any byte
+# without a meaning.
 _BEGINNINGS = (b'"', b'""', b"\xff")
 
 _REGULAR = re.compile(rb'"(?:[^"]|"")*+"')
@@ -52,7 +54,7 @@ _Words = NDArray[np.uint64]
 
 
 def parts(path: str) -> Iterator[bytes]:
-    """The bytes of a file in pieces, unpacked where it is packed.
+    """Yield the bytes of a file in pieces, unpacked if the file is packed.
 
     Raises:
         OSError: if it cannot be read to its end.
@@ -88,7 +90,7 @@ def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
 
     Args:
         pieces: the bytes of a file, the first at least as long as a mark of the byte order.
-        delimiter: what stands between values, one ASCII character.
+        delimiter: the ASCII character that stands between values.
 
     >>> oddities([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
     Oddities(long_rows=((9, 33554446),), odd_quotes=False)
@@ -102,7 +104,7 @@ def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
         mark = len(_BYTE_ORDER_MARK) if not read and piece.startswith(_BYTE_ORDER_MARK) else 0
         first, last = splitter.ends(piece[mark:])
         if first >= 0:
-            # What begins and ends inside one piece is short.
+            # A row that begins and ends inside one piece is short.
             if read + mark + first - start > LONGEST_BYTES:
                 long_rows.append((start, read + mark + first + 1))
             start = read + mark + last + 1
@@ -113,7 +115,7 @@ def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
 
 
 def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes of a file without some spans of them, which are in order.
+    """Yield the bytes of a file without some spans of them, which are in order.
 
     >>> b"".join(without([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
     b'acdi'
@@ -213,15 +215,15 @@ def _regular(value: bytes) -> bytes | None:
 
 
 class Splitter:
-    """It finds the ends of rows, piece by piece.
+    """A reader that finds the ends of rows, piece by piece.
 
     Args:
-        delimiter: what stands between values, one ASCII character.
+        delimiter: the ASCII character that stands between values.
     """
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter.encode()
-        # The value that a piece begins in, as far as it matters.
+        # The beginning of the value in which the next piece begins, as far as it matters.
         self._begun = b""
         #: Whether quotes were seen that are not regular.
         self.odd = False
@@ -233,8 +235,8 @@ class Splitter:
         return self._begun == _BEGINNINGS[_INSIDE]
 
     def ends(self, piece: bytes) -> tuple[int, int]:
-        """Where the first and the last byte stand that end rows in the next piece; −1 without one."""
-        # A piece then begins outside quotes, with what begins a value.
+        """Find the first and the last byte that end rows in the next piece; −1 without one."""
+        # With the beginning of its first value in front, a piece begins outside quotes.
         whole = self._delimiter + self._begun + piece
         ahead = len(whole) - len(piece)
         if b'"' not in whole:
@@ -245,7 +247,7 @@ class Splitter:
         return max(first - ahead, -1), max(last - ahead, -1)
 
     def _ends_outside(self, whole: bytes) -> tuple[int, int]:
-        """Where rows end first and last outside the quotes of a text; −1 without one."""
+        """Find where rows end first and last outside the quotes of a text; −1 without one."""
         letters = np.frombuffer(whole, np.uint8)
         ends = self._bits(letters, _FEED)
         if b"\r" in whole:
@@ -257,11 +259,11 @@ class Splitter:
         return _lowest_and_highest(ends & ~inside)
 
     def _inside(self, letters: _Bytes, separators: _Words) -> tuple[_Words, int]:
-        """The letters inside quotes, in a text that begins outside, and where its last quote leads."""
+        """Find the letters inside quotes, in a text that begins outside, and its last quote's state."""
         quotes = self._bits(letters, _QUOTE)
         inside = _odd(quotes)
         opening = quotes & _next(separators)
-        # Usually every other quote opens a value, or is the second of two.
+        # Usually every other quote opens a value or is the second of two, and nothing else is needed.
         if not np.any(quotes & inside & ~(opening | _next(quotes))):
             # What follows the last letter is not known yet.
             closing = quotes & ~inside & ~_last_of(len(letters))
@@ -275,9 +277,9 @@ class Splitter:
         return _odd(counting), lead
 
     def _bits(self, letters: _Bytes, letter: int) -> _Words:
-        """(n/64,) a bit for each letter, the first one lowest: whether it is this one."""
+        """Return a bit for each letter that tells if it is this one, (n/64,), the first one lowest."""
         size = -(-len(letters) // 64) * 64
-        # Memory that is asked for anew each time would cost more than the rest.
+        # The memory is kept, as asking for it anew each time would cost more than the rest.
         if len(self._same) < size:
             self._same = np.zeros(size, dtype=np.bool_)
         np.equal(letters, letter, out=self._same[: len(letters)])
@@ -285,7 +287,7 @@ class Splitter:
         return _packed(self._same[:size])
 
     def _beginning(self, whole: bytes, otherwise: bytes) -> bytes:
-        """What matters of the last value, if it begins behind the last quote."""
+        """Return what matters of the last value, if it begins behind the last quote."""
         last = max(whole.rfind(mark) for mark in (self._delimiter, b"\n", b"\r"))
         if last < whole.rfind(b'"'):
             return otherwise
@@ -294,13 +296,13 @@ class Splitter:
 
 
 def _first_and_last(whole: bytes) -> tuple[int, int]:
-    """Where rows end first and last in a text without quotes; −1 without one."""
+    """Find where rows end first and last in a text without quotes; −1 without one."""
     first = [place for place in (whole.find(b"\n"), whole.find(b"\r")) if place >= 0]
     return min(first, default=-1), max(whole.rfind(b"\n"), whole.rfind(b"\r"))
 
 
 def _counting(quotes: _Words, opening: _Words, separators: _Words) -> tuple[_Words, int]:
-    """The quotes that open and close, among letters that are none, and where the last one leads."""
+    """Return the quotes that open and close, without those that are letters, and the last state."""
     marks = _unpacked(quotes)
     places = np.flatnonzero(marks)
     values = np.searchsorted(np.flatnonzero(_unpacked(separators)), places)
@@ -323,7 +325,7 @@ def _unpacked(words: _Words) -> _Bools:
 
 
 def _next(words: _Words) -> _Words:
-    """The bits one place further on."""
+    """Move all bits one place further on."""
     moved = words << np.uint64(1)
     moved[1:] |= words[:-1] >> np.uint64(63)
     return moved
@@ -344,18 +346,18 @@ def _last_of(letters: int) -> _Words:
 
 
 def _odd(words: _Words) -> _Words:
-    """The bits up to which, themselves included, an odd number of bits is set."""
+    """Set each bit up to which, itself included, an odd number of bits is set."""
     found = words.copy()
     for step in (1, 2, 4, 8, 16, 32):
         found ^= found << np.uint64(step)
     full = found >> np.uint64(63)
-    # All bits of a word turn where the words before it hold an odd number.
+    # All bits of a word turn where the words before it hold an odd number of bits.
     found[1:] ^= -np.bitwise_xor.accumulate(full)[:-1]
     return found
 
 
 def _lowest_and_highest(words: _Words) -> tuple[int, int]:
-    """The places of the first and the last bit that is set; −1 without one."""
+    """Return the places of the first and the last bit that is set; −1 without one."""
     some = np.flatnonzero(words)
     if not len(some):
         return -1, -1

@@ -38,7 +38,7 @@ from dpgrain.tables.split import Split
 class DuckDB:
     """A private DuckDB connection for one release, with safe settings.
 
-    What it spills lies in a folder that only this process's user can enter and that is removed at
+    Spilled data lie in a folder that only this process's user can enter and that is removed at
     the end. It is encrypted besides, with what DuckDB has without extensions, whose random keys it does
     not call secure. No extension is installed or loaded.
     """
@@ -56,9 +56,10 @@ class DuckDB:
         except BaseException:
             self._spill.remove()
             raise
-        # It would print on standard output, and tell by its pace how long the table is.
+        # A progress bar would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
-        # Without it, versions whose own cryptography only reads cannot spill at all; others lack it.
+        # Without this setting, versions whose own cryptography only reads cannot spill at all; other
+        # versions do not have it.
         with suppress(duckdb.Error):
             self._connection.execute("SET force_mbedtls_unsafe = true")
         return self
@@ -85,7 +86,7 @@ class DuckDB:
         self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """The different groups that rows of users belong to; private.
+        """Return the different groups that rows of users belong to; private.
 
         Args:
             keys: the columns that tell a record's group.
@@ -97,7 +98,7 @@ class DuckDB:
         return Groups.of(keys, [_one_array(column) for column in found.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """The least and the largest value of a column of whole numbers, and how many rows there are."""
+        """Return the extremes of a column of whole numbers, and the number of rows."""
         name = self._key(key)
         found = self.ask(
             f"SELECT min({name}) AS low, max({name}) AS high, count(*) AS rows FROM source", [key]
@@ -112,9 +113,9 @@ class DuckDB:
 
         Args:
             groups: (V,) different groups, of the types of the key columns.
-            cells: the cell of each.
-            cell_column: the cell is this other column instead.
-            corners: how many coordinates each group has.
+            cells: the cell of each group.
+            cell_column: another column that holds the cells instead.
+            corners: the number of coordinates of each group.
         """
         names = [f"k{i}" for i in range(len(groups.names))]
         given = pa.table(
@@ -147,7 +148,7 @@ class DuckDB:
         )
 
     def _encode_cells(self, column: str) -> int:
-        """Number the cells of a column in a public order; null is a cell too. Returns how many."""
+        """Number the cells of a column in a public order; null is a cell too. Return their number."""
         key = self._key(column)
         with reading(self.table.source.name):
             self._connection.execute(
@@ -166,7 +167,7 @@ class DuckDB:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Whole users' records in the groups last given to :meth:`dictionary`."""
+        """Return whole users' records in the groups last given to :meth:`dictionary`."""
         layout = dictionary.layout
         user, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
@@ -198,13 +199,13 @@ class DuckDB:
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
     ) -> Scanned:
-        """Single records as codes of coordinates."""
+        """Return single records as codes of coordinates."""
         code = f"CAST({_code(dictionary)} AS BIGINT)"
         scan = self._scan(code, dictionary.groups.names, value, split, "NULL", None, "", "0")
         return Scanned(scan)
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
-        """Columns of all rows, in their order."""
+        """Return columns of all rows, in their order."""
         listed = ", ".join(
             f"{self._as(column, form)} AS c{place}" for place, (column, form) in enumerate(wanted)
         )
@@ -216,21 +217,21 @@ class DuckDB:
         return found
 
     def _as(self, column: str, form: Form) -> str:
-        """The SQL of a column that is read in a form."""
+        """Return the SQL of a column that is read in a form."""
         if form == "as it is":
             return quoted(column)
         if form == "number":
-            # Numbers, or yes and no.
+            # A column of truths counts as numbers, 0 and 1.
             truth = self.table.schema[column] == "BOOLEAN"
             return f"CAST({quoted(column)} AS DOUBLE)" if truth else number(column)
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
-        """The SQL of a column used as a key."""
+        """Return the SQL of a column used as a key."""
         return key_of(column, self.table.schema[column], of=of)
 
     def _user_codes(self, shift: int) -> tuple[str, str]:
-        """The SQL of a user's code, and the join it needs."""
+        """Return the SQL of a user's code, and the join it needs."""
         if self.table.user is None:
             raise ParameterError("user must be given to dg.read for this privacy unit.")
         key = self._key(self.table.user)
@@ -291,23 +292,23 @@ class DuckDB:
         return scan
 
     def _held(self, keys: Sequence[str], value: str | None) -> str:
-        """The SQL condition that a row has a user, a group and a finite number."""
+        """Return the SQL condition that a row has a user, a group and a finite number."""
         held = [f"{self._key(key)} IS NOT NULL" for key in keys]
         if self.table.user is not None:
             held.append(f"{quoted(self.table.user)} IS NOT NULL")
         if value is not None:
-            # The fixed rule: rows with null, NaN or ±∞ count nothing.
+            # By the fixed rule, rows with null, NaN or ±∞ count nothing.
             held.append(f"isfinite({number(value)})")
         return " AND ".join(held) or "true"
 
     def _attach(self, used: Sequence[str] = ()) -> str:
-        """Something to select from, with those columns of cells that are used."""
+        """Return SQL to select from, with those columns of cells that are used."""
         cells, needed = self.table.cells, set(used)
         for name in reversed(list(cells)):
             # A column of cells may be of another one, which was added before it.
             if name in needed:
                 needed.add(cells[name].of)
-        # The lookups read the source, which is good for one query.
+        # The lookups read the source, so they come first: what it hands over is good for one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
         source = self.table.source.attach(self._connection)
         for name, lookup in lookups.items():
@@ -319,7 +320,7 @@ class DuckDB:
         return source
 
     def _lookup(self, name: str) -> str:
-        """The table of a column of cells: value → label."""
+        """Register the table of a column of cells, value → label, and return its name."""
         if name not in self._lookups:
             column = self.table.cells[name]
             values = self.distinct([column.of]).columns[0]
@@ -335,7 +336,7 @@ class DuckDB:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection, for what a source alone knows to ask."""
+        """The connection, for questions that only a source can ask."""
         return self._connection
 
     def register(self, name: str, rows: pa.Table) -> None:
@@ -343,21 +344,21 @@ class DuckDB:
         self._connection.register(name, rows)
 
     def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
-        """The answer to a query of the table, which it calls ``source``; private."""
+        """Return the answer to a query of the table, which it calls ``source``; private."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
             return self._connection.sql(query).to_arrow_table()
 
 
 def _code(dictionary: Dictionary) -> str:
-    """The SQL of the first coordinate of a record's group."""
+    """Return the SQL of the first coordinate of a record's group."""
     if not dictionary.groups.names:
         return "0"
     return "items.code" if dictionary.corners == 1 else f"items.code * {dictionary.corners}"
 
 
 def _in_share(user: str, share: Share) -> str:
-    """The SQL condition that a user code belongs to a share: :meth:`Share.holds`."""
+    """Return the SQL condition that a user code belongs to a share: :meth:`Share.holds`."""
     if share.parts == 1:
         return ""
     mixed = user

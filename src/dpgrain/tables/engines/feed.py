@@ -1,4 +1,4 @@
-"""Whole users in bounded batches: what stands between an engine and the kernel.
+"""Between an engine and the kernel, keys become batches of whole users, of bounded size.
 
 An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
 so that each user's records lie together, within a stated number of keys in memory:
@@ -28,15 +28,15 @@ from dpgrain.tables.engines.kernel import SATURATION, pair_totals
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 #: Packed keys are non-negative int64.
 KEY_BITS = 62
-# Keys that one kernel call handles: its work space stays near the cache.
-_CALL = 1 << 18
-# Keys that are looked at together where the whole buffer is gone through.
-_PART = 1 << 20
-# Sums up to this size get one accumulator per thread.
-_SMALL = 1 << 22
-# Users are divided so often; what then still does not fit is one user.
+# One kernel call handles this many keys, so that its work space stays near the cache.
+_CALL_KEYS = 1 << 18
+# This many keys are looked at together where the whole buffer is gone through.
+_PART_KEYS = 1 << 20
+# Sums of at most this many numbers get one accumulator per thread.
+_SMALL_SUMS = 1 << 22
+# Users are divided into at most this many parts; a part that still does not fit is one user.
 _MOST_PARTS = 1 << 20
-# Codes are mixed with themselves, shifted so, before their low bits divide the users.
+# User codes are mixed with themselves, shifted by these bits, before their low bits divide the users.
 MIXING = (7, 15, 25, 40)
 
 
@@ -48,7 +48,7 @@ class Share:
     part: int = 0
 
     def holds(self, users: IntArray) -> BoolArray:
-        """(n,) whether each user code belongs to it."""
+        """Return whether each user code belongs to the share, (n,)."""
         mixed = users.copy()
         for shift in MIXING:
             mixed ^= users >> shift
@@ -56,12 +56,12 @@ class Share:
         return np.asarray(mixed == self.part)
 
     def halves(self) -> tuple[Share, Share]:
-        """Two shares that make it up."""
+        """Return the two shares that make this one up."""
         return Share(2 * self.parts, self.part), Share(2 * self.parts, self.part + self.parts)
 
 
 class Scan(Protocol):
-    """An engine's stream of keys, as often as asked."""
+    """An engine's stream of keys, which it gives as often as asked."""
 
     def __call__(self, share: Share) -> Iterator[Chunk]:
         """Yield (keys, totals) of the users in a share, in any order; totals are None for 1 each."""
@@ -69,12 +69,12 @@ class Scan(Protocol):
 
 @dataclass(frozen=True)
 class Narrow:
-    """From sorted keys to those of some coordinates, under their new codes.
+    """A change from sorted keys to those of some coordinates, under their new codes.
 
     Args:
         codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
-        old: bits of a key below the user code.
-        new: bits of a new key below it.
+        old: the bits of a key below the user code.
+        new: the bits of a new key below the user code.
     """
 
     codes: NDArray[np.int32]
@@ -82,7 +82,7 @@ class Narrow:
     new: int
 
     def __call__(self, chunk: Chunk) -> Chunk:
-        """The new keys of a chunk, still sorted, and their totals."""
+        """Return the new keys of a chunk, still sorted, and their totals."""
         keys, totals = chunk
         codes = self.codes[keys & ((1 << self.old) - 1)]
         held = np.flatnonzero(codes >= 0)
@@ -114,18 +114,18 @@ class Feed:
     ) -> None:
         self._scan, self._shift = scan, user_shift
         self._capacity, self._threads = capacity, threads
-        self._call = _CALL if call is None else call
-        self._sums = _SMALL * threads if sums is None else sums
+        self._call = _CALL_KEYS if call is None else call
+        self._sums = _SMALL_SUMS * threads if sums is None else sums
         self._kept: Chunk | None = None
         self._narrow: Narrow | None = None
 
     @property
     def kept(self) -> bool:
-        """Whether all keys are in memory, so that running through them again costs no scan."""
+        """True where all keys are in memory, so that running through them again costs no scan."""
         return self._kept is not None
 
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
-        """The same users' keys for some of the coordinates only; None where keys are not kept.
+        """Return the same users' keys for some of the coordinates only; None where keys are not kept.
 
         Args:
             codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
@@ -158,7 +158,7 @@ class Feed:
             batch = buffer.sorted()
             todo.extend(buffer.put_off)
             if share.parts == 1 and not todo:
-                # Everything fits: a second pass needs no second scan.
+                # Everything fits, so a second pass needs no second scan.
                 self._kept = batch
             yield batch
 
@@ -174,7 +174,7 @@ class Feed:
             shape: the shape of ``out``.
         """
         size = max(int(np.prod(shape)), 1)
-        workers = max(min(self._threads, self._sums // size), 1) if size <= _SMALL else 1
+        workers = max(min(self._threads, self._sums // size), 1) if size <= _SMALL_SUMS else 1
         accumulators: queue.SimpleQueue[IntArray] = queue.SimpleQueue()
         for _ in range(workers):
             accumulators.put(np.zeros(shape, dtype=np.int64))
@@ -197,7 +197,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Scanned:
-    """Single records as they come from a scan: no user's have to lie together."""
+    """Single records as they come from a scan, as no user's have to lie together."""
 
     scan: Scan
 
@@ -206,7 +206,12 @@ class Scanned:
         add: Callable[[IntArray, FloatArray | None, IntArray], None],
         shape: Sequence[int],
     ) -> IntArray:
-        """Run a kernel over all records and return the integer sums; arguments as for :class:`Feed`."""
+        """Run a kernel over all records and return the integer sums.
+
+        Args:
+            add: called with (keys, totals, out) for some records; adds to ``out`` in place.
+            shape: the shape of ``out``.
+        """
         out = np.zeros(shape, dtype=np.int64)
         for codes, totals in self.scan(Share()):
             add(codes, totals, out)
@@ -214,7 +219,7 @@ class Scanned:
 
 
 def require_bits(users: int, shift: int) -> None:
-    """Raise unless so many users can be told apart above so many bits of a key."""
+    """Raise unless the bits of a key above ``shift`` are enough to tell the users apart."""
     if users.bit_length() + shift > KEY_BITS:
         raise DataError(
             "users × cells × items exceed 2^62, what one key can tell apart; split the domain."
@@ -237,7 +242,7 @@ class _Buffer:
 
     def add(self, keys: IntArray, totals: FloatArray | None) -> None:
         if totals is not None and self._totals is None:
-            # With a total and what sorting them takes, a key needs four times the memory.
+            # With its total, and what sorting takes, a key needs four times the memory.
             self._capacity = max(self._capacity // 4, 1)
             self._keys, self._totals = self._keys[: self._capacity], np.empty(self._capacity)
         keys, totals = self._mine(keys, totals)
@@ -264,14 +269,14 @@ class _Buffer:
         return self._keys[: self._filled], None if totals is None else totals[: self._filled]
 
     def _mine(self, keys: IntArray, totals: FloatArray | None) -> Chunk:
-        """Those of the users in this share, of what the scan brings."""
+        """Return, of the keys that the scan brings, those of the users in this share."""
         if self._share == self._scanned:
             return keys, totals
         held = self._share.holds(keys >> self._shift)
         return keys[held], None if totals is None else totals[held]
 
     def _settle(self, at_most: int) -> None:
-        """Leave at most so many raw keys: merge them if pairs are few, else put users off."""
+        """Leave at most ``at_most`` raw keys: merge them if pairs are few, else put users off."""
         self._sort()
         while self._filled > at_most:
             if self._share.parts > _MOST_PARTS:
@@ -293,10 +298,10 @@ class _Buffer:
         totals[:] = totals[order]
 
     def _distinct(self) -> int:
-        """How many different keys the raw part has, which is sorted."""
+        """Count the different keys of the raw part, which is sorted."""
         keys, count = self._keys[: self._filled], 1
-        for start in range(0, self._filled, _PART):
-            part = keys[start : start + _PART + 1]
+        for start in range(0, self._filled, _PART_KEYS):
+            part = keys[start : start + _PART_KEYS + 1]
             count += int(np.count_nonzero(part[1:] != part[:-1]))
         return count
 
@@ -305,9 +310,9 @@ class _Buffer:
         self._share, other = self._share.halves()
         self.put_off.append(other)
         filled, self._filled = self._filled, 0
-        # In place and in parts: what is kept never passes what is read.
-        for start in range(0, filled, _PART):
-            part = slice(start, min(start + _PART, filled))
+        # Keys move in place and in parts, as those that are kept never pass those that are read.
+        for start in range(0, filled, _PART_KEYS):
+            part = slice(start, min(start + _PART_KEYS, filled))
             held = self._share.holds(self._keys[part] >> self._shift)
             kept = self._keys[part][held]
             into = slice(self._filled, self._filled + kept.size)
@@ -364,5 +369,5 @@ def _whole_users(batch: Chunk, shift: int, call: int) -> Iterator[Chunk]:
 
 
 def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:
-    """The smallest key of any later user."""
+    """Return the smallest key of any later user."""
     return np.asarray(((int(key) >> shift) + 1) << shift, dtype=np.int64)

@@ -22,7 +22,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
-# The types that Arrow reads as DuckDB does; DuckDB reads the others, once, and hands them over.
+# Arrow reads these types as DuckDB does; DuckDB reads the others, once, and hands them over.
 _KEYS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.large_string())
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())
 
@@ -43,7 +43,7 @@ class InMemory:
         self._columns.clear()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """The different groups that rows of users belong to."""
+        """Return the different groups that rows of users belong to."""
         held = self._held(keys, value)
         columns = [self._key(key).filter(pa.array(held)) for key in keys]
         if len(keys) == 1:
@@ -52,7 +52,7 @@ class InMemory:
         return Groups.of(keys, [column.take(pa.array(first)) for column in columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """The least and the largest value of a column of whole numbers, and how many rows there are."""
+        """Return the extremes of a column of whole numbers, and the number of rows."""
         column = self._key(key)
         ends = pc.min_max(column).as_py()
         return None if ends["min"] is None else (ends["min"], ends["max"], len(column))
@@ -60,7 +60,7 @@ class InMemory:
     def dictionary(
         self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Give groups and cells their codes, and rows those of their groups and cells."""
+        """Give groups and cells their codes, and rows the codes of their groups and cells."""
         column_cells = None if cell_column is None else self._encode_cells(cell_column)
         known = Dictionary.of(groups, cells, column_cells=column_cells, corners=corners)
         columns = [self._key(name) for name in groups.names]
@@ -69,7 +69,7 @@ class InMemory:
         return known
 
     def _encode_cells(self, column: str) -> int:
-        """Number the cells of a column in the public order; null is a cell too. Returns how many."""
+        """Number the cells of a column in the public order; null is a cell too. Return their number."""
         names = column_order(self._key(column).drop_null().unique().to_pylist())
         ordered = pa.array(names, self._key(column).type)
         self._cells = _index(self._key(column), ordered) + 1
@@ -83,7 +83,7 @@ class InMemory:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Whole users' records in the groups last given to :meth:`dictionary`."""
+        """Return whole users' records in the groups last given to :meth:`dictionary`."""
         if self.table.user is None:
             raise ParameterError("user must be given to dg.read for this privacy unit.")
         layout = dictionary.layout
@@ -115,27 +115,27 @@ class InMemory:
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
     ) -> Scanned:
-        """Single records as codes of coordinates."""
+        """Return single records as codes of coordinates."""
         held = self._held(dictionary.groups.names, value)
         chunk = self._chunk(self._codes, held, value, split)
         return Scanned(lambda _: iter([chunk]))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
-        """Columns of all rows, in their order."""
+        """Return columns of all rows, in their order."""
         columns = [self._column(*asked) for asked in wanted]
         return pa.table({f"c{place}": column for place, column in enumerate(columns)})
 
     def _chunk(
         self, keys: IntArray, held: BoolArray, value: str | None, split: Split | None
     ) -> Chunk:
-        """(keys, totals) of the rows that are held and lie in a group that is known."""
+        """Return (keys, totals) of the rows that are held and lie in a group that has a code."""
         held = held & (self._codes >= 0)
         if split is None:
             return keys[held], None
         return split(keys[held], None if value is None else self._number(value)[held])
 
     def _held(self, keys: Sequence[str], value: str | None) -> BoolArray:
-        """(rows,) whether a row has a user, a group and a finite number."""
+        """Return whether each row has a user, a group and a finite number, (rows,)."""
         held = self._zeros() == 0
         for key in (*keys, *([] if self.table.user is None else [self.table.user])):
             column = self._key(key)
@@ -144,7 +144,7 @@ class InMemory:
         return held if value is None else np.asarray(held & np.isfinite(self._number(value)))
 
     def _zeros(self) -> IntArray:
-        """(rows,) zeros."""
+        """Return a zero for each row, (rows,)."""
         name = self.table.user or next(iter(self.table.schema))
         form: Form = "as it is" if self.table.user is None else "key"
         return np.zeros(len(self._column(name, form)), dtype=np.int64)
@@ -161,14 +161,14 @@ class InMemory:
         return self._columns[column, "key"]
 
     def _labels(self, column: str) -> pa.Array:
-        """The labels of a column of cells; its partition is asked about what users hold only."""
+        """Return the labels of a column of cells; its partition is asked about what users hold only."""
         made = self.table.cells[column]
         values = self.distinct([made.of]).columns[0]
         labels = pa.array(cell_labels(made.elements, values.to_pylist()), pa.string())
         return labels.take(pc.index_in(self._key(made.of), value_set=values))
 
     def _column(self, column: str, form: Form) -> pa.Array:
-        """A column as it is read, once."""
+        """Return a column in a form, read only once."""
         if (column, form) not in self._columns:
             found = self._of_arrow(column, form)
             if found is None:
@@ -178,7 +178,7 @@ class InMemory:
         return self._columns[column, form]
 
     def _of_arrow(self, column: str, form: Form) -> pa.ChunkedArray | None:
-        """A column of an Arrow table, where Arrow reads it as DuckDB does."""
+        """Return a column of an Arrow table, where Arrow reads it as DuckDB does."""
         source = self.table.source
         if not isinstance(source, ArrowSource) or source.table.schema.names.count(column) != 1:
             return None
@@ -196,13 +196,13 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _index(column: pa.Array, values: pa.Array) -> IntArray:
-    """(n,) where each value of a column stands among different values; −1 where it does not."""
+    """Return the place of each value of a column among different values, (n,); −1 without one."""
     found = pc.index_in(column, value_set=values).fill_null(-1)
     return np.asarray(found.to_numpy(), dtype=np.int64)
 
 
 def _ranks(columns: Sequence[pa.Array]) -> IntArray:
-    """(n,) one number for each row of several columns without nulls; equal rows have the same."""
+    """Return a number for each row of columns without nulls, (n,); equal rows have the same."""
     ranks = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         found = column.dictionary_encode()
@@ -212,13 +212,13 @@ def _ranks(columns: Sequence[pa.Array]) -> IntArray:
 
 
 def _places(columns: Sequence[pa.Array], groups: Groups) -> IntArray:
-    """(n,) where each row's group stands among different ones; −1 where it does not."""
+    """Return the place of each row's group among different ones, (n,); −1 without one."""
     places = np.zeros(len(columns[0]), dtype=np.int64)
     own = np.zeros(len(groups), dtype=np.int64)
     for column, known in zip(columns, groups.columns, strict=True):
         values = known.unique()
         at = _index(column, values)
-        # Pairs of what was ranked so far and this key, ranked among the groups' own.
+        # Each row is a pair of its rank so far and this key, ranked among the pairs of the groups.
         ranked, own = np.unique(own * len(values) + _index(known, values), return_inverse=True)
         pairs = places * len(values) + at
         found = np.searchsorted(ranked, pairs)

@@ -25,10 +25,10 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 # Totals of a pair saturate here: below it a float64 sum of integers is exact in any order, and
 # once a partial sum exceeds it, it stays above.
 SATURATION = 2.0**53
-# At most so many integers below 2^31 add up exactly in a float64.
-_EXACT_SLICE = 1 << 21
-# The scale to the bound is lowered by more than float64 rounding can raise it.
-_SAFETY = 1.0 - 2.0**-40
+# This many integers below 2^31, at most, add up exactly in a float64.
+_EXACT_SLICE_INTEGERS = 1 << 21
+# The scale to the bound is lowered by this factor, which is more than float64 rounding can raise it.
+_SAFETY_FACTOR = 1.0 - 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class Layout:
 
     @property
     def item_bits(self) -> int:
-        """Bits of the item code."""
+        """The bits of the item code."""
         return max(self.items - 1, 1).bit_length()
 
     @property
     def cell_bits(self) -> int:
-        """Bits of the cell code in the key; none where the item tells the cell."""
+        """The bits of the cell code in the key; 0 where the item tells the cell."""
         return 0 if self.cell_of is not None else max(self.cells - 1, 1).bit_length()
 
     @property
     def user_shift(self) -> int:
-        """Bits below the user code."""
+        """The bits below the user code."""
         return self.item_bits + self.cell_bits
 
 
@@ -77,7 +77,7 @@ class Grid:
 
     @cached_property
     def step(self) -> FloatArray:
-        """(K,) or (1,) grid steps h."""
+        """The grid steps h, (K,) or (1,)."""
         _, exponent = np.frexp(self.bounds)
         # frexp: ρ = m·2^e with ½ ≤ m < 1; an exact power of two would waste a bit.
         exact = np.ldexp(1.0, exponent - 1) == self.bounds
@@ -85,12 +85,12 @@ class Grid:
 
     @cached_property
     def radius(self) -> FloatArray:
-        """(K,) or (1,) bounds in grid steps, ρ/h, at most 2^bits; exact."""
+        """The bounds in grid steps, ρ/h, (K,) or (1,); at most 2^bits, and exact."""
         return self.bounds / self.step
 
     @cached_property
     def limit(self) -> IntArray:
-        """(K,) or (1,) ⌊(ρ/h)²⌋ (l2) or ⌊ρ/h⌋ (l1), what the integers of a block may reach."""
+        """The limit of a block's integers, ⌊(ρ/h)²⌋ (l2) or ⌊ρ/h⌋ (l1), (K,) or (1,)."""
         whole = np.floor(self.radius)
         if self.norm == "l1":
             return whole.astype(np.int64)
@@ -117,14 +117,14 @@ def clipped_sum(
 
     Args:
         keys: (r,) sorted keys of whole users, one per record or one per pair.
-        totals: (r,) what each key counts for in multiples of ``unit`` (integers), or None for 1.
-        layout: how keys are packed.
-        grid: bounds and grid.
+        totals: (r,) the number of ``unit``s that each key counts for (integers), or None for 1.
+        layout: the packing of keys.
+        grid: the bounds and the grid.
         out: (V,) sums in grid steps, added to in place, modulo 2^64.
         unit: the value of one count.
         indicator: count each pair as 1, whatever its total.
-        max_items: keep so many items of a block, the first in the public order.
-        max_elements: keep so many blocks of a user, the first in the public order.
+        max_items: the number of items of a block that are kept, the first in the public order.
+        max_elements: the number of blocks of a user that are kept, the first in the public order.
     """
     pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if max_items is not None:
@@ -150,16 +150,16 @@ def norm_histogram(
     """Count the blocks of whole users by cell and size of norm; an empty block has no bin.
 
     Args:
-        keys: as for :func:`clipped_sum`, as are the arguments not named here.
-        totals: see there.
-        layout: see there.
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        totals: (r,) the number of ``unit``s that each key counts for (integers), or None for 1.
+        layout: the packing of keys.
         edges: (B,) increasing; bin i holds norms in (edges[i−1], edges[i]], the first from 0, the last
             without upper end.
         out: (rows, B) counts, added to in place, with one row per cell or one for all.
         norm: the norm that is binned.
-        unit: see there.
-        indicator: see there.
-        max_elements: see there.
+        unit: the value of one count.
+        indicator: count each pair as 1, whatever its total.
+        max_elements: the number of blocks of a user that are kept, the first in the public order.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -187,11 +187,11 @@ def holders(
     """Count the blocks that hold each coordinate: nothing is clipped.
 
     Args:
-        keys: as for :func:`clipped_sum`, as are the arguments not named here.
-        layout: see there.
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        layout: the packing of keys.
         out: (V,) counts, added to in place.
-        max_items: see there.
-        max_elements: see there.
+        max_items: the number of items of a block that are kept, the first in the public order.
+        max_elements: the number of blocks of a user that are kept, the first in the public order.
     """
     pairs = keys[_changes(keys)]
     for limit, first in (
@@ -209,9 +209,9 @@ def holdings(
     """Count users by how many pairs they hold, and by how many records.
 
     Args:
-        keys: as for :func:`clipped_sum`, as are the arguments not named here.
-        totals: see there.
-        layout: see there.
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        totals: (r,) the number of records that each key counts for, or None for 1.
+        layout: the packing of keys.
         edges: (B,) the largest number in each bin, increasing; the last bin has no end.
         out: (2, B) counts of users, by pairs and by records, added to in place.
     """
@@ -270,20 +270,20 @@ def _blocks(
 
 def _add_exactly(codes: IntArray, integers: FloatArray, out: IntArray) -> None:
     """Add integers below 2^31 to sums; each slice is exact in float64."""
-    for start in range(0, codes.size, _EXACT_SLICE):
-        part = slice(start, start + _EXACT_SLICE)
+    for start in range(0, codes.size, _EXACT_SLICE_INTEGERS):
+        part = slice(start, start + _EXACT_SLICE_INTEGERS)
         out += np.bincount(codes[part], integers[part], minlength=out.size).astype(np.int64)
 
 
 def _changes(values: IntArray) -> BoolArray:
-    """(n,) whether a value differs from the one before; true for the first."""
+    """Return whether each value differs from the one before, (n,); true for the first."""
     new = np.ones(values.size, dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new
 
 
 def _sum_runs(values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
-    """(b,) sums of the runs that begin at starts; unlike reduceat, also of none."""
+    """Return the sums of the runs that begin at starts, (b,); unlike reduceat, also of no run."""
     return np.add.reduceat(values, starts) if starts.size else values[:0]
 
 
@@ -317,20 +317,20 @@ class _Blocks:
         return np.diff(self.starts, append=self.size)
 
     def among_first_blocks(self, limit: int) -> BoolArray:
-        """(pairs,) whether the pair's block is among the first so many of its user."""
+        """Return whether each pair's block is among the first ``limit`` of its user, (pairs,)."""
         new_user = np.flatnonzero(np.diff(self.user, prepend=-1))
         rank = np.arange(self.starts.size)
         rank -= np.repeat(new_user, np.diff(new_user, append=self.starts.size))
         return np.repeat(rank < limit, self.lengths)
 
     def among_first_items(self, limit: int) -> BoolArray:
-        """(pairs,) whether the pair is among the first so many of its block."""
+        """Return whether each pair is among the first ``limit`` of its block, (pairs,)."""
         return np.arange(self.size) - np.repeat(self.starts, self.lengths) < limit
 
     def keep(
         self, kept: BoolArray, pairs: IntArray, sums: FloatArray
     ) -> tuple[IntArray, FloatArray, _Blocks]:
-        """The kept pairs and their blocks; what is kept of a block is its beginning."""
+        """Return the kept pairs and their blocks; what is kept of a block is its beginning."""
         if kept.all():
             return pairs, sums, self
         lengths = _sum_runs(kept.astype(np.int64), self.starts)
@@ -340,32 +340,32 @@ class _Blocks:
         return pairs[kept], sums[kept], blocks
 
     def norms(self, sums: FloatArray, norm: Literal["l2", "l1"]) -> FloatArray:
-        """(b,) the norm of each block; the order of summation is that of the codes."""
+        """Return the norm of each block, (b,); the order of summation is that of the codes."""
         if norm == "l1":
             return np.asarray(_sum_runs(sums, self.starts))
         return np.asarray(np.sqrt(_sum_runs(sums * sums, self.starts)))
 
     def clip(self, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
-        """(pairs,) each block scaled to its bound and truncated to the grid, in grid steps."""
+        """Scale each block to its bound and truncate it to the grid, in grid steps, (pairs,)."""
         row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
         radius, one = grid.radius[row], unit / grid.step[row]
         norms = self.norms(sums, grid.norm)
         with np.errstate(divide="ignore"):
-            # Blocks within the bound are scaled by `one`; for counts a power of two, exactly.
-            scale = np.where(norms * one <= radius, one, radius / norms * _SAFETY)
+            # Blocks within the bound are scaled by `one`, for counts a power of two, so exactly.
+            scale = np.where(norms * one <= radius, one, radius / norms * _SAFETY_FACTOR)
         integers = np.repeat(scale, self.lengths)
         np.floor(np.multiply(sums, integers, out=integers), out=integers)
         self._shrink(integers, grid.limit[row], grid.norm)
         return integers
 
     def _shrink(self, integers: FloatArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
-        """Check the norm of every block in integers; shrink one that rounding took over."""
+        """Check the norm of every block in integers; shrink one that rounding took over it."""
         exact = integers.astype(np.int64)
         reached = _sum_runs(exact * exact if norm == "l2" else exact, self.starts)
         for block in np.flatnonzero(reached > limit):
             part = slice(self.starts[block], self.starts[block] + self.lengths[block])
             z = exact[part]
-            # Rounding is undone by one step each almost always; the rest takes ever larger ones.
+            # One step almost always undoes rounding; a block that needs more gets ever larger steps.
             step = 1
             while int((z * z if norm == "l2" else z).sum()) > limit[block]:
                 z = np.maximum(z - step, 0)

@@ -1,21 +1,25 @@
-"""How the working memory that a user allows is divided, so that all parts together stay within it."""
+"""The working memory that a user allows is divided so that all parts together stay within it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The least that suffices for the row groups and hash tables of usual files, in bytes.
+#: This many bytes are the least that suffice for the row groups and hash tables of usual files.
 LEAST = 256 * 10**6
-# What DuckDB takes beside its own limit: buffers of readers, its allocator, code that is loaded late.
-_FIXED = 40 * 10**6
-# DuckDB's limit, and what it needs for each of its threads to read a row group and to hash.
-_DUCKDB, _PER_THREAD = 0.33, 80 * 10**6
-# Rows that come at a time, and the bytes that splitting a row into its masses takes at most.
-_BATCHES, _PER_ROW, _MOST_ROWS = 0.05, 500, 1 << 20
-# Bytes for a key in the buffer, with what merging it takes at its peak; and in a call of the kernel.
-_PER_KEY, _PER_CALL, _MOST_CALL = 12, 100, 1 << 18
-# Numbers in the accumulators of all threads together, where these are more than one.
-_PER_SUM = 8
+# DuckDB takes about this much beside its own limit, for buffers of readers, its allocator and code
+# that is loaded late.
+_FIXED_BYTES = 40 * 10**6
+# DuckDB's limit is this share of the memory, and each of its threads needs this many bytes to read a
+# row group and to hash.
+_DUCKDB_SHARE, _THREAD_BYTES = 0.33, 80 * 10**6
+# Rows that come at a time get this share of the memory; splitting a row into its masses takes at most
+# this many bytes, and no more rows come at a time than the last number.
+_BATCHES_SHARE, _ROW_BYTES, _MOST_ROWS = 0.05, 500, 1 << 20
+# A key takes this many bytes in the buffer, with what merging it takes at its peak, and this many in a
+# call of the kernel, which handles at most so many keys as the last number says.
+_KEY_BYTES, _CALL_KEY_BYTES, _MOST_CALL_KEYS = 12, 100, 1 << 18
+# A number in the accumulators of threads, where these are more than one, takes this many bytes.
+_SUM_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -23,12 +27,12 @@ class Memory:
     """The parts of the memory of one release.
 
     Args:
-        duckdb: bytes that DuckDB may hold.
-        reading: threads that it reads with.
-        rows: rows that it hands over at a time.
-        keys: keys that are held and sorted at a time.
-        call: keys that one call of the kernel handles, where a user has no more.
-        sums: numbers in the accumulators of all threads.
+        duckdb: the bytes that DuckDB may hold.
+        reading: the threads that DuckDB reads with.
+        rows: the rows that DuckDB hands over at a time.
+        keys: the keys that are held and sorted at a time.
+        call: the keys that one call of the kernel handles, where a user has no more.
+        sums: the numbers in the accumulators of all threads.
 
     >>> Memory.of(10**9, threads=4).keys
     48333333
@@ -43,21 +47,21 @@ class Memory:
 
     @staticmethod
     def of(size: int, threads: int) -> Memory:
-        """The parts of so many bytes.
+        """Divide a number of bytes into parts.
 
         Args:
-            size: bytes, at least :data:`LEAST`.
-            threads: threads that compute.
+            size: the bytes, at least :data:`LEAST`.
+            threads: the threads that compute.
         """
-        duckdb, batches = int(_DUCKDB * size), int(_BATCHES * size)
-        sorting = size - _FIXED - duckdb - batches
-        # The kernel runs when nothing is merged: it may take what merging takes.
+        duckdb, batches = int(_DUCKDB_SHARE * size), int(_BATCHES_SHARE * size)
+        sorting = size - _FIXED_BYTES - duckdb - batches
+        # The kernel runs when nothing is merged, so it may take the memory of merging.
         kernel = sorting // 4
         return Memory(
             duckdb,
-            max(min(threads, duckdb // _PER_THREAD), 1),
-            min(batches // _PER_ROW, _MOST_ROWS),
-            sorting // _PER_KEY,
-            max(min(kernel // (threads * _PER_CALL), _MOST_CALL), 1 << 10),
-            kernel // _PER_SUM,
+            max(min(threads, duckdb // _THREAD_BYTES), 1),
+            min(batches // _ROW_BYTES, _MOST_ROWS),
+            sorting // _KEY_BYTES,
+            max(min(kernel // (threads * _CALL_KEY_BYTES), _MOST_CALL_KEYS), 1 << 10),
+            kernel // _SUM_BYTES,
         )

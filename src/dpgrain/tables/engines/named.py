@@ -1,4 +1,4 @@
-"""Engines by name: a new one is a line here."""
+"""Engines by name; a new engine adds a line here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory}
 
 
 def opener(engine: Any) -> Opener:
-    """The class of an engine that is given by name, or as itself.
+    """Return the class of an engine that is given by name, or as itself.
 
     Raises:
         ParameterError: if it is neither.

@@ -1,7 +1,7 @@
-"""What an engine does: it reads rows and hands over integers.
+"""The contract of an engine: it reads rows and hands over integers.
 
-What stands above asks an engine these questions and no others, and writes no query of its own. The rows
-stay inside: what comes out are groups, sums of whole numbers and, for fits, columns. An engine is one
+The code above asks an engine these questions and no others, and writes no query of its own. The rows
+stay inside: only groups, sums of whole numbers and, for fits, columns come out. An engine is one
 file with a class that takes :class:`~dpgrain.tables.rows.Rows` and keeps to :class:`Engine`, as
 ``dpgrain.testing.EngineContract`` checks. It reads those sources that it can (``rows.source``), and
 keeps to the fixed rules for odd rows:
@@ -26,14 +26,14 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
-#: A kernel: called with (keys, totals, out), it adds to ``out`` in place; totals are None for 1 each.
+#: A kernel, called with (keys, totals, out), adds to ``out`` in place; totals are None for 1 each.
 Add: TypeAlias = Callable[[IntArray, FloatArray | None, IntArray], None]
-#: How a column is read: as keys, as keys in text, as numbers (null where there is none), as it is.
+#: A column is read as keys, as keys in text, as numbers (null where there is none), or as it is.
 Form: TypeAlias = Literal["key", "text", "number", "as it is"]
 
 
 class Summed(Protocol):
-    """Records that are added up where they are: no list of them leaves the engine."""
+    """Records that are added up where they are, so that no list of them leaves the engine."""
 
     def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
         """Run a kernel over all records and return the integer sums, modulo 2^64.
@@ -49,7 +49,7 @@ class Users(Summed, Protocol):
     """Whole users' records as sorted keys ``user | cell | item``, added up as often as asked."""
 
     def narrowed(self, codes: IntArray, shift: int) -> Users | None:
-        """The same users' records of some of the coordinates only; None where rows must be read again.
+        """Return these users' records of some coordinates; None where rows must be read again.
 
         Args:
             codes: (V,) the new code of each coordinate, in the same order; −1 for what is left out.
@@ -59,15 +59,15 @@ class Users(Summed, Protocol):
 
 
 class Engine(AbstractContextManager["Engine"], Protocol):
-    """What reads the rows of one release or fit; what its methods return is private."""
+    """A reader of the rows of one release or fit; what its methods return is private."""
 
     table: Rows
 
     def __enter__(self) -> Self:
-        """Open what is needed; ``__exit__`` leaves nothing behind."""
+        """Open whatever is needed; ``__exit__`` leaves nothing behind."""
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """The different groups that rows of users belong to, in any order.
+        """Return the different groups that rows of users belong to, in any order.
 
         Args:
             keys: the columns that tell a record's group, at least one.
@@ -75,7 +75,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """The least and the largest value of a column of whole numbers, and how many rows there are.
+        """Return the extremes of a column of whole numbers, and the number of rows.
 
         Rows without a user count as well. None where no row has a value.
         """
@@ -87,9 +87,9 @@ class Engine(AbstractContextManager["Engine"], Protocol):
 
         Args:
             groups: (V,) different groups, of the types of the key columns.
-            cells: the cell of each.
-            cell_column: the cell is this other column instead.
-            corners: how many coordinates each group has.
+            cells: the cell of each group.
+            cell_column: another column that holds the cells instead.
+            corners: the number of coordinates of each group.
         """
 
     def users(
@@ -100,27 +100,27 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Users:
-        """Whole users' records in the groups last given to :meth:`dictionary`.
+        """Return whole users' records in the groups last given to :meth:`dictionary`.
 
         Args:
-            dictionary: what :meth:`dictionary` returned.
+            dictionary: the dictionary that :meth:`dictionary` returned.
             value: the column of numbers that is split; each row counts 1 without one.
-            split: from numbers to what each record adds to its group's coordinates.
-            cell_column: as given to :meth:`dictionary`.
+            split: the function from numbers to what each record adds to its group's coordinates.
+            cell_column: the column of cells that was given to :meth:`dictionary`.
         """
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
     ) -> Summed:
-        """Single records, whosever they are, as codes of coordinates; arguments as above."""
+        """Return single records, whosever they are, as codes of coordinates; arguments as above."""
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
-        """Columns of all rows, in their order; called c0, c1 and so on.
+        """Return columns of all rows, in their order, called c0, c1 and so on.
 
         Args:
-            wanted: the columns, and how each is read. Columns of cells are not among them.
+            wanted: the columns, each with the form it is read in. None is a column of cells.
         """
 
 
-#: Opens the rows of one release: the class of an engine.
+#: The class of an engine, which opens the rows of one release.
 Opener: TypeAlias = Callable[[Rows], Engine]

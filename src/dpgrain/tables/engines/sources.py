@@ -1,4 +1,4 @@
-"""What a table is read from: files, Arrow tables, data frames, DuckDB relations.
+"""The sources that a table is read from: files, Arrow tables, data frames, DuckDB relations.
 
 A source tells its columns and hands DuckDB something to select from, as often as asked; nothing is
 loaded before a release needs it.
@@ -40,33 +40,33 @@ from dpgrain.tables.engines.sql import quoted, text, tried
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-# Bytes of a CSV file that DuckDB holds at a time. It never comes near the end of them: a row that is
-# longer it drops, and does not know where the next one begins.
-_BUFFER = 2 * LONGEST_BYTES
+# DuckDB holds this many bytes of a CSV file at a time. No row comes near that length: DuckDB would drop
+# a longer row, and not know where the next one begins.
+_BUFFER_BYTES = 2 * LONGEST_BYTES
 _counter = itertools.count()
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """The place that rows come from."""
 
     @property
     def name(self) -> str:
-        """What messages and reports call it."""
+        """The name that messages and reports give the source."""
 
     @property
     def title(self) -> str:
-        """What reports call it: without its folder, which is nobody's business."""
+        """The name in reports, without the folder, which is nobody's business."""
 
     def columns(self) -> dict[str, str]:
-        """Column name → DuckDB type, from the schema alone."""
+        """Return column name → DuckDB type, from the schema alone."""
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Something to put after FROM, good for one query."""
+        """Return SQL to put after FROM, good for one query."""
 
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn what DuckDB raises into one sentence; its own text may quote rows, so it is not shown."""
+    """Turn DuckDB's exceptions into one sentence; their own text may quote rows and is not shown."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:
@@ -126,11 +126,11 @@ class FileSource:
 
     @property
     def is_csv(self) -> bool:
-        """Whether the files are CSV."""
+        """True where the files are CSV."""
         return self.paths[0].lower().endswith(_CSV)
 
     def columns(self) -> dict[str, str]:
-        """Column name → type, from the Parquet footer or the CSV header."""
+        """Return column name → type, from the Parquet footer or the CSV header."""
         if self.is_csv:
             header = _csv_header(self.paths[0], self.delimiter)
             for path in self.paths[1:]:
@@ -147,7 +147,7 @@ class FileSource:
 
     @cached_property
     def _schemas(self) -> list[tuple[list[str], dict[str, str]]]:
-        """The Parquet files by what their footers say: files, and their columns with their types.
+        """The Parquet files by their footers: files that agree, and their columns with their types.
 
         One file's types must not be forced on another: the first value that does not fit would end the
         release, and be quoted.
@@ -159,7 +159,7 @@ class FileSource:
                 if not found:
                     found.append(([path], kinds))
                     continue
-                # Files may hold more, in another order; names are the same in capital letters.
+                # Files may hold more columns in another order; capital letters make no difference.
                 folded = {column.casefold(): kind for column, kind in kinds.items()}
                 lacking = [column for column in found[0][1] if column.casefold() not in folded]
                 if lacking:
@@ -212,7 +212,7 @@ class FileSource:
                 try:
                     _write(self._mended(path, odd, Mender(self.delimiter)), copy)
                 except OSError as error:
-                    # The scan has read all of it already.
+                    # The scan has read the whole file already, so only writing can have failed.
                     raise _unwritable(self.name) from error
             found.append(str(copy) if odd else path)
         return found
@@ -239,7 +239,7 @@ class FileSource:
         return found
 
     def _csv(self, columns: Iterable[str], paths: Sequence[str], more: str = "") -> str:
-        """The reader of CSV, which drops a line that it cannot read and never fails on one.
+        """Return the reader of CSV, which drops a line that it cannot read and never fails on one.
 
         One thread reads a file from its beginning: another that began in the middle would have to
         guess whether it is inside quotes. A carriage return ends a line, with a line feed or without;
@@ -250,13 +250,13 @@ class FileSource:
             f"read_csv({_listed(paths)}, auto_detect=false, header=true, "
             f"delim={text(self.delimiter)}, quote='\"', escape='\"', columns={{{raw}}}, "
             "ignore_errors=true, strict_mode=false, parallel=false, new_line='\\n', "
-            f"buffer_size={_BUFFER}, max_line_size={_BUFFER}{more})"
+            f"buffer_size={_BUFFER_BYTES}, max_line_size={_BUFFER_BYTES}{more})"
         )
 
     def faults(self, connection: duckdb.DuckDBPyConnection) -> Faults:
-        """What is wrong with the lines of CSV files: for the curator only, and slow."""
+        """Count the faults of lines of CSV files: for the curator only, and slow."""
         columns = list(self.columns())
-        # Every column is read, or what is wrong with one would not be seen.
+        # Every column is read, or the faults of one would not be seen.
         inside = " + ".join(
             f"coalesce(sum(length({name}) - length(replace({name}, chr(10), ''))), 0)"
             for name in map(quoted, columns)
@@ -293,12 +293,12 @@ def _write(pieces: Iterable[bytes], copy: Path) -> None:
 
 
 def _listed(paths: Sequence[str]) -> str:
-    """The SQL of a list of files, whose names are no patterns."""
+    """Return the SQL of a list of files, whose names are no patterns."""
     return "[" + ", ".join(text(glob.escape(path)) for path in paths) + "]"
 
 
 def _parquet(paths: Sequence[str]) -> str:
-    """The SQL of Parquet files of one schema."""
+    """Return the SQL of Parquet files of one schema."""
     # Types guessed from the names of folders would change with one of them, and bytes that are no UTF-8
     # would end the release.
     return f"read_parquet({_listed(paths)}, hive_partitioning=false{_lenient()})"
@@ -306,7 +306,7 @@ def _parquet(paths: Sequence[str]) -> str:
 
 @cache
 def _lenient() -> str:
-    """The option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
+    """Return the option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
     with duckdb.connect(":memory:") as connection:
         found = connection.sql(
             "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
@@ -316,7 +316,7 @@ def _lenient() -> str:
 
 
 def _as(columns: Mapping[str, str], paths: Sequence[str], kinds: Mapping[str, str]) -> str:
-    """The SQL of files whose columns have these types, as columns of wider ones."""
+    """Return the SQL of files whose columns have these types, as columns of wider ones."""
     listed = ", ".join(
         f"{_wider(column, kinds[column], kind)} AS {quoted(column)}"
         for column, kind in columns.items()
@@ -327,20 +327,20 @@ def _as(columns: Mapping[str, str], paths: Sequence[str], kinds: Mapping[str, st
 def _wider(column: str, kind: str, wider: str) -> str:
     if kind == wider:
         return quoted(column)
-    # Nothing takes a column whose types have none in common.
+    # Nothing can use a column whose types have no type in common.
     return "NULL" if wider.startswith("UNION") else f"TRY_CAST({quoted(column)} AS {wider})"
 
 
-# Numbers, from narrow to wide; those up to BIGINT fit into it.
+# These are types of numbers, from narrow to wide; those up to BIGINT fit into it.
 _WHOLE = ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER", "BIGINT")
 _HUGE = ("UBIGINT", "HUGEINT")
 _REAL = ("FLOAT", "DOUBLE")
-# What has one text for each value, as whole numbers have.
+# Values of these types have one text each, as whole numbers have.
 _TEXTS = ("VARCHAR", "DATE", "UUID", "ENUM")
 
 
 def _widest(kinds: Sequence[str]) -> str:
-    """The type of a column that several files hold with these types: a function of schemas alone.
+    """Return the type of a column that files hold with these types, as a function of schemas alone.
 
     Whole numbers have the widest type of whole numbers, other numbers DOUBLE, and types of several
     kinds whose values have one text each are text. Others have none in common, and nothing takes their
@@ -367,7 +367,7 @@ def _widest(kinds: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Faults:
-    """What is wrong with the lines of CSV files; private.
+    """The faults of the lines of CSV files; private.
 
     Args:
         rejected: fault, as DuckDB calls it → lines that are left out for it.
@@ -391,7 +391,7 @@ class TypedSource:
     Args:
         source: the source.
         types: column → type, as DuckDB spells it.
-        decimal: what stands before the decimals of a number in text: a point, or a comma.
+        decimal: the mark before the decimals of a number in text: a point, or a comma.
     """
 
     source: Source
@@ -400,25 +400,25 @@ class TypedSource:
 
     @property
     def name(self) -> str:
-        """What messages and reports call it."""
+        """The name that messages and reports give the source."""
         return self.source.name
 
     @property
     def title(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
         return self.source.title
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files, if it reads some."""
+        """The files of the source, if it has any."""
         return getattr(self.source, "paths", ())
 
     def columns(self) -> dict[str, str]:
-        """Column name → type."""
+        """Return column name → type."""
         return {**self.source.columns(), **self.types}
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """The columns in their stated types."""
+        """Return the columns in their stated types."""
         stated = ", ".join(
             f"{tried(column, kind, self.decimal)} AS {quoted(column)}"
             for column, kind in self.types.items()
@@ -427,7 +427,7 @@ class TypedSource:
 
 
 def typed(source: Source, types: Mapping[str, str] | None, decimal: str = ".") -> Source:
-    """The source with the types that are stated for columns of text.
+    """Return the source with the types that are stated for columns of text.
 
     Raises:
         SchemaError: if it has no such column, or one that is not text.
@@ -465,12 +465,12 @@ class ArrowSource:
     title: str = "a table in memory"
 
     def columns(self) -> dict[str, str]:
-        """Column name → type."""
+        """Return column name → type."""
         with reading(self.name), duckdb.connect(":memory:") as connection:
             return _described(connection, self.attach(connection))
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """The name it is registered under."""
+        """Register the table, and return its name."""
         return _register(connection, self.table)
 
 
@@ -483,18 +483,18 @@ class RelationSource:
     title: str = "a DuckDB relation"
 
     def columns(self) -> dict[str, str]:
-        """Column name → type."""
+        """Return column name → type."""
         types = (_public_type(str(kind)) for kind in self.relation.types)
         return dict(zip(self.relation.columns, types, strict=True))
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """The name a fresh stream of its rows is registered under."""
+        """Register a fresh stream of the rows, and return its name."""
         with reading(self.name):
             return _register(connection, self.relation.to_arrow_reader(1 << 17))
 
 
 def source_of(data: Any, *, delimiter: str = ",") -> Source:
-    """The source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
+    """Return the source for a path, glob, list of paths, Arrow table, data frame or DuckDB relation.
 
     Raises:
         ParameterError: if it is none of these, or nothing that can stand between values.
@@ -580,7 +580,7 @@ def _first_line(path: str) -> bytes:
 
 
 def _sql_type(column: str, kind: str) -> str:
-    """The type as DuckDB spells it: INT is INTEGER."""
+    """Return the type as DuckDB spells it: INT is INTEGER."""
     try:
         return str(duckdb.sqltype(kind))
     except duckdb.Error as error:
@@ -613,9 +613,9 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 
 def _from_column(column: Any) -> pa.Array:
-    """A column of a data frame, whose type says what it is read as, never its values."""
+    """Return a column of a data frame, read as its type says, whatever its values are."""
     if column.dtype == object:
-        # Any type may stand in any row: were it guessed, one row would decide for all.
+        # Any type may stand in any row; if it were guessed, one row would decide for all.
         return _texts(column)
     if column.dtype == "category":
         # Categories are values, from which pandas takes their type: each is text by itself.
@@ -630,12 +630,12 @@ def _from_column(column: Any) -> pa.Array:
 
 
 def _texts(column: Any) -> pa.Array:
-    """Each value as text by itself."""
+    """Return each value as text by itself."""
     return pa.array([None if _is_null(value) else _as_text(value) for value in column], pa.string())
 
 
 def _is_null(value: Any) -> bool:
-    """Whether a value stands for none, without asking all of them at once, of which one may raise."""
+    """Return whether a value stands for none; asking all at once might raise for one of them."""
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
@@ -644,20 +644,20 @@ def _is_null(value: Any) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """The value as text, or null where it has none: an error would tell of one row."""
+    """Return the value as text, or null where it has none: an error would tell of one row."""
     with warnings.catch_warnings():
-        # So would a warning.
+        # A warning would tell of one row, too.
         warnings.simplefilter("ignore")
         try:
             found = cell_text(value)
-            # Half of a surrogate pair is no text; what stands for it might be somebody else's name.
+            # Half of a surrogate pair is no text; a substitute for it might be somebody else's name.
             return None if found is None else found.encode().decode()
         except Exception:
             return None
 
 
 def _valid(table: pa.Table) -> pa.Table:
-    """A table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
+    """Return a table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
     for place, column in enumerate(table.columns):
         chunks = [_valid_chunk(chunk) for chunk in column.chunks]
         if any(new is not old for new, old in zip(chunks, column.chunks, strict=True)):
@@ -708,5 +708,5 @@ def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str
 
 
 def _public_type(kind: str) -> str:
-    """The type without its values: those of an ENUM are data."""
+    """Return the type without its values: those of an ENUM are data."""
     return re.sub(r"ENUM\(.*\)", "ENUM", kind, flags=re.DOTALL)

@@ -25,14 +25,14 @@ try:
 
     _locks: Any = _fcntl
 except ImportError:
-    # A system without locks of this kind keeps what killed processes left.
+    # A system without locks of this kind keeps the folders that killed processes left.
     _locks = None
 
 _PREFIX = "dpgrain-spill-"
 _OURS = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
-#: What copies of files are called that are put into it for DuckDB to read.
+#: Copies of files that DuckDB reads from the folder have this name.
 COPIES = "rows"
-# What the files in it are called; nothing else is ever removed from what others left.
+# The files in the folder have these names; of what others left, nothing else is ever removed.
 _SPILLED = ("duckdb_temp", COPIES)
 _ATTEMPTS = 10
 
@@ -60,7 +60,7 @@ class SpillFolder:
                     self._handle, ours = _locked(self.path)
                     if ours:
                         break
-                    # Somebody who cleans up came between making and locking.
+                    # Another process that cleans up came between making and locking.
                     self._forget()
                 else:
                     raise FileNotFoundError(self.path)
@@ -76,7 +76,7 @@ class SpillFolder:
         self.remove()
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with self._guard:
             self._forget()
@@ -91,7 +91,7 @@ class SpillFolder:
 
 
 def new_spill_folder() -> SpillFolder:
-    """A new one, for what cannot do without.
+    """Make a new spill folder, for a release that cannot do without.
 
     Raises:
         DataError: if none can be made.
@@ -105,7 +105,7 @@ def new_spill_folder() -> SpillFolder:
 
 
 def _locked(path: str) -> tuple[int | None, bool]:
-    """A handle that holds the lock of a new folder, if there are locks; whether it is still ours."""
+    """Lock a new folder, if there are locks; return the handle, and whether it is still ours."""
     if _locks is None:
         return None, True
     try:
@@ -118,7 +118,7 @@ def _locked(path: str) -> tuple[int | None, bool]:
         os.close(handle)
         return None, False
     except OSError:
-        # A file system without locks: nobody can clean up here, nor take it for nobody's.
+        # On a file system without locks nobody can clean up, nor take the folder for nobody's.
         return handle, True
     return handle, Path(path).is_dir()
 
@@ -139,7 +139,7 @@ def _remove_if_left(path: Path) -> None:
     try:
         if os.fstat(handle).st_uid != os.geteuid():
             return
-        # It fails where a living process holds the lock.
+        # Locking fails where a living process holds the lock.
         _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
         for file in path.iterdir():
             if file.name.startswith(_SPILLED):
@@ -150,7 +150,7 @@ def _remove_if_left(path: Path) -> None:
 
 
 def _take_signal() -> None:
-    """Be told of termination, where nobody else is and the process would end at once."""
+    """Handle termination, where nobody else does and the process would end at once."""
     if threading.current_thread() is not threading.main_thread():
         return
     with suppress(ValueError):
