@@ -296,14 +296,6 @@ def test_long_numbers_of_several_types_are_one_or_none() -> None:
     assert key(Decimal("0e99999999")) == key(0)
 
 
-# --- everywhere ---
-
-
-SPELLINGS = [
-    (spelled, i) for spelled in (cases.SEVEN, cases.ONE, cases.HEX) for i in range(1, len(spelled))
-]
-
-
 def tables_of(values: list[Any], tmp_path: Path, **more: list[Any]) -> Iterator[tuple[str, Any]]:
     """A table with a column of text in every form that a table may have."""
     table = pa.table({"label": pa.array(values, pa.string()), **more})
