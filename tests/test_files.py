@@ -32,7 +32,7 @@ def test_a_file_is_replaced_only_if_all_went_well(tmp_path: Path) -> None:
 def test_outputs_are_no_inputs_and_differ(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     _files.check_outputs([one, None, two], [tmp_path / "rows.csv", None])
-    for outputs, inputs in ([one, one], []), ([one], [tmp_path / "." / "one"]):
+    for outputs, inputs in ([one, one], []), ([tmp_path / "folder" / ".." / "one"], [one]):
         with pytest.raises(ParameterError, match="already used"):
             _files.check_outputs(outputs, inputs)
     with pytest.raises(DataError, match="cannot be written"):

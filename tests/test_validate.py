@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from dpgrain.errors import ParameterError
 
 @dataclass(frozen=True)
 class Pair:
-    one: float
-    more: tuple[float, ...]
+    one: Any
+    more: tuple[Any, ...]
 
     def __post_init__(self) -> None:
         _validate.plain(self)

@@ -31,6 +31,12 @@ def test_the_order_of_two_groups_does_not_depend_on_others() -> None:
     assert column_order(names) == ordered
 
 
+def test_cells_stand_in_the_order_of_their_names() -> None:
+    labels = ["p", "q", "r", "s", "t", "u"]
+    order = public_order(_groups(["a", "b", "c", "d", "e", "f"]), _cells([*labels]))
+    assert [labels[i] for i in order] == column_order(labels) != labels
+
+
 def test_groups_without_a_cell_are_left_out_and_cells_stay_together() -> None:
     cells = _cells(["y", None, "x", "y", "x"])
     made = Dictionary.of(_groups(["a", "b", "c", "d", "e"]), cells, corners=2)

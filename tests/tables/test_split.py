@@ -1,4 +1,4 @@
-"""Records' numbers become whole multiples: truncated, saturated, and none where they are not above 0."""
+"""Numbers of records become whole multiples: truncated, saturated, and none unless above 0."""
 
 from __future__ import annotations
 
