@@ -21,7 +21,7 @@ from dpgrain.means import (
     Vectors,
     grid,
 )
-from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian
+from dpgrain.noise import SeededSource, Source, SystemSource, rounded_gaussian, sums
 from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
@@ -251,7 +251,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(scale: Array, d: int, source: Source) -> Any:
         return real(scale / 2, d, source=source)
 
-    monkeypatch.setattr(grid, "rounded_gaussian", half)
+    monkeypatch.setattr(sums, "rounded_gaussian", half)
     found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
     assert found > claimed_mu(FULL)
 

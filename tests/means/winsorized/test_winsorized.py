@@ -17,28 +17,26 @@ from tests.means.winsorized import cases
 
 from dpgrain.accounting import ONE_EACH, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.means import Mean, Vectors, grid
+from dpgrain.means import Mean, Vectors
 from dpgrain.means.winsorized import winsorized
 from dpgrain.means.winsorized.ranges import PrivateRange, range_event
 from dpgrain.means.winsorized.rotation import Rotation, padded
 from dpgrain.means.winsorized.winsorized import Winsorized, WinsorizedScalar
-from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, rounded_gaussian
+from dpgrain.noise import (
+    SeededSource,
+    SystemSource,
+    discrete_laplace,
+    rounded_gaussian,
+    sums,
+)
 from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 FILE = Path(__file__).parents[3] / "experiments" / "printed_winsorized.py"
 SPEC = importlib.util.spec_from_file_location("experiments_printed_winsorized", FILE)
-
-
 assert SPEC is not None
-
-
 assert SPEC.loader is not None
-
-
 printed = importlib.util.module_from_spec(SPEC)
-
-
 SPEC.loader.exec_module(printed)
 
 
@@ -351,7 +349,7 @@ def test_audit(place: str, relation: Relation) -> None:
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        grid,
+        sums,
         "rounded_gaussian",
         lambda scale, d, source: rounded_gaussian(scale / 2, d, source=source),
     )
