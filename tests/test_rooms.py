@@ -357,3 +357,60 @@ def test_only_the_table_knows_which_engines_there_are(graph: Graph) -> None:
         if targets & kinds and not module.startswith(ENGINES)
     }
     assert above == {"dpgrain.tables.table": {f"{ENGINES}.named"}}
+
+
+# -- tests mirror the source ---
+
+TESTS = Path(__file__).parent
+# Modules of fewer lines may be tested with those that use them.
+FEW_LINES = 60
+# Modules that wait for a test of their own name: this becomes shorter, and never longer.
+WITHOUT_A_TEST = {
+    "_fields.py",
+    "_progress.py",
+    "_shown.py",
+    "cli/predict.py",
+    "cli/printing.py",
+    "cli/table.py",
+    "gradients/norms.py",
+    "learn/summary.py",
+    "report/axes.py",
+    "tables/engines/check.py",
+    "tables/engines/protocol.py",
+    "tables/rows.py",
+    "testing/engine.py",
+    "testing/mean.py",
+    "testing/statistic.py",
+}
+
+
+def _test_of(module: Path) -> Path:
+    return module.with_name(f"test_{module.stem.removeprefix('_')}.py")
+
+
+def _untested(source: Path, tests: Path) -> set[str]:
+    """The modules of more than a few lines for which the mirrored folder has no test."""
+    long = (
+        path.relative_to(source)
+        for path in source.rglob("*.py")
+        if path.name != "__init__.py" and len(path.read_text("utf-8").splitlines()) > FEW_LINES
+    )
+    return {module.as_posix() for module in long if not (tests / _test_of(module)).exists()}
+
+
+def test_each_module_has_a_test_of_its_name() -> None:
+    # A module that has got its test, or is no more, leaves the list.
+    assert _untested(SOURCE / "dpgrain", TESTS) == WITHOUT_A_TEST
+
+
+def test_a_module_without_a_test_is_seen(tmp_path: Path) -> None:
+    for name, lines in {"_a.py": 61, "b.py": 60, "room/c.py": 99, "room/__init__.py": 99}.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n" * lines)
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_c.py").touch()
+    assert _untested(tmp_path / "source", tests) == {"_a.py", "room/c.py"}
+    (tests / "test_a.py").touch()
+    assert _untested(tmp_path / "source", tests) == {"room/c.py"}

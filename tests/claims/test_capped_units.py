@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -21,14 +22,13 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtri
-from tests.statistics.test_statistics import (
+from tests.statistics.cases import (
     CELLS,
     ITEMS,
     Ask,
     Asked,
     Noised,
     Outcome,
-    marks,
     noised_table,
     ratio,
     top_module,
@@ -54,6 +54,10 @@ SCHEMA = pa.schema(
 )
 ROUNDING = 1e-9
 FloatArray: TypeAlias = NDArray[np.float64]
+
+
+def marks(values: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(hashlib.md5(str(value).encode()).hexdigest() for value in values)
 
 
 def part_of(value: str) -> str:

@@ -21,14 +21,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from tests.claims import unstated
 from typer.testing import CliRunner
 
 import dpgrain as dg
-import dpgrain.arrays.guarantees as guarantees_module
 from dpgrain import recipes
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.arrays.blocks import arrange
-from dpgrain.arrays.roster import ENROLLED, SHARE, Roster
+from dpgrain.arrays.roster import ENROLLED, SHARE
 from dpgrain.choices.select import select
 from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
@@ -53,34 +53,6 @@ from dpgrain.report import write_fit_report
 from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 Array: TypeAlias = NDArray[Any]
-# Each statistical assertion fails by chance with probability below this.
-CHANCE = 1e-7
-N, EACH, D = 40, 3, 2
-# Between the δ that is too large for N users and the one that is for one more: a warning would tell.
-DELTA = (1 / (10 * N) + 1 / (10 * (N + 1))) / 2
-UNITS: tuple[Unit, ...] = (User(), User(max_elements=2), Element(), Record())
-
-
-class Table:
-    """Rows of N users, and of one more; who adds nothing to any sum has features and targets of 0."""
-
-    def __init__(self, users: int, *, silent: bool = False) -> None:
-        rng = np.random.default_rng(7)
-        rows = (N + 1) * EACH
-        self.X = rng.uniform(-1, 1, size=(rows, D))
-        self.y = (self.X[:, 0] + rng.normal(size=rows) > 0).astype(int)
-        self.users = pd.Series(np.repeat(np.arange(N + 1), EACH), name="person")
-        self.elements = pd.Series(np.tile(np.arange(EACH), N + 1), name="page")
-        if silent:
-            self.X[N * EACH :], self.y[N * EACH :] = 0, 0
-        kept = users * EACH
-        self.X, self.y = self.X[:kept], self.y[:kept]
-        self.users, self.elements = self.users[:kept], self.elements[:kept]
-
-    def cells(self, unit: Unit) -> pd.Series | None:
-        """The elements, where the unit asks for them."""
-        asked = isinstance(unit, Element) or (isinstance(unit, User) and unit.max_elements)
-        return self.elements if asked else None
 
 
 class Case:
@@ -89,7 +61,7 @@ class Case:
     def __init__(self, run: Callable[..., Any], name: str, **options: Any) -> None:
         self.run, self.name, self.options = run, name, options
 
-    def __call__(self, table: Table, unit: Unit, relation: Relation, **more: Any) -> Any:
+    def __call__(self, table: unstated.Table, unit: Unit, relation: Relation, **more: Any) -> Any:
         return self.run(table, unit=unit, relation=relation, **{**self.options, **more})
 
     def __str__(self) -> str:
@@ -97,36 +69,29 @@ class Case:
         return f"{self.name}({told})"[:70]
 
 
-def fit(table: Table, *, kind: type[LinearModel], **options: Any) -> LinearModel:
-    """A fit without an intercept: who has features of 0 then adds nothing to it."""
-    made = {"delta": DELTA, "rounds": 5, "fit_intercept": False, "random_state": 1, **options}
-    cells = table.cells(made["unit"])
-    return kind(**made).fit(table.X, table.y, users=table.users, elements=cells)
-
-
-def average(table: Table, *, unit: Unit, **options: Any) -> Any:
-    made = {"delta": DELTA, "bound": 2.0, "random_state": 1, **options}
+def average(table: unstated.Table, *, unit: Unit, **options: Any) -> Any:
+    made = {"delta": unstated.DELTA, "bound": 2.0, "random_state": 1, **options}
     return mean_of_users(table.X, users=table.users, **made)
 
 
-def choose(table: Table, *, unit: Unit, **options: Any) -> Any:
+def choose(table: unstated.Table, *, unit: Unit, **options: Any) -> Any:
     def loss(threshold: float, X: Array) -> Array:
         return abs(X[:, 0]) * threshold
 
     cells = table.elements if isinstance(unit, Element) else None
-    made = {"delta": DELTA, "random_state": 1, **options}
+    made = {"delta": unstated.DELTA, "random_state": 1, **options}
     return select(
         [0.5, 1.0, 0.25], loss, table.X, users=table.users, unit=unit, elements=cells, **made
     )
 
 
-def least(table: Table, *, unit: Unit, **options: Any) -> Any:
-    made = {"delta": DELTA, "rounds": 5, "random_state": 1, **options}
+def least(table: unstated.Table, *, unit: Unit, **options: Any) -> Any:
+    made = {"delta": unstated.DELTA, "rounds": 5, "random_state": 1, **options}
     return minimise(
         Squared(),
         table.X,
         table.y,
-        np.zeros(D),
+        np.zeros(unstated.D),
         solver=Sgd(Constant(0.1)),
         users=table.users,
         elements=table.cells(unit),
@@ -135,17 +100,17 @@ def least(table: Table, *, unit: Unit, **options: Any) -> Any:
     )
 
 
-def typical(table: Table, *, unit: Unit, delta: float = 0.0, **options: Any) -> Any:
+def typical(table: unstated.Table, *, unit: Unit, delta: float = 0.0, **options: Any) -> Any:
     return recipes.typical_records(table.users, **{"random_state": 1, **options})
 
 
 REGRESSORS = (LinearRegression, HuberRegressor, QuantileRegressor, PoissonRegressor)
 CLASSIFIERS = (LogisticRegression, LinearSVC)
 FITS = [
-    *(Case(fit, kind.__name__, kind=kind) for kind in REGRESSORS),
-    *(Case(fit, kind.__name__, kind=kind, classes=[0, 1]) for kind in CLASSIFIERS),
+    *(Case(unstated.fit, kind.__name__, kind=kind) for kind in REGRESSORS),
+    *(Case(unstated.fit, kind.__name__, kind=kind, classes=[0, 1]) for kind in CLASSIFIERS),
     *(
-        Case(fit, "logistic", kind=LogisticRegression, classes=[0, 1], **options)
+        Case(unstated.fit, "logistic", kind=LogisticRegression, classes=[0, 1], **options)
         for options in (
             {"clip": "auto"},
             {"clip": 0.5},
@@ -162,10 +127,10 @@ FITS = [
 ]
 # What the same seed does not make the same: draws, choices of labels and looks around follow the rows.
 DRAWN = [
-    *(Case(fit, kind.__name__, kind=kind, unlabelled=True) for kind in CLASSIFIERS),
-    Case(fit, "logistic", kind=LogisticRegression, classes=[0, 1], sampling_rate=0.5),
+    *(Case(unstated.fit, kind.__name__, kind=kind, unlabelled=True) for kind in CLASSIFIERS),
+    Case(unstated.fit, "logistic", kind=LogisticRegression, classes=[0, 1], sampling_rate=0.5),
     Case(
-        fit,
+        unstated.fit,
         "logistic",
         kind=LogisticRegression,
         classes=[0, 1],
@@ -175,7 +140,9 @@ DRAWN = [
     Case(least, "minimise", sampling_rate=0.5),
 ]
 TUNED = [
-    Case(fit, "logistic", kind=LogisticRegression, classes=[0, 1], tune={"clip": [0.1, 1.0]}),
+    Case(
+        unstated.fit, "logistic", kind=LogisticRegression, classes=[0, 1], tune={"clip": [0.1, 1.0]}
+    ),
 ]
 WHOLE = [
     *(Case(average, "mean", method=method) for method in ("auto", "clip")),
@@ -204,7 +171,7 @@ def product(*groups: tuple[list[Case], tuple[Unit, ...]]) -> list[Any]:
 USER: tuple[Unit, ...] = (User(),)
 PLAIN: tuple[Unit, ...] = (User(), Element(), Record())
 PUBLISHED = product(
-    (FITS + DRAWN, UNITS), (WHOLE + AROUND + TYPICAL + TUNED, USER), (CHOICES, PLAIN)
+    (FITS + DRAWN, unstated.UNITS), (WHOLE + AROUND + TYPICAL + TUNED, USER), (CHOICES, PLAIN)
 )
 
 
@@ -250,7 +217,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
     [
         pytest.param(*asked.values, stated, id=f"{asked.id}-{stated}")
         for asked in PUBLISHED
-        for stated in (None, N)
+        for stated in (None, unstated.N)
         if stated is None or asked.values[2] == "zero_out"
     ],
 )
@@ -262,20 +229,20 @@ def test_one_user_more_changes_nothing_that_is_public(
     one = Case(case.run, case.name, **{k: v for k, v in case.options.items() if k != "unlabelled"})
     pair = [
         published(partial(one, table, unit, relation, **options))
-        for table in (Table(N), Table(N + 1))
+        for table in (unstated.Table(unstated.N), unstated.Table(unstated.N + 1))
     ]
     (found, said), (other, heard) = pair
     assert not isinstance(found, str), found
     assert said == heard
     told = public_part(found)
     assert told == public_part(other)
-    assert (f"{N:,} users" in str(told)) == (stated is not None)
-    assert f"{N + 1:,} users" not in str(told)
+    assert (f"{unstated.N:,} users" in str(told)) == (stated is not None)
+    assert f"{unstated.N + 1:,} users" not in str(told)
     promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
     assert promise.epsilon() <= options["epsilon"]
 
 
-SILENT = product((FITS, UNITS), (WHOLE, USER), (CHOICES[:3], PLAIN))
+SILENT = product((FITS, unstated.UNITS), (WHOLE, USER), (CHOICES[:3], PLAIN))
 
 
 def everything(found: Any, folder: Path) -> list[str]:
@@ -304,7 +271,10 @@ def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
         options = {"epsilon": 0.01, "delta": 1e-9, "random_state": seed}
         if case.name == "typical_records":
             options.pop("delta")
-        pair = [case(Table(n, silent=True), unit, relation, **options) for n in (N, N + 1)]
+        pair = [
+            case(unstated.Table(n, silent=True), unit, relation, **options)
+            for n in (unstated.N, unstated.N + 1)
+        ]
         numbers = [getattr(found, "n_users_", getattr(found, "n_users", 1)) for found in pair]
         if numbers != [1, 1]:
             # The noise is the same, and so is all of the difference.
@@ -326,7 +296,9 @@ def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
 def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: Relation) -> None:
     numbers = set()
     for seed in range(3):
-        found = case(Table(N), unit, relation, epsilon=1.0, delta=1e-6, random_state=seed)
+        found = case(
+            unstated.Table(unstated.N), unit, relation, epsilon=1.0, delta=1e-6, random_state=seed
+        )
         history = found.history_ if isinstance(found, LinearModel) else found.history
         promise: Any = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
         n = found.n_users_ if isinstance(found, LinearModel) else found.n_users
@@ -338,130 +310,34 @@ def test_divisors_come_from_the_noisy_number(case: Case, unit: Unit, relation: R
     assert len(numbers) > 1
 
 
-def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As if so many were many: whoever is one more would then be drawn.
-    monkeypatch.setattr(guarantees_module, "_FULL_USERS", N)
-    rates = {}
-    for n, stated in itertools.product((N, N + 1), (False, True)):
-        found: Any = fit(
-            Table(n),
-            kind=LinearRegression,
-            unit=User(),
-            relation="zero_out",
-            rounds=None,
-            delta=1e-6,
-            n_users=n if stated else None,
-        )
-        event = found.guarantee_.event.parts[0]
-        rates[n, stated] = (event.sampling_rate, event.rounds)
-    assert rates[N, False] == rates[N + 1, False] == rates[N, True] == (1.0, 100)
-    assert rates[N + 1, True][0] == N / (N + 1)
-
-
 def test_the_mean_is_divided_by_the_noisy_number() -> None:
     # So little noise in the sum that it is seen what it was divided by.
-    X = np.full((N, 1), 1.0)
+    X = np.full((unstated.N, 1), 1.0)
     numbers = set()
     for seed in range(8):
         found = mean_of_users(
             X, bound=1.0, epsilon=30.0, delta=1e-6, method="clip", random_state=seed
         )
-        assert abs(found.value[0] - min(N / found.n_users, 1.0)) < 0.05
+        assert abs(found.value[0] - min(unstated.N / found.n_users, 1.0)) < 0.05
         assert f"{SHARE:.0%} of the budget for the number of users" in str(found.guarantee)
         numbers.add(found.n_users)
     assert len(numbers) > 1
     # Its part of the error is told.
     found = mean_of_users(X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1)
     stated = mean_of_users(
-        X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1, n_users=N
+        X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1, n_users=unstated.N
     )
     assert found.std_error > 1.5 * stated.std_error
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("unit", UNITS)
-def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation) -> None:
-    roster = Roster.of(None, Promise(unit, 1.0, 1e-6, relation))
-    assert roster.event is not None
-    # A few per cent of μ², whatever is protected.
-    whole = dg.accounting.calibrate_gaussian(
-        1.0, 1e-6, contribution=ENROLLED, unit=unit, relation=relation
-    )
-    assert (whole.noise_multiplier / roster.noise_sd) ** 2 == pytest.approx(SHARE, rel=1e-3)
-    assert f"{roster.noise_sd:.3g}" in roster.facts[0]
-    found = np.array([roster.users(10_000, SeededSource(seed)) for seed in range(600)])
-    assert found.dtype == np.int64
-    # 600 draws have a mean and a spread this near, but for CHANCE.
-    assert abs(found.mean() - 10_000) < 5.4 * roster.noise_sd / math.sqrt(600)
-    assert found.std() == pytest.approx(roster.noise_sd, rel=5.4 / math.sqrt(1200))
-    few = [roster.users(0, SeededSource(seed)) for seed in range(50)]
-    assert min(few) == 1
-
-
-def tables(users: int, cells: int, records: int) -> list[tuple[tuple[int, int], ...]]:
-    """All tables of so many records at most: who and which cell."""
-    each = list(itertools.product([*range(users), -1], range(cells)))
-    return [t for r in range(records + 1) for t in itertools.product(each, repeat=r)]
-
-
-def distinct(table: tuple[tuple[int, int], ...]) -> int:
-    """How many users the code counts; −1 is nobody."""
-    labels = [None if who < 0 else who for who, _ in table]
-    return arrange(len(table), labels, None, User()).users
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("unit", [Record(), Element(), User()])
-def test_no_neighbour_moves_the_number_farther(unit: Unit, relation: Relation) -> None:
-    farthest = 0
-    others = [(), ((0, 0),), ((0, 1),), ((0, 0), (0, 1))]
-    for table in tables(2, 2, 3):
-        for who, cell in itertools.product(range(2), range(2)):
-            match unit:
-                case Record():
-                    gone = [i for i, record in enumerate(table) if record == (who, cell)][:1]
-                case Element():
-                    gone = [i for i, record in enumerate(table) if record == (who, cell)]
-                case _:
-                    gone = [i for i, record in enumerate(table) if record[0] == who]
-            left = tuple(record for i, record in enumerate(table) if i not in gone)
-            new = others if relation == "replace" and gone else [()]
-            for back in new:
-                added = tuple((who, at) for _, at in back)
-                if isinstance(unit, Record):
-                    added = added[:1]
-                if isinstance(unit, Element):
-                    added = tuple(record for record in added if record[1] == cell)
-                farthest = max(farthest, abs(distinct(table) - distinct(left + added)))
-    assert farthest == ENROLLED.sensitivity(1, relation, unit) == 1
-    # And however many elements or records of one person; users are so many people.
-    many = 3 if isinstance(unit, User) else 1
-    assert ENROLLED.sensitivity(3, relation, unit) == many
-
-
-def test_what_the_number_costs_is_in_the_promise() -> None:
-    for unit in UNITS:
-        table = Table(N)
-        found = fit(table, kind=LinearRegression, unit=unit, relation="zero_out", epsilon=1.0)
-        (number,) = (
-            part
-            for part in found.guarantee_.event.parts
-            if isinstance(part, Gaussian) and part.contribution == ENROLLED
-        )
-        assert number.noise_multiplier == pytest.approx(
-            Roster.of(None, Promise(unit, 1.0, DELTA, "zero_out")).noise_sd
-        )
-        assert 0.99 < found.guarantee_.epsilon() <= 1.0
 
 
 # -- labels --
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", unstated.UNITS)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
-    table = Table(N + 1)
-    y = np.where(table.users == N, 12345, table.y)
+    table = unstated.Table(unstated.N + 1)
+    y = np.where(table.users == unstated.N, 12345, table.y)
     cells = table.cells(unit)
     for seed in range(20):
         model = LogisticRegression(
@@ -479,7 +355,7 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", unstated.UNITS)
 def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
     event = selection(Promise(unit, 1.0, 1e-6, relation))
     assert event.loss(1, relation, unit).leak <= LEAK * 1e-6
@@ -512,7 +388,7 @@ def test_a_block_counts_for_one_label() -> None:
 
 
 def test_labels_by_their_type() -> None:
-    table = Table(N)
+    table = unstated.Table(unstated.N)
     truths = LogisticRegression(rounds=1, random_state=0).fit(table.X, np.ones(len(table.y), bool))
     assert truths.classes_.tolist() == [False, True]
     assert "the labels False, True, as truths are" in str(truths.guarantee_)
@@ -574,7 +450,7 @@ def test_a_label_without_a_value_is_none() -> None:
     ],
 )
 def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) -> None:
-    table = Table(N)
+    table = unstated.Table(unstated.N)
     with dg.budget(50.0, 1e-3) as budget, pytest.raises(ParameterError, match=message) as told:
         run(table.X, table.y)
     # Before anything is charged, in one sentence, without a number of rows.
@@ -631,8 +507,8 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
 
 def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
     told: list[Any] = []
-    for n in (N, N + 1):
-        table, folder = Table(n), tmp_path / str(n)
+    for n in (unstated.N, unstated.N + 1):
+        table, folder = unstated.Table(n), tmp_path / str(n)
         folder.mkdir()
         frame = pd.DataFrame({"a": table.X[:, 0], "b": table.X[:, 1], "y": table.y})
         frame.insert(0, "who", table.users.to_numpy())

@@ -10,21 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.learn import models
 
 import dpgrain as dg
 from dpgrain import learn, recipes
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.learn import load
-from dpgrain.learn.features import Category, Encoding, Number
 from dpgrain.optimize import Ball, Power, Sgd, Tail
 
-
-def save(model: learn.LinearModel, path: Path) -> Path:
-    return model.save(path)
-
-
-GENERATOR = np.random.default_rng(0)
-ROWS = pd.DataFrame(GENERATOR.normal(size=(400, 3)), columns=["a", "b", "c"])
+ROWS = pd.DataFrame(models.GENERATOR.normal(size=(400, 3)), columns=["a", "b", "c"])
 LABELS: dict[str, Any] = {
     "text": np.where(ROWS.a > 0, "ja", "nein"),
     "three": np.array(["x", "y", "z"], dtype=object)[(ROWS.a > 0).astype(int) + (ROWS.b > 0)],
@@ -56,7 +50,7 @@ def _models() -> list[tuple[learn.LinearModel, Any]]:
 @pytest.mark.parametrize(("model", "y"), _models(), ids=lambda v: type(v).__name__)
 def test_a_loaded_model_is_the_same(model: learn.LinearModel, y: Any, tmp_path: Path) -> None:
     model.fit(ROWS, y)
-    again = load(save(model, tmp_path / "model.json"))
+    again = load(models.save(model, tmp_path / "model.json"))
     assert type(again) is type(model)
     wanted, found = model.predict(ROWS), again.predict(ROWS)
     assert found.dtype == wanted.dtype
@@ -75,28 +69,20 @@ def test_a_loaded_model_is_the_same(model: learn.LinearModel, y: Any, tmp_path: 
         assert str(again.confidence_intervals(0.8)) == str(model.confidence_intervals(0.8))
     # And what was loaded can be written again.
     first = (tmp_path / "model.json").read_text(encoding="utf-8")
-    assert save(again, tmp_path / "again.json").read_text(encoding="utf-8") == first
+    assert models.save(again, tmp_path / "again.json").read_text(encoding="utf-8") == first
 
 
 def test_what_no_number_is_survives(tmp_path: Path) -> None:
     model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
     model.coef_ = np.array([np.inf, np.nan, 1.0])
-    path = save(model, tmp_path / "model.json")
+    path = models.save(model, tmp_path / "model.json")
     json.loads(path.read_text(), parse_constant=pytest.fail)
     assert str(load(path).coef_) == str(model.coef_)
 
 
-def test_the_encoding_is_kept(tmp_path: Path) -> None:
-    encoding = Encoding((Number("a", (0.0, 4.0)), Number("b"), Category("c", ("x", "y"))))
-    frame = pd.DataFrame(GENERATOR.normal(size=(50, 4)), columns=encoding.names)
-    model = learn.LinearRegression(rounds=2).fit(frame, frame.a)
-    model.encoding_ = encoding
-    assert load(save(model, tmp_path / "model.json")).encoding_ == encoding
-
-
 def test_a_seed_is_not_written(tmp_path: Path) -> None:
     model = learn.LinearRegression(rounds=2, random_state=123456789).fit(ROWS, ROWS.a)
-    path = save(model, tmp_path / "model.json")
+    path = models.save(model, tmp_path / "model.json")
     assert "123456789" not in path.read_text()
     assert not load(path).guarantee_.private
 
@@ -127,7 +113,7 @@ def _change(path: Path, **values: Any) -> None:
     ids=lambda v: str(v)[:40],
 )
 def test_damaged_models(values: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    path = save(learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a), tmp_path / "model.json")
+    path = models.save(learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a), tmp_path / "model.json")
     _change(path, **values)
     with pytest.raises(ParameterError, match=sentence) as caught:
         load(path)
@@ -158,24 +144,10 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         load(tmp_path / "nothing.json")
     model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
     with pytest.raises(DataError, match="cannot be written"):
-        save(model, tmp_path / "no" / "model.json")
+        models.save(model, tmp_path / "no" / "model.json")
     with pytest.raises(ParameterError, match="must be an estimator"):
-        save(Derived(rounds=2).fit(ROWS, ROWS.a), tmp_path / "model.json")
+        models.save(Derived(rounds=2).fit(ROWS, ROWS.a), tmp_path / "model.json")
     assert not list(tmp_path.iterdir())
-
-
-def test_encodings_refuse_what_they_cannot_be() -> None:
-    for columns, sentence in (
-        ((), "features must be given"),
-        ((Number("a"), Number("a")), "given twice"),
-        ((Number("a=x"), Category("a", ("x",))), "given twice"),
-        ((Number("a", (1.0, 1.0)),), "the lower one first"),
-        ((Number("a", (0.0, float("inf"))),), "finite"),
-        ((Category("a", ()),), "one or more names"),
-        ((Category("a", ("x", "")),), "none of them empty"),
-    ):
-        with pytest.raises(ParameterError, match=sentence):
-            Encoding(columns)
 
 
 KNOWN = recipes.Known(distance=2.0, records=10)
@@ -195,7 +167,7 @@ BY_RECIPE: dict[str, Any] = {
 def test_models_of_recipes_are_written(name: str, tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=BY_RECIPE[name], epsilon=20.0, n_users=400)
     model.fit(ROWS, ROWS.a, users=np.arange(400))
-    again = load(save(model, tmp_path / "model.json"))
+    again = load(models.save(model, tmp_path / "model.json"))
     # Also what is infinite, such as the curvature where there are kinks.
     assert again.get_params() == model.get_params()
     assert (again.predict(ROWS) == model.predict(ROWS)).all()
@@ -214,13 +186,13 @@ class Own:
 def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=Own(), n_users=400).fit(ROWS, ROWS.a)
     with pytest.raises(ParameterError, match="algorithm has the value Own"):
-        save(model, tmp_path / "model.json")
+        models.save(model, tmp_path / "model.json")
 
 
 def test_a_tuned_model_is_written_as_what_was_found(tmp_path: Path) -> None:
     model = learn.LogisticRegression(tune={"l2": [0.0, 0.1]}, rounds=5, classes=[-1, 7])
     model.fit(ROWS, LABELS["numbers"])
-    again = load(save(model, tmp_path / "model.json"))
+    again = load(models.save(model, tmp_path / "model.json"))
     assert again.tuned_ == model.tuned_
     assert (again.l2, again.tune) == (model.tuned_["l2"], None)
     assert (again.predict(ROWS) == model.predict(ROWS)).all()

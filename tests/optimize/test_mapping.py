@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.optimize.test_solvers import PROBLEMS
+from tests.optimize.cases import PROBLEMS
 
 from dpgrain._types import FloatArray as Array
 from dpgrain.optimize import (

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
-import pickle
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.publishing import cases
 
 import dpgrain as dg
 from dpgrain.accounting import (
@@ -23,62 +19,29 @@ from dpgrain.accounting import (
     Event,
     Gaussian,
     Laplace,
-    PureDP,
     Selection,
     TruncatedGeometric,
     pure_mu,
 )
-from dpgrain.publishing import Budget, Price, in_budget, price
+from dpgrain.publishing import Budget, in_budget, price
 from dpgrain.units import RELATIONS, Relation
 
-ROWS = pa.table(
-    {
-        "who": np.arange(400) % 40,
-        "page": [f"p{i % 3}" for i in range(400)],
-        "topic": ["x"] * 400,
-        "paid": np.linspace(0, 10, 400),
-    }
-)
-PAGES = ["p0", "p1", "p2"]
 UPPER = dg.Elements.from_function(str.upper)
-USER: dict[str, Any] = {"unit": dg.User()}
-PURE = PureDP(0.1)
-
-
-class Unread:
-    """A source that must not be read."""
-
-    name = title = "The table"
-    untyped = False
-
-    def columns(self) -> dict[str, str]:
-        raise AssertionError("asked for its columns")
-
-    def attach(self, connection: Any) -> str:
-        raise AssertionError("rows were read")
-
-
-def table() -> dg.UserTable:
-    return dg.read(ROWS, user="who", threads=1)
-
-
-def unread() -> dg.UserTable:
-    return dataclasses.replace(table(), source=Unread())
 
 
 # Every statistic, as asked with the ε and δ of a share.
 ASKED: dict[str, Callable[..., Any]] = {
-    "histogram": lambda t, **o: dg.histogram(t, "page", domain=PAGES, **o),
+    "histogram": lambda t, **o: dg.histogram(t, "page", domain=cases.PAGES, **o),
     "count": lambda t, **o: dg.count(t, noise="gaussian", **o),
     "count of selected": lambda t, **o: dg.count(t, by="page", **o),
     "sum": lambda t, **o: dg.sum(t, "paid", noise="gaussian", **o),
-    "mean": lambda t, **o: dg.mean(t, "paid", by="page", domain=PAGES, noise="gaussian", **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", by="page", domain=cases.PAGES, noise="gaussian", **o),
     "variance": lambda t, **o: dg.variance(t, "paid", bounds=(0, 10), noise="gaussian", **o),
     "quantiles": lambda t, **o: dg.quantiles(t, "paid", bins=16, **o),
     "top": lambda t, **o: dg.top(t, "page", method="gaussian", **o),
     "names": lambda t, **o: dg.top(t, "page", method="gaussian", counts=False, **o),
     "truncated": lambda t, **o: dg.top(t, "page", method="truncated", max_items=2, **o),
-    "gumbel": lambda t, **o: dg.top(t, "page", method="gumbel", k=1, domain=PAGES, **o),
+    "gumbel": lambda t, **o: dg.top(t, "page", method="gumbel", k=1, domain=cases.PAGES, **o),
     "held": lambda t, **o: dg.elements_per_user(t, "page", **o),
 }
 
@@ -87,11 +50,11 @@ ASKED: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", ASKED)
 def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Relation) -> None:
-    options: dict[str, Any] = {**USER, "epsilon": 1.0, "delta": 1e-6, "relation": relation}
+    options: dict[str, Any] = {**cases.USER, "epsilon": 1.0, "delta": 1e-6, "relation": relation}
     with dg.budget(9.0, 1e-3) as b:
-        one = dg.count(table(), clip=5.0, **options)
+        one = dg.count(cases.table(), clip=5.0, **options)
         assert b.guarantee == one.guarantee
-        two = ASKED[name](table(), **options)
+        two = ASKED[name](cases.table(), **options)
         assert b.guarantee == one.guarantee + two.guarantee
     unit, caps = dg.User(), b.caps.price
     prices = [price(r.guarantee.event, relation, unit, caps) for r in (one, two)]
@@ -104,17 +67,17 @@ def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Rela
 @pytest.mark.parametrize("name", ASKED)
 def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: str) -> None:
     with dg.budget(1.0, 1e-6) as b:
-        dg.count(table(), clip=5.0, **USER, share=0.5)
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
         before, spent, shown = b.guarantee, b.spent, repr(b)
         with pytest.raises(dg.ParameterError, match="does not hold this release") as caught:
-            ASKED[name](unread(), **USER, epsilon=0.9, delta=5e-7)
+            ASKED[name](cases.unread(), **cases.USER, epsilon=0.9, delta=5e-7)
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
         assert (b.guarantee, b.spent, repr(b)) == (before, spent, shown)
         # And there is still room for what fits.
-        dg.count(table(), clip=5.0, **USER, share=0.5)
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
     with dg.budget(1.0, 1e-6) as b, pytest.raises(dg.ParameterError, match="is left"):
-        ASKED[name](unread(), **USER, epsilon=1.01, delta=1e-6)
+        ASKED[name](cases.unread(), **cases.USER, epsilon=1.01, delta=1e-6)
     assert b.guarantee is None
     assert b.left == 1.0
 
@@ -122,16 +85,16 @@ def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: st
 def test_a_charged_release_that_cannot_be_read_stays_charged() -> None:
     with dg.budget(1.0, 1e-6) as b:
         with pytest.raises(AssertionError, match="rows were read"):
-            dg.count(unread(), clip=5.0, **USER, share=0.2)
+            dg.count(cases.unread(), clip=5.0, **cases.USER, share=0.2)
         assert b.guarantee is not None
         assert b.left == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_warning_that_is_an_error_charges_nothing(name: str) -> None:
-    rows = dataclasses.replace(unread(), n_users=40)
+    rows = dataclasses.replace(cases.unread(), n_users=40)
     with dg.budget(9.0, 0.2) as b, pytest.raises(dg.DeltaWarning):
-        ASKED[name](rows, **USER, epsilon=1.0, delta=0.01)
+        ASKED[name](rows, **cases.USER, epsilon=1.0, delta=0.01)
     assert b.guarantee is None
 
 
@@ -146,7 +109,7 @@ def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
     """Whatever the noise, a release takes nearly its whole share, and not more."""
     ask: Callable[..., Any] = ASKED.get(name, laplace)
     with dg.budget(1.0, 1e-6) as b:
-        ask(table(), **USER, share=0.3, relation=relation)
+        ask(cases.table(), **cases.USER, share=0.3, relation=relation)
         assert 0.99 * 0.3 <= b.spent.share_of(b.caps.price) <= 0.3 * (1 + 1e-8)
 
 
@@ -167,71 +130,24 @@ def test_shares_that_add_up_to_1_are_held_in_any_order(
     for order in (list(zip(names, parts, strict=True)), list(zip(names, parts, strict=True))[::-1]):
         with dg.budget(epsilon, delta) as b:
             for name, part in order:
-                ASKED[name](table(), **USER, share=part)
+                ASKED[name](cases.table(), **cases.USER, share=part)
             assert b.left < 0.02
             # Nothing more.
             with pytest.raises(dg.ParameterError, match="does not hold"):
-                dg.count(unread(), clip=5.0, **USER, share=0.05)
+                dg.count(cases.unread(), clip=5.0, **cases.USER, share=0.05)
         assert b.caps.epsilon(delta) <= epsilon * (1 + 1e-12)
 
 
 def test_a_share_of_gaussians_alone_loses_nothing_without_a_leak() -> None:
     """►: noise of a budget of Gaussians, beside that of one release with all of it."""
-    alone = dg.count(table(), clip=5.0, **USER, epsilon=1.0, delta=1e-6, noise="gaussian")
+    alone = dg.count(
+        cases.table(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6, noise="gaussian"
+    )
     for leak, more in ((0.0, 1.0), (None, 1.005)):
         with dg.budget(1.0, 1e-6, leak=leak):
-            halves = [dg.count(table(), clip=5.0, **USER, share=0.5) for _ in range(2)]
+            halves = [dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5) for _ in range(2)]
         noise = halves[0].std_error[0] / np.sqrt(2) / alone.std_error[0]
         assert noise == pytest.approx(more, abs=5e-4)
-
-
-def test_shares_of_a_pure_budget() -> None:
-    with dg.budget(1.0) as b:
-        for part in (0.25, 0.75):
-            release = dg.count(
-                table(), by="page", domain=PAGES, noise="laplace", **USER, share=part
-            )
-            assert release.guarantee.epsilon() == pytest.approx(part, rel=1e-6)
-    assert b.guarantee is not None
-    assert b.guarantee.delta == 0
-    assert 0.999 < b.guarantee.epsilon() <= 1.0
-    assert b.caps.epsilon(0.0) <= 1.0
-    with dg.budget(1.0), pytest.raises(dg.ParameterError, match="does not hold"):
-        dg.count(unread(), clip=5.0, noise="gaussian", **USER, epsilon=0.1, delta=1e-6)
-
-
-def test_pure_parts_may_be_kept_room_for() -> None:
-    """►: a cap on ε is cheaper for one large pure release than its price as Gaussian noise."""
-    kept = dg.budget(1.0, 1e-6, pure=0.1)
-    assert dg.budget(1.0, 1e-6).caps.price.mu / kept.caps.price.mu == pytest.approx(1.068, abs=2e-3)
-    with kept as b:
-        dg.count(table(), noise="laplace", clip=5.0, epsilon=0.1 * (1 - 1e-8), **USER)
-        assert b.spent.mu == 0
-        dg.count(table(), clip=5.0, **USER, share=1)
-    with dg.budget(1.0, 1e-6) as b:
-        dg.count(table(), noise="laplace", clip=5.0, epsilon=0.1, **USER)
-        left = b.caps.price.mu**2 - b.spent.mu**2
-        assert b.caps.price.mu / left**0.5 == pytest.approx(1.18, abs=5e-3)
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), "half"])
-def test_a_share_lies_between_0_and_1(share: Any) -> None:
-    with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="share must"):
-        dg.count(unread(), **USER, share=share)
-
-
-def test_a_share_needs_a_budget_and_takes_the_place_of_epsilon() -> None:
-    with pytest.raises(dg.ParameterError, match="needs an open budget"):
-        dg.count(unread(), **USER, share=0.5)
-    with pytest.raises(dg.ParameterError, match="epsilon must be given"):
-        dg.count(unread(), **USER, delta=1e-6)
-    with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="state one of them"):
-        dg.count(unread(), **USER, share=0.5, epsilon=1.0)
-
-
-def test_names_need_a_leak() -> None:
-    with dg.budget(1.0, 1e-6, leak=0), pytest.raises(dg.ParameterError, match="leak="):
-        dg.count(unread(), by="page", **USER, share=0.5)
 
 
 @pytest.mark.parametrize(
@@ -250,72 +166,16 @@ def test_a_budget_is_a_promise(epsilon: Any, delta: Any, more: dict[str, Any]) -
 
 # -- arrays ---
 
-VECTORS = np.random.default_rng(3).normal(size=(400, 3)) / 3
-OWNERS = np.arange(400) % 200
-LABELS = (VECTORS[:, 0] > 0).astype(int)
-
-
-def fitted(**options: Any) -> dg.Guarantee:
-    model = dg.learn.LogisticRegression(classes=[0, 1], rounds=5, n_users=200, **options)
-    return model.fit(VECTORS, LABELS, users=OWNERS).guarantee_
-
-
-def fitted_on_samples(**options: Any) -> dg.Guarantee:
-    return fitted(sampling_rate=0.3, clip=1.0, **options)
-
-
-def by_recipe(**options: Any) -> dg.Guarantee:
-    algorithm = dg.recipes.Concentrated(dg.recipes.Known(radius=0.5), rounds=3)
-    return fitted_without_rounds(algorithm=algorithm, **options)
-
-
-def fitted_without_rounds(**options: Any) -> dg.Guarantee:
-    model = dg.learn.LogisticRegression(classes=[0, 1], n_users=200, **options)
-    return model.fit(VECTORS, LABELS, users=OWNERS).guarantee_
-
-
-def minimised(**options: Any) -> dg.Guarantee:
-    solver = dg.optimize.Sgd(dg.optimize.Power(0.5, 0.6))
-    return dg.learn.minimise(
-        dg.optimize.Logistic(), VECTORS, LABELS, np.zeros(3), solver=solver, rounds=4, **options
-    ).guarantee
-
-
-# Each with the guarantee that it publishes under.
-ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
-    "fit": fitted,
-    "fit on samples": fitted_on_samples,
-    "fit by a recipe": by_recipe,
-    "fit with intervals": lambda **o: fitted(intervals=0.2, **o),
-    "fit without a roster": lambda **o: (
-        dg.learn.LinearRegression(rounds=4, **o).fit(VECTORS, LABELS, users=OWNERS).guarantee_
-    ),
-    "minimise": minimised,
-    "mean": lambda **o: (
-        dg.mean_of_users(VECTORS, users=OWNERS, bound=1.0, n_users=200, **o).guarantee
-    ),
-    "mean without a roster": lambda **o: (
-        dg.mean_of_users(VECTORS, users=OWNERS, bound=1.0, method="clip", **o).guarantee
-    ),
-    "select": lambda **o: (
-        dg.select([0.0, 0.5], lambda c, x: abs(x - c), VECTORS[:, 0], OWNERS, **o).guarantee
-    ),
-    "typical records": lambda **o: dg.recipes.typical_records(OWNERS, **o).guarantee,
-    "mean at a sensitivity": lambda **o: (
-        dg.means.release_mean(VECTORS, sensitivity=1.0, relation="zero_out", **o).guarantee
-    ),
-}
-
 
 @pytest.mark.search(keep=4)
-@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("name", cases.ARRAYS)
 def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
     with dg.budget(2.0, 1e-5) as b:
-        guarantee = ARRAYS[name](share=0.4)
+        guarantee = cases.ARRAYS[name](share=0.4)
         assert 0.9 * 0.4 <= b.spent.share_of(b.caps.price) <= 0.4 * (1 + 1e-8)
         assert b.guarantee == guarantee
     with pytest.raises(dg.ParameterError, match="needs an open budget"):
-        ARRAYS[name](share=0.4)
+        cases.ARRAYS[name](share=0.4)
 
 
 def test_a_choice_inside_a_budget_is_made_by_the_exponential_mechanism() -> None:
@@ -323,7 +183,7 @@ def test_a_choice_inside_a_budget_is_made_by_the_exponential_mechanism() -> None
 
     def chosen(**options: Any) -> float:
         with dg.budget(1.0, 1e-6):
-            return ARRAYS["select"](share=0.1, **options).epsilon(0.0)
+            return cases.ARRAYS["select"](share=0.1, **options).epsilon(0.0)
 
     assert chosen() == pytest.approx(2 * 0.0594, rel=0.02)
     assert chosen(method="permute_and_flip") == pytest.approx(0.0594, rel=0.02)
@@ -334,220 +194,11 @@ def test_shuffled_sums_take_a_share() -> None:
         n_users=400, dim=3, epsilon=1.0, delta=1e-6, relation="zero_out"
     )
     with dg.budget(2.0, 1e-5) as b:
-        protocol.simulate(VECTORS, share=0.4)
+        protocol.simulate(cases.VECTORS, share=0.4)
         assert 0.9 * 0.4 <= b.spent.share_of(b.caps.price) <= 0.4 * (1 + 1e-8)
 
 
-# -- what is planned beforehand ---
-
-
-def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
-    """Sampled runs and pure parts cost less in a plan than at their prices."""
-    releases: list[Callable[[], Any]] = [
-        lambda: dg.count(table(), noise="laplace", clip=5.0, epsilon=0.3, **USER),
-        lambda: dg.top(
-            table(), "page", method="truncated", max_items=1, epsilon=0.3, delta=1e-7, **USER
-        ),
-        lambda: dg.mean(table(), "paid", noise="gaussian", epsilon=0.3, delta=1e-7, **USER),
-    ]
-    with dg.budget(1.2, 1e-6, plan=releases) as b:
-        for release in reversed(releases):
-            release()
-        assert b.spent == Price()
-        # Planned once: a second time it is charged at its price, and that is not held.
-        with pytest.raises(dg.ParameterError, match="does not hold"):
-            releases[0]()
-    assert b.guarantee is not None
-    assert b.guarantee.epsilon(1e-6) <= 1.2
-    with dg.budget(1.2, 1e-6), pytest.raises(dg.ParameterError, match="pure="):
-        releases[0]()
-
-
-def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
-    """Noise and mechanism depend on whether a budget is open: a plan is rehearsed as if one were."""
-    releases: list[Callable[[], Any]] = [
-        lambda: dg.count(table(), epsilon=0.2, delta=1e-7, **USER),
-        lambda: dg.top(table(), "page", epsilon=0.2, delta=1e-7, **USER),
-        lambda: ARRAYS["select"](epsilon=0.1),
-    ]
-    with dg.budget(1.0, 1e-6, plan=releases[:2]) as b:
-        for release in releases[:2]:
-            release()
-        assert b.spent == Price()
-    with dg.budget(1.0, 1e-6, plan=releases[2:]) as b:
-        releases[2]()
-        assert b.spent == Price()
-
-
-def test_a_plan_publishes_nothing_elsewhere() -> None:
-    def in_a_thread() -> None:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(dg.count, unread(), clip=5.0, **USER, epsilon=0.5, delta=1e-7).result()
-
-    with pytest.raises(dg.ParameterError, match="must make their release in the thread"):
-        dg.budget(1.0, 1e-6, plan=[in_a_thread])
-    with pytest.raises(dg.ParameterError, match="best_of must not run inside a budget"):
-        dg.budget(
-            1.0, 1e-6, plan=[lambda: dg.best_of(lambda _: (1.0, "made"), event=PURE, mean=5.0)]
-        )
-    # Afterwards all is as before.
-    dg.count(table(), clip=5.0, **USER, epsilon=0.5, delta=1e-7)
-
-
-def test_a_share_is_of_the_budget_that_is_charged() -> None:
-    """A loss that closes the budget meanwhile does not make the choice free."""
-    b = dg.budget(1.0, 1e-6)
-
-    def closing(candidate: float, x: Any) -> Any:
-        b.__exit__(None, None, None)
-        return abs(x - candidate)
-
-    with b, pytest.raises(dg.ParameterError, match="closed"):
-        dg.select([0.0, 0.5], closing, VECTORS[:, 0], OWNERS, share=1.0)
-    assert b.guarantee is None
-
-
-def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
-    with dg.budget(
-        1.0, 1e-6, plan=[lambda: dg.count(unread(), clip=5.0, **USER, epsilon=0.5)]
-    ) as b:
-        assert b.guarantee is None
-        dg.count(table(), clip=5.0, **USER, share=1)
-        assert b.caps.delta(1.0) <= 1e-6
-    with pytest.raises(dg.ParameterError, match="plan must hold functions that make one release"):
-        dg.budget(1.0, 1e-6, plan=[lambda: None])
-    with pytest.raises(dg.ParameterError, match="the plan of the budget must keep its promise"):
-        dg.budget(1.0, 1e-6, plan=[lambda: dg.count(unread(), clip=5.0, **USER, epsilon=1.5)])
-    other = [
-        lambda: dg.count(unread(), clip=5.0, **USER, epsilon=0.1),
-        lambda: dg.count(unread(), clip=5.0, unit=dg.Record(), epsilon=0.1),
-    ]
-    with pytest.raises(dg.ParameterError, match="do not compose"):
-        dg.budget(1.0, 1e-6, plan=other)
-
-
-# -- other processes ---
-
-CHILD = """
-import os, sys
-import numpy as np, pyarrow as pa
-import dpgrain as dg
-table = dg.read(pa.table({"who": np.arange(40), "page": ["a"] * 40}), user="who", threads=1)
-
-def refused():
-    try:
-        dg.count(table, unit=dg.User(), clip=1.0, epsilon=1.0, delta=1e-6)
-    except dg.ParameterError as error:
-        return "was started while a budget was open" in str(error)
-    return False
-"""
-
-
-def run(code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD + textwrap.dedent(code), CHILD], capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_forked_children_publish_nothing_of_their_own() -> None:
-    """The child is a copy of the budget; leaving the block in it does not make it free."""
-    said = run(
-        """
-        with dg.budget(1.0, 1e-6) as b:
-            dg.count(table, unit=dg.User(), clip=1.0, share=0.1)
-            child = os.fork()
-            if child == 0:
-                inside = refused()
-                b.__exit__(None, None, None)
-                os._exit(0 if inside and refused() else 1)
-            print(os.waitpid(child, 0)[1])
-            print(refused(), round(b.left, 3))
-        child = os.fork()
-        if child == 0:
-            os._exit(1 if refused() else 0)
-        print(os.waitpid(child, 0)[1])
-        """
-    )
-    assert said.split() == ["0", "False", "0.9", "0"]
-
-
-def test_a_budget_is_one_in_the_process_that_made_it() -> None:
-    """Also if it was not open when the process was forked, or its environment was cleared."""
-    said = run(
-        """
-        b = dg.budget(1.0, 1e-6)
-        with b:
-            dg.count(table, unit=dg.User(), clip=1.0, share=0.5)
-
-        def in_child(ask):
-            child = os.fork()
-            if child == 0:
-                os._exit(0 if ask() else 1)
-            return os.waitpid(child, 0)[1]
-
-        def enters():
-            try:
-                with b:
-                    return False
-            except dg.ParameterError as error:
-                return "made in another process" in str(error)
-
-        print(in_child(enters))
-        with b:
-            os.environ.pop("DPGRAIN_BUDGET_OPEN")
-
-            def leaves():
-                b.__exit__(None, None, None)
-                return refused()
-
-            print(in_child(leaves))
-            dg.count(table, unit=dg.User(), clip=1.0, share=0.5)
-        print(b)
-        """
-    )
-    assert said == "0\n0\nBudget(epsilon=1, delta=1e-06; spent 100%)\n"
-
-
-def test_what_is_noted_is_not_written() -> None:
-    b = dg.budget(1.0, 1e-6)
-    for name in ("spent", "caps", "guarantee", "epsilon", "delta", "left"):
-        with pytest.raises(AttributeError):
-            setattr(b, name, None)
-
-
-@pytest.mark.search(keep=0)
-def test_spawned_children_publish_nothing_of_their_own() -> None:
-    """They are told by a mark in their environment, also when the budget is closed meanwhile."""
-    said = run(
-        """
-        import subprocess
-        code = sys.argv[1] + "print(refused())"
-        ask = lambda: subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        with dg.budget(1.0, 1e-6):
-            print(ask().stdout.strip())
-        print(ask().stdout.strip())
-        with dg.budget(1.0, 1e-6):
-            try:
-                os.environ["DPGRAIN_BUDGET_OPEN"] = "1-abc"
-                print(refused())
-            finally:
-                del os.environ["DPGRAIN_BUDGET_OPEN"]
-        """
-    )
-    assert said.split() == ["True", "False", "True"]
-
-
 # -- what does not compose ---
-
-
-def test_a_budget_is_not_copied() -> None:
-    """A copy would not know what is charged to the other."""
-    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(dg.ParameterError, match="must not be copied"):
-            copied(dg.budget(1.0, 1e-6))
 
 
 def test_names_that_need_more_leak_are_told_so() -> None:
@@ -555,9 +206,9 @@ def test_names_that_need_more_leak_are_told_so() -> None:
         dg.budget(1.0, 1e-6),
         pytest.raises(dg.ParameterError, match=r"names below a threshold.*larger leak="),
     ):
-        dg.count(unread(), by="page", **USER, epsilon=0.5, delta=5e-7)
+        dg.count(cases.unread(), by="page", **cases.USER, epsilon=0.5, delta=5e-7)
     with dg.budget(1.0, 1e-6, leak=5e-7):
-        dg.count(table(), by="page", **USER, epsilon=0.5, delta=5e-7)
+        dg.count(cases.table(), by="page", **cases.USER, epsilon=0.5, delta=5e-7)
 
 
 def test_another_budget_inside_is_refused() -> None:
@@ -568,7 +219,7 @@ def test_another_budget_inside_is_refused() -> None:
             raise AssertionError("opened")
         # The refusal leaves the outer one in force.
         assert in_budget()
-        dg.count(table(), clip=5.0, **USER, share=0.5)
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
         assert b.guarantee is not None
     assert not in_budget()
 
@@ -583,11 +234,11 @@ def test_another_budget_inside_is_refused() -> None:
 )  # fmt: skip
 def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) -> None:
     with dg.budget(1.0, 1e-6) as b:
-        first = {"unit": dg.Element("topic")} if other["unit"] == dg.Element("page") else USER
-        dg.count(table(), clip=5.0, noise="gaussian", **first, share=0.3)
+        first = {"unit": dg.Element("topic")} if other["unit"] == dg.Element("page") else cases.USER
+        dg.count(cases.table(), clip=5.0, noise="gaussian", **first, share=0.3)
         before = b.guarantee
         with pytest.raises(dg.ParameterError, match="do not compose"):
-            dg.count(unread(), clip=5.0, noise="gaussian", **other, share=0.3)
+            dg.count(cases.unread(), clip=5.0, noise="gaussian", **other, share=0.3)
         assert b.guarantee == before
 
 
@@ -602,8 +253,8 @@ def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) 
 )  # fmt: skip
 def test_what_people_hold_composes_with_the_other_statistics(unit: Any) -> None:
     with dg.budget(1.0, 1e-6) as b:
-        dg.top(table(), "page", unit=unit, method="gaussian", share=0.5)
-        dg.elements_per_user(table(), "page", unit=unit, share=0.5)
+        dg.top(cases.table(), "page", unit=unit, method="gaussian", share=0.5)
+        dg.elements_per_user(cases.table(), "page", unit=unit, share=0.5)
     assert b.guarantee is not None
     assert len(b.guarantee.event.parts) > 1
 
@@ -620,7 +271,7 @@ def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
 
     def stopped() -> None:
         with opened:
-            dg.count(table(), clip=5.0, **USER, share=0.5)
+            dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
             raise StopError
 
     with pytest.raises(StopError):
@@ -629,23 +280,23 @@ def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
     assert opened.guarantee is not None
     spent = opened.left
     # Outside nothing is charged.
-    dg.count(table(), clip=5.0, **USER, epsilon=5.0, delta=1e-6)
+    dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=5.0, delta=1e-6)
     assert opened.left == spent
     # Opened again it goes on where it was.
     with opened:
         with pytest.raises(dg.ParameterError, match="does not hold"):
-            dg.count(unread(), clip=5.0, **USER, epsilon=0.9, delta=5e-7)
-        dg.count(table(), clip=5.0, **USER, share=0.5)
+            dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.9, delta=5e-7)
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
     assert not in_budget()
 
 
 def test_no_thread_is_outside_of_a_budget() -> None:
     """Threads that a library starts begin with an empty context: a budget of theirs would be none."""
-    ask = {**USER, "epsilon": 0.6, "delta": 1e-7}
+    ask = {**cases.USER, "epsilon": 0.6, "delta": 1e-7}
 
     def release(_: int) -> bool:
         try:
-            dg.count(table(), clip=5.0, **ask)
+            dg.count(cases.table(), clip=5.0, **ask)
         except dg.ParameterError:
             return False
         return True

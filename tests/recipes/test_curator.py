@@ -12,23 +12,21 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from tests.recipes import cases
 
 import dpgrain as dg
-from dpgrain import learn, recipes
+from dpgrain import learn
 from dpgrain.accounting import Parallel
 from dpgrain.arrays.blocks import arrange
-from dpgrain.choices.typical import _grid
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import Minimum, minimise
-from dpgrain.learn.rounds import _smoothed, roster_index
+from dpgrain.learn.rounds import roster_index
 from dpgrain.means import ClippedMean, SoftCore, Winsorized
-from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.optimize import (
     Absolute,
     AcSa,
     Ball,
-    Constant,
     Logistic,
     RandomIterate,
     RandomizedBall,
@@ -49,51 +47,35 @@ from dpgrain.recipes import (
 from dpgrain.units import Element, Record, Relation, User
 
 Array = NDArray[Any]
-KNOWN = Known(distance=2.0, smoothness=1.0, strength=0.2, records=10)
-RECIPES: dict[str, Recipe] = {
-    "winsorized": WinsorizedErm(KNOWN, rounds=12),
-    "winsorized strong": WinsorizedErm(KNOWN, kind="strongly_convex", rounds=20),
-    "winsorized any": WinsorizedErm(KNOWN, kind="nonconvex", rounds=12),
-    "phased": PhasedErmSco(KNOWN, count=2),
-    "sgd": UserLevelSgd(KNOWN, rounds=12),
-    "sgd moreau": UserLevelSgd(KNOWN, rounds=12, smoothing="moreau"),
-    "sgd strong": UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2),
-    "concentrated": Concentrated(KNOWN),
-    "concentrated steps": Concentrated(KNOWN, solver=Sgd(Constant(0.1), Ball(2.0))),
-}
+
+
 PHASED = ("phased", "sgd strong")
 # One of each kind, where others would tell nothing more.
 ONE_EACH = ("winsorized", *PHASED, "sgd", "concentrated")
-TASK = Task.of(400, (0.0, 0.0), 8.0, 1e-6)
-TRUTH = np.array([0.8, -0.4])
-
-
-def people(n: int, per_user: int = 10, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Rows of norm at most 1, labels of a logistic model, and users."""
-    rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.uniform(-1, 1, n * per_user), np.ones(n * per_user)]) / math.sqrt(2)
-    y = (rng.random(len(X)) < 1 / (1 + np.exp(-(X @ TRUTH)))).astype(float)
-    return X, y, np.repeat(np.arange(n), per_user)
-
-
-X, Y, USERS = people(400)
 
 
 def run(recipe: Recipe, loss: Any = None, **options: Any) -> Minimum:
-    asked: dict[str, Any] = {"users": USERS, "epsilon": 8.0, "n_users": 400, "random_state": 0}
+    asked: dict[str, Any] = {
+        "users": cases.USERS,
+        "epsilon": 8.0,
+        "n_users": 400,
+        "random_state": 0,
+    }
     asked |= options
-    return minimise(loss or Logistic(), X, Y, [0.0, 0.0], solver=recipe, **asked)
+    return minimise(loss or Logistic(), cases.X, cases.Y, [0.0, 0.0], solver=recipe, **asked)
 
 
 # -- the contract --
 
 
 @pytest.mark.search(keep=4)
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", cases.RECIPES)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
-    recipe = RECIPES[name]
-    program = recipe.plan(replace(TASK, promise=replace(TASK.promise, relation=relation), lot=1))
+    recipe = cases.RECIPES[name]
+    program = recipe.plan(
+        replace(cases.TASK, promise=replace(cases.TASK.promise, relation=relation), lot=1)
+    )
     assert isinstance(recipe, Recipe)
     assert 0.9 * 8.0 < program.event.epsilon(1e-6, relation=relation) <= 8.0
     assert program.event.level == "user"
@@ -104,9 +86,9 @@ def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
     assert isinstance(program.event, Parallel) == (name in PHASED)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", cases.RECIPES)
 def test_phases_part_the_roster(name: str) -> None:
-    program = RECIPES[name].plan(TASK)
+    program = cases.RECIPES[name].plan(cases.TASK)
     phases = program.localisation.phases()
     assert list(itertools.chain(*(phase.users for phase in phases))) == list(range(400))
     assert len(phases) == len(program.stages) == 1 + (name in PHASED)
@@ -118,8 +100,8 @@ def test_phases_part_the_roster(name: str) -> None:
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_with_something_beside_it_there_is_less_left(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
-    program = RECIPES[name].plan(replace(TASK, beside=beside))
-    alone = RECIPES[name].plan(TASK)
+    program = cases.RECIPES[name].plan(replace(cases.TASK, beside=beside))
+    alone = cases.RECIPES[name].plan(cases.TASK)
     for stage, free in zip(program.stages, alone.stages, strict=True):
         assert (stage.mean.event + beside).epsilon(1e-6) <= 8.0
         # Where users do not suffice for as many rounds, there are fewer.
@@ -130,13 +112,13 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
 
 
 @pytest.mark.search(keep=6)
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", cases.RECIPES)
 @pytest.mark.parametrize("loss", [Logistic(), Absolute(), Squared()], ids=repr)
 def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
-    found = run(RECIPES[name], loss)
+    found = run(cases.RECIPES[name], loss)
     assert found.theta.shape == (2,)
     assert np.isfinite(found.theta).all()
-    program = RECIPES[name].plan(TASK)
+    program = cases.RECIPES[name].plan(cases.TASK)
     assert len(found.history.points) == program.rounds
     assert found.history.noise_sd == program.stages[-1].mean.noise_sd
     assert found.guarantee.epsilon() <= 8.0
@@ -146,15 +128,15 @@ def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
 @pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_the_data_do_not_enter_the_program(name: str) -> None:
-    first = run(RECIPES[name])
-    rows = X * 1e6
+    first = run(cases.RECIPES[name])
+    rows = cases.X * 1e6
     other = minimise(
         Logistic(),
         rows,
-        1 - Y,
+        1 - cases.Y,
         [0.0, 0.0],
-        solver=RECIPES[name],
-        users=USERS[::-1],
+        solver=cases.RECIPES[name],
+        users=cases.USERS[::-1],
         epsilon=8.0,
         n_users=400,
     )
@@ -164,7 +146,7 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
 
 def test_sums_in_floating_point_are_said() -> None:
     said = "sums are made in floating point, whose rounding is left out"
-    program = RECIPES["concentrated steps"].plan(TASK)
+    program = cases.RECIPES["concentrated steps"].plan(cases.TASK)
     assert said in program.facts
     (stage,) = program.stages
     assert isinstance(stage.mean, ClippedMean)
@@ -175,44 +157,48 @@ def test_sums_in_floating_point_are_said() -> None:
 @pytest.mark.search(keep=2)
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_seed_gives_the_same_again(name: str) -> None:
-    one, two, other = run(RECIPES[name]), run(RECIPES[name]), run(RECIPES[name], random_state=1)
+    one, two, other = (
+        run(cases.RECIPES[name]),
+        run(cases.RECIPES[name]),
+        run(cases.RECIPES[name], random_state=1),
+    )
     assert np.array_equal(one.theta, two.theta)
     assert not np.array_equal(one.theta, other.theta)
     assert not one.guarantee.private
-    assert run(RECIPES[name], random_state=None).guarantee.private
+    assert run(cases.RECIPES[name], random_state=None).guarantee.private
 
 
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
     # Recipes with a noisy test need some ε for it, which is dear where it is charged as Gaussian noise.
     with dg.budget(12.0, 1e-5, pure=6.0) as budget:
-        found = run(RECIPES[name], epsilon=None, share=0.9)
+        found = run(cases.RECIPES[name], epsilon=None, share=0.9)
         assert budget.guarantee is not None
         assert 0.5 < 1 - budget.left <= 0.9 * (1 + 1e-8)
         assert budget.guarantee.event == found.guarantee.event
         with pytest.raises(ParameterError, match="does not hold this release"):
-            run(RECIPES[name], epsilon=40.0)
+            run(cases.RECIPES[name], epsilon=40.0)
 
 
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_whole_users_only(name: str) -> None:
     for unit in (Record(), User(max_elements=2), Element()):
         with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
-            run(RECIPES[name], unit=unit)
+            run(cases.RECIPES[name], unit=unit)
         with pytest.raises(ParameterError, match=r"unit must be User\(\) with a recipe"):
-            learn.LinearRegression(unit=unit, algorithm=RECIPES[name], n_users=400).fit(
-                X, Y, users=USERS
+            learn.LinearRegression(unit=unit, algorithm=cases.RECIPES[name], n_users=400).fit(
+                cases.X, cases.Y, users=cases.USERS
             )
 
 
 MODELS: list[tuple[learn.LinearModel, Array]] = [
-    (learn.LinearRegression(), Y - 0.3),
-    (learn.HuberRegressor(), Y),
-    (learn.QuantileRegressor(), Y + X[:, 0]),
-    (learn.PoissonRegressor(), np.round(2 * Y)),
-    (learn.LogisticRegression(classes=[0, 1]), Y),
-    (learn.LogisticRegression(classes=[0, 1, 2]), Y + (X[:, 0] > 0)),
-    (learn.LinearSVC(classes=[0, 1]), Y),
+    (learn.LinearRegression(), cases.Y - 0.3),
+    (learn.HuberRegressor(), cases.Y),
+    (learn.QuantileRegressor(), cases.Y + cases.X[:, 0]),
+    (learn.PoissonRegressor(), np.round(2 * cases.Y)),
+    (learn.LogisticRegression(classes=[0, 1]), cases.Y),
+    (learn.LogisticRegression(classes=[0, 1, 2]), cases.Y + (cases.X[:, 0] > 0)),
+    (learn.LinearSVC(classes=[0, 1]), cases.Y),
 ]
 
 
@@ -222,14 +208,16 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 def test_every_estimator_runs_by_every_recipe(
     name: str, model: learn.LinearModel, y: Array
 ) -> None:
-    model.set_params(algorithm=RECIPES[name], epsilon=8.0, n_users=400, random_state=0, l2=0.01)
-    model.fit(X, y, users=USERS)
-    assert np.isfinite(model.predict(X)).all()
+    model.set_params(
+        algorithm=cases.RECIPES[name], epsilon=8.0, n_users=400, random_state=0, l2=0.01
+    )
+    model.fit(cases.X, y, users=cases.USERS)
+    assert np.isfinite(model.predict(cases.X)).all()
     assert model.n_iter_ == len(model.history_.points) > 0
     assert model.guarantee_.epsilon() <= 8.0
     sentence = str(model.guarantee_)
     parameters = len(np.ravel(model.coef_)) + len(np.ravel(model.intercept_))
-    program = RECIPES[name].plan(replace(TASK, start=(0.0,) * parameters))
+    program = cases.RECIPES[name].plan(replace(cases.TASK, start=(0.0,) * parameters))
     assert model.guarantee_.event == program.event
     for fact in (
         "a roster of 400 users",
@@ -264,17 +252,17 @@ def _says_rounds(mean: Any) -> bool:
     ],
 )
 def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
-    model = learn.LinearRegression(algorithm=Concentrated(KNOWN), **{option: value})
+    model = learn.LinearRegression(algorithm=Concentrated(cases.KNOWN), **{option: value})
     with pytest.raises(ParameterError, match=f"{option} must be left out with a recipe"):
-        model.fit(X, Y, users=USERS)
-    full = learn.LinearRegression(algorithm=Concentrated(KNOWN), sampling="full", n_users=400)
-    full.fit(X, Y, users=USERS)
+        model.fit(cases.X, cases.Y, users=cases.USERS)
+    full = learn.LinearRegression(algorithm=Concentrated(cases.KNOWN), sampling="full", n_users=400)
+    full.fit(cases.X, cases.Y, users=cases.USERS)
 
 
 def excess(theta: Array, rows: Array) -> float:
     """The expected log-loss above that of the truth."""
-    p, z = 1 / (1 + np.exp(-(rows @ TRUTH))), rows @ theta
-    true = rows @ TRUTH
+    p, z = 1 / (1 + np.exp(-(rows @ cases.TRUTH))), rows @ theta
+    true = rows @ cases.TRUTH
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))
 
 
@@ -282,12 +270,12 @@ def excess(theta: Array, rows: Array) -> float:
 @pytest.mark.parametrize(
     "recipe",
     [
-        WinsorizedErm(KNOWN, rounds=25),
-        WinsorizedErm(KNOWN, kind="strongly_convex", rounds=25),
-        PhasedErmSco(KNOWN, count=2),
-        UserLevelSgd(replace(KNOWN, distance=8.0), rounds=25),
-        UserLevelSgdStronglyConvex(KNOWN, rounds=25, count=2),
-        Concentrated(KNOWN),
+        WinsorizedErm(cases.KNOWN, rounds=25),
+        WinsorizedErm(cases.KNOWN, kind="strongly_convex", rounds=25),
+        PhasedErmSco(cases.KNOWN, count=2),
+        UserLevelSgd(replace(cases.KNOWN, distance=8.0), rounds=25),
+        UserLevelSgdStronglyConvex(cases.KNOWN, rounds=25, count=2),
+        Concentrated(cases.KNOWN),
     ],
     ids=lambda recipe: f"{type(recipe).__name__}-{getattr(recipe, 'kind', '')}",
 )
@@ -296,7 +284,7 @@ def test_more_users_help(recipe: Recipe) -> None:
     for n in (300, 1500):
         errors = []
         for seed in range(3):
-            rows, y, users = people(n, 5, seed=seed)
+            rows, y, users = cases.people(n, 5, seed=seed)
             theta = minimise(
                 Logistic(),
                 rows,
@@ -332,14 +320,14 @@ class Seen:
 
 def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
     """Who was asked in each phase."""
-    seen, program = Seen(), RECIPES["phased"].plan(TASK)
+    seen, program = Seen(), cases.RECIPES["phased"].plan(cases.TASK)
     numbers = np.asarray(who, dtype=float)
     minimise(
         seen,
         np.zeros((len(numbers), 2)),
         numbers,
         [0.0, 0.0],
-        solver=RECIPES["phased"],
+        solver=cases.RECIPES["phased"],
         users=users,
         epsilon=8.0,
         n_users=n_users,
@@ -354,7 +342,9 @@ def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
 
 
 def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
-    phases = [set(phase.users) for phase in RECIPES["phased"].plan(TASK).localisation.phases()]
+    phases = [
+        set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
+    ]
     everybody = np.arange(400)
     assert asked(everybody, everybody) == phases
     rng = np.random.default_rng(0)
@@ -371,7 +361,9 @@ def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
 
 
 def test_odd_ids_are_in_no_phase_and_change_nobody(some_of: Any) -> None:
-    phases = [set(phase.users) for phase in RECIPES["phased"].plan(TASK).localisation.phases()]
+    phases = [
+        set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
+    ]
     others = [phase - {0} for phase in phases]
     for odd in some_of(["ann", None, -1, 400, 2**70, 0.5, float("nan"), (0,), b"x", 1 + 1j]):
         users: list[Any] = [odd, *range(1, 400)]
@@ -383,86 +375,74 @@ def test_odd_ids_are_in_no_phase_and_change_nobody(some_of: Any) -> None:
 
 
 def test_phases_need_numbers() -> None:
-    names = np.array([f"u{i}" for i in USERS])
+    names = np.array([f"u{i}" for i in cases.USERS])
     for name in PHASED:
         # Who has no place in the roster is asked in no phase; and without a roster there is no place.
         for users in (names, pd.Series(names, dtype="string")):
-            assert run(RECIPES[name], users=users).guarantee.epsilon() <= 8.0
+            assert run(cases.RECIPES[name], users=users).guarantee.epsilon() <= 8.0
         with pytest.raises(ParameterError, match="users must be whole numbers"):
-            run(RECIPES[name], users=None)
-        model = learn.LinearRegression(algorithm=RECIPES[name], epsilon=8.0)
+            run(cases.RECIPES[name], users=None)
+        model = learn.LinearRegression(algorithm=cases.RECIPES[name], epsilon=8.0)
         with pytest.raises(ParameterError, match="n_users must be stated with a recipe"):
-            model.fit(X, Y, users=USERS)
-    assert run(RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
+            model.fit(cases.X, cases.Y, users=cases.USERS)
+    assert run(cases.RECIPES["winsorized"], users=names).guarantee.epsilon() <= 8.0
 
 
 def test_a_roster_that_is_too_small_is_refused_before_anything_is_charged() -> None:
     with dg.budget(8.0, 1e-6) as budget:
         for name in ("sgd", "sgd moreau"):
             with pytest.raises(ParameterError, match="n_users = 399 must be the size"):
-                run(RECIPES[name], n_users=399)
+                run(cases.RECIPES[name], n_users=399)
             with pytest.raises(ParameterError, match="n_users = 399 must be the size"):
-                learn.LinearRegression(algorithm=RECIPES[name], n_users=399, epsilon=8.0).fit(
-                    X, Y, users=USERS
+                learn.LinearRegression(algorithm=cases.RECIPES[name], n_users=399, epsilon=8.0).fit(
+                    cases.X, cases.Y, users=cases.USERS
                 )
         assert budget.guarantee is None
     # Others divide by what was stated, whoever is there; and phases have no room for others.
     for name in ("winsorized", "concentrated", *PHASED):
-        assert run(RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
+        assert run(cases.RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
 
 
 def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
-    gone = Y.copy()
-    gone[USERS == 3] = np.nan
-    left = USERS != 3
+    gone = cases.Y.copy()
+    gone[cases.USERS == 3] = np.nan
+    left = cases.USERS != 3
     for name in ONE_EACH:
         options: dict[str, Any] = {"epsilon": 8.0, "random_state": 0, "n_users": 400}
         pair = [
-            minimise(Logistic(), rows, y, [0.0, 0.0], solver=RECIPES[name], users=users, **options)
-            for rows, y, users in ((X, gone, USERS), (X[left], Y[left], USERS[left]))
+            minimise(
+                Logistic(), rows, y, [0.0, 0.0], solver=cases.RECIPES[name], users=users, **options
+            )
+            for rows, y, users in (
+                (cases.X, gone, cases.USERS),
+                (cases.X[left], cases.Y[left], cases.USERS[left]),
+            )
         ]
         assert np.array_equal(pair[0].theta, pair[1].theta), name
 
 
 def test_a_user_enters_through_one_vector_alone() -> None:
     theta = np.array([0.3, -0.2])
-    records = RecordBlocks.arrange(X, Y, USERS)
-    without = RecordBlocks.arrange(X[USERS != 7], Y[USERS != 7], USERS[USERS != 7], blocks=400)
+    records = RecordBlocks.arrange(cases.X, cases.Y, cases.USERS)
+    without = RecordBlocks.arrange(
+        cases.X[cases.USERS != 7],
+        cases.Y[cases.USERS != 7],
+        cases.USERS[cases.USERS != 7],
+        blocks=400,
+    )
     one, two = (blocks.gradients(Logistic(), theta).vectors() for blocks in (records, without))
     assert np.array_equal(np.delete(one, 7, axis=0), np.delete(two, 7, axis=0))
     assert not two[7].any()
     others = np.delete(np.arange(400), 7)
     assert np.array_equal(records.taken(others).X, without.taken(others).X)
     assert records.taken(np.arange(0)).blocks == 0
-    assert records.taken(np.array([5, 2])).y.tolist() == [*Y[USERS == 5], *Y[USERS == 2]]
+    assert records.taken(np.array([5, 2])).y.tolist() == [
+        *cases.Y[cases.USERS == 5],
+        *cases.Y[cases.USERS == 2],
+    ]
 
 
 # -- random smoothing --
-
-
-def test_random_points_come_from_the_secret_source() -> None:
-    ball, theta = RandomizedBall(1.0), np.zeros(2)
-    rows, y = np.ones((50, 2)), np.linspace(-1, 1, 50)
-
-    def slopes(source: Any) -> Array:
-        return _smoothed(Absolute(), ball, source).gradient(theta, rows, y)
-
-    assert not np.array_equal(slopes(SystemSource()), slopes(SystemSource()))
-    assert np.array_equal(slopes(SeededSource(3)), slopes(SeededSource(3)))
-    assert not np.array_equal(slopes(SeededSource(3)), slopes(SeededSource(4)))
-    assert _smoothed(Absolute(), None, SystemSource()) == Absolute()
-
-
-def test_points_of_others_are_as_likely_whoever_is_there() -> None:
-    theta, ball, source = np.zeros(1), RandomizedBall(1.0), SystemSource()
-    found = []
-    for there in (np.array([0, 1]), np.array([1])):
-        records = RecordBlocks.arrange([[1.0], [1.0]], [9.0, 0.2], [0, 1]).taken(there)
-        smooth = _smoothed(Squared(), ball, source)
-        found.append([records.gradients(smooth, theta).vectors()[-1, 0] for _ in range(2000)])
-    assert stats.ks_2samp(*found).pvalue > 1e-7
-    # The gradient at a point of [−1, 1], which is uniform there: u − 0.2.
-    assert stats.kstest(np.array(found[1]) + 0.2, stats.uniform(-1, 2).cdf).pvalue > 1e-7
 
 
 def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
@@ -470,62 +450,8 @@ def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
         dg.budget(8.0, 1e-6) as budget,
         pytest.raises(ParameterError, match="loss must have a method proximal"),
     ):
-        run(RECIPES["sgd moreau"], Seen())
+        run(cases.RECIPES["sgd moreau"], Seen())
     assert budget.guarantee is None
-
-
-# -- runs that end --
-
-
-@dataclass(frozen=True)
-class Split:
-    """Everybody agrees up to a point, and nobody beyond it."""
-
-    def value(self, theta: Array, X: Array, y: Array) -> Array:
-        return np.zeros(len(X))
-
-    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
-        far = theta[0] < -0.5
-        return np.column_stack([50.0 * X[:, 1] if far else np.ones(len(X)), np.zeros(len(X))])
-
-
-def test_a_run_that_ends_leaves_what_it_had() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(400, 2))
-    options: dict[str, Any] = {"users": np.arange(400), "epsilon": 8.0, "random_state": 0}
-    options["n_users"] = 400
-    recipe = UserLevelSgd(Known(distance=4.0, records=100), rounds=20, smoothing="none")
-    found = minimise(Split(), rows, np.zeros(400), [0.0, 0.0], solver=recipe, **options)
-    rounds = len(found.history.points)
-    assert 1 < rounds < 20
-    assert found.history.gradients.shape == (rounds, 2)
-    # The mean of the iterates, of which the last is where nobody agreed any more.
-    assert -1.0 < found.theta[0] < 0.0
-    # The whole run was charged for.
-    assert found.guarantee.event == recipe.plan(TASK).event
-    start = np.array([-1.0, 0.5])
-    ended = minimise(Split(), rows, np.zeros(400), start, solver=recipe, **options)
-    assert len(ended.history.points) == 0
-    assert np.array_equal(ended.theta, start)
-
-
-def test_phases_go_on_after_one_that_ended() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(400, 2))
-    # In the first phase, which has the smaller part, users disagree at once.
-    first = 400 - len(RECIPES["sgd strong"].plan(TASK).localisation.phases()[1].users)
-    rows[first:, 1] = 0.02
-    found = minimise(
-        Split(),
-        rows,
-        np.zeros(400),
-        [-1.0, 0.0],
-        solver=UserLevelSgdStronglyConvex(KNOWN, rounds=6, count=2),
-        users=np.arange(400),
-        n_users=400,
-        epsilon=8.0,
-    )
-    assert len(found.history.points) == 6
 
 
 # -- the recipes themselves --
@@ -542,9 +468,9 @@ class Sloping:
 
 
 def test_the_pull_is_in_the_gradients() -> None:
-    recipe = PhasedErmSco(replace(KNOWN, radius=0.02), count=2)
+    recipe = PhasedErmSco(replace(cases.KNOWN, radius=0.02), count=2)
     found = run(recipe, Sloping())
-    program = recipe.plan(TASK)
+    program = recipe.plan(cases.TASK)
     first = program.stages[0].mean.rounds
     phases = program.localisation.phases()
     assert phases[1].strength == 4 * phases[0].strength > 0
@@ -616,7 +542,12 @@ def test_strongly_convex_phases_double_and_come_nearer() -> None:
     assert all(solver.domain == Ball(3.0, (0.0,)) for solver in solvers)
     # Where users are few, there are fewer phases.
     assert (
-        len(UserLevelSgdStronglyConvex(known, rounds=20).plan(replace(TASK, n_users=60)).stages) < 3
+        len(
+            UserLevelSgdStronglyConvex(known, rounds=20)
+            .plan(replace(cases.TASK, n_users=60))
+            .stages
+        )
+        < 3
     )
 
 
@@ -695,7 +626,7 @@ def test_wrong_recipes_say_so() -> None:
     with pytest.raises(ParameterError, match="solver must be a solver of"):
         run(WinsorizedErm)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="algorithm must be 'auto', a solver"):
-        learn.LinearRegression(algorithm=WinsorizedErm).fit(X, Y)  # type: ignore[arg-type]
+        learn.LinearRegression(algorithm=WinsorizedErm).fit(cases.X, cases.Y)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -703,114 +634,18 @@ class Own:
     """A recipe of one's own: another one's program, with fewer rounds."""
 
     def plan(self, task: Task) -> Program:
-        return Concentrated(KNOWN, rounds=3).plan(task)
+        return Concentrated(cases.KNOWN, rounds=3).plan(task)
 
 
 def test_a_recipe_of_one_s_own() -> None:
     assert len(run(Own()).history.points) == 3
-    model = learn.LinearRegression(algorithm=Own(), n_users=400).fit(X, Y, users=USERS)
+    model = learn.LinearRegression(algorithm=Own(), n_users=400).fit(
+        cases.X, cases.Y, users=cases.USERS
+    )
     assert model.n_iter_ == 3
 
 
 def test_an_index_without_phases_is_not_asked_for() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
-    found = roster_index(RECIPES["sgd"].plan(TASK), ["a", "b", "a"], rows, Logistic())
+    found = roster_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows, Logistic())
     assert found.tolist() == [0, 0]
-
-
-# -- a typical number of records --
-
-
-def test_scores_move_one_way_and_by_one() -> None:
-    rng = np.random.default_rng(0)
-    candidates, moved = _grid(500), set()
-    for _ in range(300):
-        held = rng.integers(0, 2 ** rng.integers(1, 10), rng.integers(1, 40))
-        someone = int(rng.integers(len(held)))
-        scores = recipes.middle_scores(held, candidates)
-        without = recipes.middle_scores(np.delete(held, someone), candidates)
-        moved |= set((without - scores).tolist())
-        # Who has no records is not there.
-        assert np.array_equal(recipes.middle_scores(np.append(held, 0), candidates), scores)
-        other = held.copy()
-        other[someone] = rng.integers(0, 600)
-        assert np.abs(recipes.middle_scores(other, candidates) - scores).max() <= 1
-    assert moved == {0, 1}
-
-
-@pytest.mark.search(keep=1)
-@pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_the_choice_has_the_law_that_was_charged(relation: Relation) -> None:
-    users = np.repeat(np.arange(9), [1, 1, 2, 3, 3, 4, 8, 8, 30])
-    epsilon, generator = 0.7, np.random.default_rng(5)
-    drawn = [
-        recipes.typical_records(
-            users, epsilon=epsilon, relation=relation, largest=10, random_state=generator
-        ).records
-        for _ in range(4000)
-    ]
-    candidates = np.array([1, 2, 3, 4, 5, 6, 7, 8, 10])
-    scores = -np.array([7, 6, 4, 5, 6, 6, 6, 6, 8])
-    weights = np.exp(scores * epsilon / (1 if relation == "zero_out" else 2))
-    counts = (np.array(drawn)[:, None] == candidates).sum(axis=0)
-    assert counts.sum() == 4000
-    assert stats.chisquare(counts, 4000 * weights / weights.sum()).pvalue > 1e-7
-
-
-@pytest.mark.parametrize("relation", ["zero_out", "replace"])
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1 / 3, 1.0, 7.3])
-def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> None:
-    found = recipes.typical_records(USERS, epsilon=epsilon, relation=relation)
-    assert found.guarantee.epsilon() <= epsilon
-    assert found.guarantee.epsilon() == pytest.approx(epsilon)
-    assert found.guarantee.delta == 0
-    assert found.guarantee.private
-    # Nothing depends on how many users there are, and nothing is said of them unless it is stated.
-    assert "roster" not in str(found.guarantee)
-    stated = recipes.typical_records(USERS, epsilon=epsilon, relation=relation, n_users=400)
-    assert "a roster of 400 users" in str(stated.guarantee)
-    assert 1 <= found.records <= 2**20
-
-
-def test_a_typical_number_is_the_median() -> None:
-    rng = np.random.default_rng(0)
-    held = np.maximum(rng.lognormal(3.0, 1.5, 3000).astype(int), 1)
-    users = rng.permutation(np.repeat(np.arange(3000), held))
-    for seed in range(20):
-        found = recipes.typical_records(users, epsilon=0.5, random_state=seed).records
-        assert (held < found * 2**0.125).mean() > 0.47
-        assert (held < found / 2**0.125).mean() < 0.53
-    assert recipes.typical_records(USERS, epsilon=5.0, largest=4).records == 4
-    assert recipes.typical_records([], epsilon=1.0, largest=1).records == 1
-
-
-def test_a_typical_number_and_a_fit_share_a_promise() -> None:
-    with dg.budget(2.0, 1e-6) as budget:
-        found = recipes.typical_records(USERS, epsilon=0.1, n_users=400)
-        known = Known(records=found.records, distance=2.0)
-        fit = learn.LogisticRegression(classes=[0, 1], algorithm=Concentrated(known), n_users=400)
-        fit.fit(X, Y, users=USERS)
-    both = found.guarantee + fit.guarantee_
-    assert 1.0 < both.epsilon() <= 1.1 + 1e-9
-    assert budget.guarantee is not None
-    assert budget.guarantee.epsilon() == both.epsilon()
-    with pytest.raises(ParameterError, match="do not compose"):
-        _ = recipes.typical_records(USERS // 2, epsilon=0.1).guarantee + fit.guarantee_
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"epsilon": 0.0}, "epsilon must be"),
-        ({"epsilon": 1e-9}, "epsilon must lie between"),
-        ({"epsilon": math.inf}, "epsilon must be"),
-        ({"largest": 0}, "largest must be"),
-        ({"largest": 2**41}, "largest must be at most"),
-        ({"n_users": 0}, "n_users must be"),
-        ({"relation": "add"}, "relation must be one of"),
-    ],
-)
-def test_wrong_numbers_say_so(wrong: dict[str, Any], message: str) -> None:
-    options: dict[str, Any] = {"epsilon": 1.0, **wrong}
-    with pytest.raises(ParameterError, match=message):
-        recipes.typical_records(USERS, **options)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
+from tests.accounting.events import near
 
 from dpgrain.accounting import (
-    Event,
-    Gaussian,
-    PureDP,
-    SampledGaussian,
     StatisticallyClose,
-    gaussian_delta,
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource
@@ -29,12 +25,6 @@ from dpgrain.shuffle.shares import _log_excesses as log_excesses
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-def refused(*calls: Callable[[], object]) -> None:
-    for call in calls:
-        with pytest.raises(ParameterError):
-            call()
 
 
 # ------------------------------------------------------------------------------ what is seen, exactly
@@ -212,7 +202,7 @@ def test_the_distance_at_its_ends() -> None:
     assert shares_needed(2, 2, 0.4) == 3
     with pytest.raises(ParameterError, match="power of two"):
         distance(10, 100, 5)
-    refused(
+    near.refused(
         lambda: distance(0, 2, 3),
         lambda: distance(5, 2, 1),
         lambda: distance(5, 2, 3, 0),
@@ -327,7 +317,7 @@ def test_spare_bits_show_most_spoiled_sums() -> None:
             modulus = modulus_above(largest, spare)
             assert (largest + 1) * 2**spare <= modulus
             assert modulus <= 2 * (largest + 1) * 2**spare
-    refused(
+    near.refused(
         lambda: modulus_above(2**59),
         lambda: modulus_above(5, 62),
         lambda: modulus_above(-1),
@@ -335,7 +325,7 @@ def test_spare_bits_show_most_spoiled_sums() -> None:
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    refused(
+    near.refused(
         lambda: Shares(0, 2, 3),
         lambda: Shares(2, 3, 3),
         lambda: Shares(2, 2**60, 3),
@@ -446,104 +436,3 @@ def test_a_private_sum_through_a_blind_shuffler() -> None:
     event = StatisticallyClose(protocol.event, shares.variation(protocol.honest))
     assert protocol.event.epsilon(1e-6, relation="replace") <= 1.0
     assert 1.0 < event.epsilon(1e-6, relation="replace") + 1e-3 < 1.01
-
-
-# The neighbours' laws, and the same moved by η towards and away from an event.
-def moved(epsilon: float, variation: float) -> tuple[Array, Array]:
-    p = math.exp(epsilon) / (1 + math.exp(epsilon))
-    return np.array([p + variation, 1 - p - variation]), np.array(
-        [1 - p - variation, p + variation]
-    )
-
-
-def twice(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-    p, q = pair
-    return np.multiply.outer(p, p).ravel(), np.multiply.outer(q, q).ravel()
-
-
-def hockey(p: Array, q: Array, epsilon: float) -> float:
-    ratio = math.exp(epsilon)
-    return float(max(np.maximum(p - ratio * q, 0).sum(), np.maximum(q - ratio * p, 0).sum()))
-
-
-@pytest.mark.parametrize("variation", [1e-2, 1e-5])
-def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
-    event = StatisticallyClose(PureDP(1.0), variation)
-    p, q = moved(1.0, variation)
-    for epsilon in (0.0, 0.3, 0.7, 1.0, 1.4):
-        # Up to the ε of the ideal the pair needs all of it.
-        found = event.delta(epsilon)
-        assert found >= hockey(p, q, epsilon) * (1 - 1e-9)
-        if epsilon <= 1.0:
-            assert found == pytest.approx(hockey(p, q, epsilon), rel=1e-6)
-    # What is paid is (1 + e^ε)·η, not η.
-    assert event.delta(1.0) > 3.7 * variation
-    # More is never promised at a larger ε.
-    assert event.delta(5.0) == pytest.approx(event.delta(1.0), rel=1e-6)
-
-
-@pytest.mark.parametrize("variation", [1e-3, 1e-6])
-def test_composed_it_covers_pairs_composed(variation: float) -> None:
-    both, still = twice(moved(0.5, variation)), twice(moved(0.5, 0.0))
-    one = StatisticallyClose(PureDP(0.5), variation)
-    apart, together = one + one, StatisticallyClose((PureDP(0.5), PureDP(0.5)), 2 * variation)
-    for epsilon in (0.0, 0.4, 0.8, 1.0):
-        exact = hockey(*both, epsilon)
-        assert exact <= apart.delta(epsilon) <= exact + 12 * variation + 2e-3
-        assert exact <= together.delta(epsilon)
-        # Pairs that are not moved stay below.
-        assert exact > hockey(*still, epsilon)
-
-
-def test_it_is_paid_once_for_any_number_of_people() -> None:
-    variation = 1e-9
-    event = StatisticallyClose(Gaussian(20.0), variation)
-    for units in (1, 3, 5):
-        plain = Gaussian(20.0).delta(0.2, units=units)
-        paid = event.delta(0.2, units=units) - plain
-        assert paid == pytest.approx((1 + math.exp(0.2)) * variation, rel=1e-3)
-
-
-def test_its_curve_is_the_sum_and_its_inverse() -> None:
-    event = StatisticallyClose(Gaussian(4.0), 1e-8)
-    for epsilon in (0.1, 0.5, 1.0):
-        expected = gaussian_delta(epsilon, 0.25) + (1 + math.exp(epsilon)) * 1e-8
-        assert event.delta(epsilon) == pytest.approx(expected, rel=1e-9)
-        found = event.epsilon(expected)
-        assert epsilon * (1 - 1e-6) <= found <= epsilon * (1 + 1e-6)
-        low, high = event.epsilon(expected, bounds=True)
-        assert low <= epsilon * (1 + 1e-9)
-        assert high == found
-        assert low >= 0.999 * high
-    # Below the smallest value there is no ε.
-    assert event.epsilon(2e-8) == math.inf
-    assert StatisticallyClose(Gaussian(4.0), 0.0).epsilon(2e-8) == Gaussian(4.0).epsilon(2e-8)
-    assert StatisticallyClose(Gaussian(1e-4), 1e-9).epsilon(0.5) == math.inf
-
-
-def test_bounds_enclose_what_is_known_exactly() -> None:
-    # One round of sampling: δ₁(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)), which is computed on a grid.
-    rate, noise, epsilon = 0.01, 0.8, 0.5
-    inner = math.log1p(math.expm1(epsilon) / rate)
-    exact = rate * gaussian_delta(inner, 1 / noise) + (1 + math.exp(epsilon)) * 1e-8
-    event = StatisticallyClose(SampledGaussian(noise, rate), 1e-8)
-    low, high = event.epsilon(exact, bounds=True)
-    assert epsilon * (1 - 1e-3) <= low < epsilon < high <= epsilon * (1 + 3e-4)
-
-
-def test_nothing_of_the_ideal_is_not_nothing() -> None:
-    # The sum does not move, but the views may be 2η apart.
-    event = StatisticallyClose(PureDP(0.0), 1e-4)
-    assert event.delta(0.0) == pytest.approx(2e-4, rel=1e-6)
-
-
-def test_it_is_written_down_and_refused_where_wrong() -> None:
-    event = StatisticallyClose((Gaussian(4.0), Gaussian(5.0)), 1e-8)
-    assert Event.from_json(event.to_json()) == event
-    assert StatisticallyClose(Gaussian(4.0), 1e-8).events == (Gaussian(4.0),)
-    refused(
-        lambda: StatisticallyClose((), 1e-8),
-        lambda: StatisticallyClose(Gaussian(4.0), -1e-8),
-        lambda: StatisticallyClose(Gaussian(4.0), 1.0),
-        lambda: StatisticallyClose(Gaussian(4.0), math.nan),
-    )

@@ -8,27 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain.statistics.shrink import shrink
-from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.kernel import Grid
-from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions, candidates
-
-
-def shop(rows: int = 6000) -> dg.UserTable:
-    generator = np.random.default_rng(3)
-    item = np.minimum(generator.geometric(0.1, rows), 40)
-    columns = {
-        "who": generator.integers(0, 200, rows),
-        "item": item,
-        "name": pa.array([f"item {i}" for i in item]),
-        "month": generator.integers(1, 4, rows),
-        "paid": generator.normal(10, 4, rows),
-    }
-    return dg.read(pa.table(columns), user="who", n_users=200)
-
 
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
 ITEMS, MONTHS = list(range(1, 41)), [1, 2, 3]
@@ -36,24 +19,28 @@ ITEMS, MONTHS = list(range(1, 41)), [1, 2, 3]
 
 @pytest.fixture(scope="module")
 def by_item() -> dg.Histogram:
-    return dg.count(shop(), by="item", domain=ITEMS, **OPTIONS)
+    return dg.count(releases.shop(), by="item", domain=ITEMS, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def by_both() -> dg.Histogram:
     return dg.count(
-        shop(), by=["item", "month"], domain={"item": ITEMS, "month": MONTHS}, **OPTIONS
+        releases.shop(), by=["item", "month"], domain={"item": ITEMS, "month": MONTHS}, **OPTIONS
     )
 
 
 RELEASES: dict[str, Any] = {
-    "count": lambda: dg.count(shop(), **OPTIONS),
-    "sum": lambda: dg.sum(shop(), "paid", by="month", domain=MONTHS, bounds=(0, 30), **OPTIONS),
-    "mean": lambda: dg.mean(shop(), "paid", by="name", bounds=(0, 30), **OPTIONS),
-    "quantiles": lambda: dg.quantiles(shop(), "paid", by="month", bounds=(0, 30), **OPTIONS),
-    "top": lambda: dg.top(shop(), "name", **OPTIONS),
-    "two keys": lambda: dg.histogram(shop(), ["name", "month"], **OPTIONS),
-    "elements per user": lambda: dg.elements_per_user(shop(), "item", **OPTIONS),
+    "count": lambda: dg.count(releases.shop(), **OPTIONS),
+    "sum": lambda: dg.sum(
+        releases.shop(), "paid", by="month", domain=MONTHS, bounds=(0, 30), **OPTIONS
+    ),
+    "mean": lambda: dg.mean(releases.shop(), "paid", by="name", bounds=(0, 30), **OPTIONS),
+    "quantiles": lambda: dg.quantiles(
+        releases.shop(), "paid", by="month", bounds=(0, 30), **OPTIONS
+    ),
+    "top": lambda: dg.top(releases.shop(), "name", **OPTIONS),
+    "two keys": lambda: dg.histogram(releases.shop(), ["name", "month"], **OPTIONS),
+    "elements per user": lambda: dg.elements_per_user(releases.shop(), "item", **OPTIONS),
 }
 
 
@@ -78,8 +65,8 @@ def test_every_kind_is_written(kind: str, ending: str, tmp_path: Path) -> None:
 
 
 def test_one_number_has_a_value() -> None:
-    assert 5 < dg.mean(shop(), "paid", bounds=(0, 30), **OPTIONS).value < 15
-    several = dg.mean(shop(), "paid", by="month", domain=MONTHS, bounds=(0, 30), **OPTIONS)
+    assert 5 < dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS).value < 15
+    several = dg.mean(releases.shop(), "paid", by="month", domain=MONTHS, bounds=(0, 30), **OPTIONS)
     with pytest.raises(dg.ParameterError, match="one group, and there are 3"):
         _ = several.value
 
@@ -99,7 +86,7 @@ def test_shrinking_and_totals_are_the_plain_functions(by_item: dg.Histogram) -> 
 
 def test_unclipping_needs_chosen_bounds(by_item: dg.Histogram) -> None:
     assert by_item.unclipped().estimate.sum() >= by_item.shrunk().estimate.sum()
-    fixed = dg.count(shop(), by="item", domain=ITEMS, clip=30.0, **OPTIONS)
+    fixed = dg.count(releases.shop(), by="item", domain=ITEMS, clip=30.0, **OPTIONS)
     with pytest.raises(dg.ParameterError, match="needs clip='auto'"):
         fixed.unclipped()
     with pytest.raises(dg.ParameterError, match="as it was made"):
@@ -114,7 +101,7 @@ def test_parts_are_reconciled_with_their_totals(
     assert np.allclose(sums, totals.estimate)
     assert (parts.std_error <= by_both.std_error).all()
     assert (totals.std_error <= by_item.std_error).all()
-    overall = dg.count(shop(), noise="gaussian", **OPTIONS)
+    overall = dg.count(releases.shop(), noise="gaussian", **OPTIONS)
     parts, whole = by_item.reconciled(overall)
     assert parts.estimate.sum() == pytest.approx(float(whole.estimate[0]))
 
@@ -122,56 +109,9 @@ def test_parts_are_reconciled_with_their_totals(
 def test_parts_and_totals_must_fit(by_item: dg.Histogram, by_both: dg.Histogram) -> None:
     with pytest.raises(dg.ParameterError, match="'month', which the parts lack"):
         by_item.reconciled(by_both)
-    some = dg.count(shop(), by="item", domain=ITEMS[:5], **OPTIONS)
+    some = dg.count(releases.shop(), by="item", domain=ITEMS[:5], **OPTIONS)
     with pytest.raises(dg.ParameterError, match="every part its total"):
         by_both.reconciled(some)
-
-
-def test_codes_in_finds_each_total() -> None:
-    parts = Groups.product(("a", "b"), [pa.array(["x", "y"]), pa.array([1, 2])])
-    totals = Groups.of(("b",), (pa.array([2, 1]),))
-    assert parts.codes_in(totals).tolist() == [1, 0, 1, 0]
-    assert parts.codes_in(Groups.of((), ())).tolist() == [0, 0, 0, 0]
-
-
-UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
-    "user": dg.User(),
-    "user, 3 items": dg.User(3),
-    "user, 2 months": dg.User(2, "month"),
-    "element by function": dg.Element(lambda i: i % 7),
-    "element by item": dg.Element("item"),
-    "element by month": dg.Element("month"),
-    "record": dg.Record(),
-}
-
-
-@pytest.mark.search(keep=7)
-@pytest.mark.parametrize("name", UNITS)
-@pytest.mark.parametrize("max_items", [None, 1, 2, 5])
-def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
-    table = shop()
-    blocks = Blocks.of_unit(UNITS[name], table, ("item",))
-    with table.open_engine() as engine:
-        held = engine.distinct(("item",))
-        data = Contributions(engine, blocks, held, blocks.cells(held, public=False))
-        limit = None if blocks.block == "record" else max_items
-        # A bound of 64 with a step of 1: no block of 40 ones reaches it.
-        sums = data.sums(Grid(np.array([64.0]), 6), indicator=True, max_items=limit)
-        assert (data.holders(max_items=limit) == sums).all()
-
-
-@pytest.mark.parametrize("column", ["item", "name"])
-def test_candidates_hold_all_that_occur(column: str) -> None:
-    with shop().open_engine() as engine:
-        found = candidates(engine, (column,)).columns[0].to_pylist()
-        assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)
-        assert len(set(found)) == len(found)
-
-
-def test_far_items_are_looked_up() -> None:
-    rows = pa.table({"who": [1] * 40, "item": [0, 2**62] * 20})
-    with dg.read(rows, user="who").open_engine() as engine:
-        assert sorted(candidates(engine, ("item",)).columns[0].to_pylist()) == [0, 2**62]
 
 
 @pytest.mark.search(keep=0)
@@ -193,13 +133,13 @@ def test_reconciled_releases_rest_on_both(by_item: dg.Histogram, by_both: dg.His
     both = by_both.guarantee + by_item.guarantee
     assert parts.guarantee == totals.guarantee == both
     assert both.epsilon() > by_both.guarantee.epsilon()
-    other = dg.count(shop(), by="item", domain=ITEMS, **{**OPTIONS, "unit": dg.Record()})
+    other = dg.count(releases.shop(), by="item", domain=ITEMS, **{**OPTIONS, "unit": dg.Record()})
     with pytest.raises(dg.ParameterError, match="do not compose"):
         by_both.reconciled(other)
 
 
 def test_what_is_seen_of_a_release_says_number_and_doubt() -> None:
-    assert repr(dg.count(shop(), **OPTIONS)).startswith("Count: 6,0")
+    assert repr(dg.count(releases.shop(), **OPTIONS)).startswith("Count: 6,0")
     few = dg.read(pa.table({"who": [1, 2], "paid": [3.0, 4.0]}), user="who")
     release = dg.sum(few, "paid", unit=dg.User(), epsilon=0.1, delta=1e-6, random_state=1)
     assert "Take care: no number stood out" in repr(release)

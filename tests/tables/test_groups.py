@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,28 +14,15 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 import pytest
+from tests.tables import cases
 
 import dpgrain as dg
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import Domain, public_domain
-from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.groups import Groups
-from dpgrain.tables.held import Contributions
 from dpgrain.units import Unit
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
-
-
-def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in groups.columns), strict=True))
-
-
-def one_sentence(error: BaseException) -> str:
-    text = str(error)
-    assert text.endswith(".")
-    assert "\n" not in text
-    assert len(text) < 400
-    return text
 
 
 # -- groups ------------------------------------------------------------------------------------------
@@ -46,7 +31,7 @@ def one_sentence(error: BaseException) -> str:
 def test_a_product_varies_the_first_key_slowest() -> None:
     groups = Groups.product(("a", "b", "c"), [pa.array([2, 1]), pa.array(["x"]), pa.array([3, 4])])
     assert groups.names == ("a", "b", "c")
-    assert rows_of(groups) == [(2, "x", 3), (2, "x", 4), (1, "x", 3), (1, "x", 4)]
+    assert cases.rows_of(groups) == [(2, "x", 3), (2, "x", 4), (1, "x", 3), (1, "x", 4)]
     assert len(groups) == groups.size == 4
     assert len(Groups.product(("a", "b"), [pa.array([1, 2]), pa.array([], pa.string())])) == 0
 
@@ -66,9 +51,12 @@ def test_taking_and_sorting_keep_rows_whole(names: tuple[str, str]) -> None:
     rows = [("y", 2), ("x", 10), ("x", 9), ("é", -1), ("", 3)]
     text, numbers = zip(*rows, strict=True)
     groups = Groups.of(names, [pa.array(text), pa.array(numbers)])
-    assert rows_of(groups.take(np.array([3, 0]))) == [rows[3], rows[0]]
-    assert rows_of(groups.filter(np.array([True, False, False, False, True]))) == [rows[0], rows[4]]
-    assert rows_of(groups.sorted()) == sorted(rows)
+    assert cases.rows_of(groups.take(np.array([3, 0]))) == [rows[3], rows[0]]
+    assert cases.rows_of(groups.filter(np.array([True, False, False, False, True]))) == [
+        rows[0],
+        rows[4],
+    ]
+    assert cases.rows_of(groups.sorted()) == sorted(rows)
     assert groups.sorted().names == names
     assert groups.labels() == ["y · 2", "x · 10", "x · 9", "é · -1", " · 3"]
 
@@ -76,59 +64,44 @@ def test_taking_and_sorting_keep_rows_whole(names: tuple[str, str]) -> None:
 # -- columns of cells ---
 
 
-TOPICS = {"a": "x", "b": "x", "c": "y"}
-ROWS: dict[str, list[Any]] = {
-    "who": [1, 1, 1, 1, 1, 2, 2, 2, None, 3, 3, 3, 4],
-    "page": ["a", "a", "b", "c", "d", "a", "d", "e", "a", "c", None, "e", "b"],
-    "code": [7, 7, 8, 9, 10, 7, 10, 11, 7, 9, None, 11, 8],
-    "month": [1, 2, 1, 1, 2, 2, 2, 1, 1, 3, 1, 2, None],
-}
 NUMBER: dict[str, int] = {"a": 7, "b": 8, "c": 9, "d": 10, "e": 11}
-
-
-def table_of(rows: Any = None, **options: Any) -> dg.UserTable:
-    return dg.read(pa.table(ROWS) if rows is None else rows, user="who", **options)
 
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
     """What a column of cells holds for the values of another column."""
     with table.open_engine() as engine:
-        return dict(rows_of(engine.distinct([of, name])))
+        return dict(cases.rows_of(engine.distinct([of, name])))
 
 
-def fails_on_d(page: str) -> str | None:
-    if page == "d":
-        raise RuntimeError(page)
-    return TOPICS.get(page)
-
-
-OWN = {"a": "x", "b": "x", "c": "y", "d": "own: d", "e": "own: e"}
-DROP = {"a": "x", "b": "x", "c": "y"}
 # How a column of cells may be made (of which column, by what), and what it holds for each page.
 MADE: dict[str, tuple[str, Callable[[], Any], dict[str, str]]] = {
-    "function": ("page", lambda: TOPICS.get, OWN),
-    "failing": ("page", lambda: fails_on_d, OWN),
+    "function": ("page", lambda: cases.TOPICS.get, cases.OWN),
+    "failing": ("page", lambda: cases.fails_on_d, cases.OWN),
     "failing drop": (
         "page",
-        lambda: dg.Elements.from_function(fails_on_d, missing="drop"),
-        DROP,
+        lambda: dg.Elements.from_function(cases.fails_on_d, missing="drop"),
+        cases.DROP,
     ),
-    "mapping": ("page", lambda: TOPICS, OWN),
-    "mapping drop": ("page", lambda: dg.Elements.from_mapping(TOPICS, missing="drop"), DROP),
+    "mapping": ("page", lambda: cases.TOPICS, cases.OWN),
+    "mapping drop": (
+        "page",
+        lambda: dg.Elements.from_mapping(cases.TOPICS, missing="drop"),
+        cases.DROP,
+    ),
     "table": (
         "page",
-        lambda: pa.table({"i": list(TOPICS), "c": list(TOPICS.values())}),
-        OWN,
+        lambda: pa.table({"i": list(cases.TOPICS), "c": list(cases.TOPICS.values())}),
+        cases.OWN,
     ),
     "integers": (
         "code",
-        lambda: {NUMBER[page]: topic for page, topic in TOPICS.items()},
-        {**OWN, "d": "own: 10", "e": "own: 11"},
+        lambda: {NUMBER[page]: topic for page, topic in cases.TOPICS.items()},
+        {**cases.OWN, "d": "own: 10", "e": "own: 11"},
     ),
     "texts of integers": (
         "code",
-        lambda: {str(NUMBER[page]): topic for page, topic in TOPICS.items()},
-        {**OWN, "d": "own: 10", "e": "own: 11"},
+        lambda: {str(NUMBER[page]): topic for page, topic in cases.TOPICS.items()},
+        {**cases.OWN, "d": "own: 10", "e": "own: 11"},
     ),
     "function of integers": (
         "code",
@@ -140,7 +113,7 @@ MADE: dict[str, tuple[str, Callable[[], Any], dict[str, str]]] = {
 
 def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
     of, by, expected = MADE[made]
-    return table_of().with_cells("topic", of=of, by=by()), expected
+    return cases.table_of().with_cells("topic", of=of, by=by()), expected
 
 
 @pytest.mark.search(keep=3)
@@ -151,50 +124,7 @@ def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
     of = MADE[made][0]
     wanted = {NUMBER[page] if of == "code" else page: cell for page, cell in expected.items()}
     assert labels(table, of, "topic") == wanted
-    assert list(table_of().schema) == ["who", "page", "code", "month"]
-
-
-def expected_sums(
-    keys: Sequence[str],
-    cell: Callable[[dict[str, Any]], Any],
-    topics: dict[str, str],
-    clip: float,
-) -> dict[tuple[Any, ...], float]:
-    """Clipped sums by the definition; a record whose cell is … is left out."""
-    blocks: dict[Any, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
-    for who, page, code, month in zip(*ROWS.values(), strict=True):
-        row = {"who": who, "page": page, "code": code, "month": month, "topic": topics.get(page)}
-        group, block = tuple(row[key] for key in keys), cell(row)
-        if who is not None and None not in group and block is not ...:
-            blocks[who, block][group] += 1.0
-    sums: dict[Any, float] = defaultdict(float)
-    for block in blocks.values():
-        for group, total in block.items():
-            sums[group] += total * min(1.0, clip / math.hypot(*block.values()))
-    return sums
-
-
-def found_sums(
-    table: dg.UserTable, blocks: Blocks, groups: Groups, clip: float, *, public: bool = True
-) -> dict[tuple[Any, ...], float]:
-    """The integer sums of a release before noise."""
-    cells = blocks.cells(groups, public=public)
-    with table.open_engine() as engine:
-        data = Contributions(engine, blocks, groups, cells)
-        grid = Grid(np.array([clip]), 30)
-        sums = data.sums(grid) * grid.step[0]
-        known = data.dictionary.groups
-        return dict(zip(rows_of(known) if known.names else [()], sums.tolist(), strict=True))
-
-
-def held_groups(table: dg.UserTable, keys: Sequence[str]) -> Groups:
-    with table.open_engine() as engine:
-        return engine.distinct(keys) if keys else Groups.of((), ())
-
-
-def assert_same(found: dict[Any, float], expected: dict[Any, float]) -> None:
-    for group in {*found, *expected}:
-        assert found.get(group, 0.0) == pytest.approx(expected.get(group, 0.0), abs=1e-6), group
+    assert list(cases.table_of().schema) == ["who", "page", "code", "month"]
 
 
 UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page"),
@@ -217,11 +147,11 @@ def test_sums_are_those_of_the_definition(made: str, unit: str, keys: tuple[str,
             return "all"
         return ... if unit == "topic" and drops and row["topic"] is None else row[unit]
 
-    groups = held_groups(table, keys)
+    groups = cases.held_groups(table, keys)
     blocks = Blocks.of_unit(UNITS[unit], table, keys)
     for clip in (0.7, 1.5, 100.0):
-        expected = expected_sums(keys, cell, topics, clip)
-        assert_same(found_sums(table, blocks, groups, clip, public=False), expected)
+        expected = cases.expected_sums(keys, cell, topics, clip)
+        cases.assert_same(cases.found_sums(table, blocks, groups, clip, public=False), expected)
 
 
 def test_labels_of_different_cells_differ() -> None:
@@ -232,7 +162,7 @@ def test_labels_of_different_cells_differ() -> None:
     }  # fmt: skip
     # Items that are their own cells, under the names of others.
     items = [*cells, "x", "3", "own: x", "cell: 3", "None"]
-    table = table_of(pa.table({"who": range(len(items)), "page": items}))
+    table = cases.table_of(pa.table({"who": range(len(items)), "page": items}))
     found = labels(table.with_cells("cell", of="page", by=cells.get), "page", "cell")
     assert set(found) == set(items)
     assert len(set(found.values())) == len(items)
@@ -242,7 +172,7 @@ def test_labels_of_different_cells_differ() -> None:
 
 def test_cells_that_are_equal_have_one_label() -> None:
     cells: dict[str, Any] = {"a": 1, "b": 1.0, "c": True, "d": np.int64(1), "e": Decimal(1)}
-    table = table_of(pa.table({"who": range(5), "page": list(cells)}))
+    table = cases.table_of(pa.table({"who": range(5), "page": list(cells)}))
     found = labels(table.with_cells("cell", of="page", by=cells.get), "page", "cell")
     assert set(found.values()) == {"cell: 1"}
 
@@ -278,7 +208,7 @@ class Odd:
 def test_a_function_that_fails_on_private_values_is_silent(function: Any, missing: Any) -> None:
     rows = pa.table({"who": [1, 2, 3], "page": ["yo", "bro", "hello"], "month": [1, 1, 1]})
     elements = dg.Elements.from_function(function, missing=missing)
-    table = table_of(rows).with_cells("topic", of="page", by=elements)
+    table = cases.table_of(rows).with_cells("topic", of="page", by=elements)
     rest = {} if missing == "drop" else {"bro": "own: bro"}
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
     # The cell of an item is the same where the item itself tells it.
@@ -295,13 +225,13 @@ def test_a_function_that_fails_on_private_values_is_silent(function: Any, missin
 
 
 def test_a_function_that_fails_on_the_public_domain_raises() -> None:
-    table = table_of().with_cells("topic", of="page", by=fails_on_d)
+    table = cases.table_of().with_cells("topic", of="page", by=cases.fails_on_d)
     with pytest.raises(RuntimeError, match="d"):
         dg.histogram(table, "page", unit=dg.Element("topic"), domain=["a", "d"], **PUBLIC)
-    odd = table_of().with_cells("topic", of="page", by=lambda page: [page])
+    odd = cases.table_of().with_cells("topic", of="page", by=lambda page: [page])
     with pytest.raises(dg.ParameterError, match="a cell must be text, a number") as caught:
         dg.histogram(odd, "page", unit=dg.Element("topic"), domain=["a"], **PUBLIC)
-    one_sentence(caught.value)
+    cases.one_sentence(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -327,22 +257,22 @@ def test_a_function_that_fails_on_the_public_domain_raises() -> None:
 def test_wrong_columns_of_cells(
     name: Any, of: str, by: Any, error: type[Exception], words: str
 ) -> None:
-    table = table_of(pa.table({**ROWS, "n": [0.5] * 13}))
+    table = cases.table_of(pa.table({**cases.ROWS, "n": [0.5] * 13}))
     with pytest.raises(error, match=words) as caught:
         table.with_cells(name, of=of, by=by)
-    one_sentence(caught.value)
+    cases.one_sentence(caught.value)
 
 
 def test_a_column_of_cells_holds_no_numbers(tmp_path: Path) -> None:
-    pyarrow.csv.write_csv(pa.table(ROWS), tmp_path / "rows.csv")
-    table = table_of(tmp_path / "rows.csv").with_cells("topic", of="page", by=lambda _: "5")
+    pyarrow.csv.write_csv(pa.table(cases.ROWS), tmp_path / "rows.csv")
+    table = cases.table_of(tmp_path / "rows.csv").with_cells("topic", of="page", by=lambda _: "5")
     with pytest.raises(dg.SchemaError, match="'topic' has type VARCHAR; it must hold numbers"):
         dg.histogram(table, "page", unit=dg.User(), weight="topic", **PUBLIC)
 
 
 def test_cells_of_cells() -> None:
     areas = {"x": "north", "y": "south"}
-    table = table_of().with_cells("topic", of="page", by=TOPICS)
+    table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     table = table.with_cells("other", of="page", by=lambda page: "one")
     table = table.with_cells("area", of="topic", by=areas)
     assert labels(table, "page", "area") == {
@@ -356,8 +286,10 @@ def test_cells_of_cells() -> None:
 
 @pytest.mark.parametrize("kind", ["arrow reader", "csv", "pandas"])
 def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
-    rows = pa.table({**ROWS, "code": [None] * 13})
-    expected = labels(table_of(rows).with_cells("topic", of="page", by=TOPICS), "page", "topic")
+    rows = pa.table({**cases.ROWS, "code": [None] * 13})
+    expected = labels(
+        cases.table_of(rows).with_cells("topic", of="page", by=cases.TOPICS), "page", "topic"
+    )
     if kind == "csv":
         pyarrow.csv.write_csv(rows, tmp_path / "rows.csv")
     sources: dict[str, Callable[[], Any]] = {
@@ -365,7 +297,7 @@ def test_cells_from_any_source(kind: str, tmp_path: Path) -> None:
         "csv": lambda: tmp_path / "rows.csv",
         "pandas": lambda: rows.filter(pa.compute.is_valid(rows["who"])).to_pandas(),
     }
-    table = table_of(sources[kind]()).with_cells("topic", of="page", by=TOPICS)
+    table = cases.table_of(sources[kind]()).with_cells("topic", of="page", by=cases.TOPICS)
     assert labels(table, "page", "topic") == expected
 
 
@@ -375,14 +307,14 @@ def test_names_of_columns_do_not_matter(some_of: Any) -> None:
     table = dg.read(pa.table({"rows_": [1, 2, 3], **rows}), user="rows_")
     cells = ("cell", 'c "{}" d', "code", "user_", "given")
     for name, cell in some_of(itertools.product(names, cells)):
-        found = table.with_cells(cell, of=name, by=TOPICS)
+        found = table.with_cells(cell, of=name, by=cases.TOPICS)
         assert labels(found, name, cell) == {"a": "x", "b": "x", "d": "own: d"}
         dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
 
 
 def test_check_counts_what_has_no_cell() -> None:
-    table = table_of().with_cells(
-        "topic", of="page", by=dg.Elements.from_mapping(TOPICS, missing="drop")
+    table = cases.table_of().with_cells(
+        "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
     assert "rows without an item (left out)" in table.check("topic")
     # d, e and null: five rows of users, none of nobody's.
@@ -396,8 +328,8 @@ MONTHS, PAGES = [3, 1], ["b", "a"]
 
 
 def domain_of(domain: Any, keys: Sequence[str], unit: Unit | None = None) -> Domain:
-    table = table_of().with_cells(
-        "topic", of="page", by=dg.Elements.from_mapping(TOPICS, missing="drop")
+    table = cases.table_of().with_cells(
+        "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
     blocks = Blocks.of_unit(unit or dg.User(), table, keys)
     return public_domain(domain, blocks, table, keys)
@@ -407,7 +339,7 @@ def test_the_product_of_public_values() -> None:
     found = domain_of({"page": PAGES, "month": MONTHS}, ["month", "page"])
     assert found.selected == ()
     assert found.groups().names == ("month", "page")
-    assert rows_of(found.groups()) == list(itertools.product(MONTHS, PAGES))
+    assert cases.rows_of(found.groups()) == list(itertools.product(MONTHS, PAGES))
     assert found.groups().columns[0].type == pa.int64()
 
 
@@ -423,7 +355,7 @@ def test_the_product_of_public_values() -> None:
 def test_a_list_of_groups(domain: Any) -> None:
     found = domain_of(domain, ["month", "page"])
     assert found.selected == ()
-    assert rows_of(found.groups()) == [(3, "b"), (1, "a"), (3, "a")]
+    assert cases.rows_of(found.groups()) == [(3, "b"), (1, "a"), (3, "a")]
 
 
 @pytest.mark.parametrize("keys", [("month", "page"), ("page", "month")])
@@ -433,7 +365,7 @@ def test_some_values_public_and_the_rest_selected(keys: tuple[str, ...]) -> None
     groups = found.groups(Groups.of(["page"], [pa.array(["a", "c"])]))
     assert groups.names == keys
     wanted = {(month, page) for month in MONTHS for page in ("a", "c")}
-    assert {row if keys[0] == "month" else row[::-1] for row in rows_of(groups)} == wanted
+    assert {row if keys[0] == "month" else row[::-1] for row in cases.rows_of(groups)} == wanted
     assert len(groups) == 4
     assert len(found.groups(Groups.of(["page"], [pa.array([], pa.string())]))) == 0
 
@@ -444,26 +376,26 @@ def test_nothing_public() -> None:
         assert found.selected == ("month", "page")
         held = Groups.of(["month", "page"], [pa.array([1]), pa.array(["a"])])
         assert found.groups(held) is held
-    assert rows_of(domain_of({"page": ["a"]}, ["page"]).groups()) == [("a",)]
-    assert rows_of(domain_of({"a": "x", "b": "y"}, ["page"]).groups()) == [("a",), ("b",)]
+    assert cases.rows_of(domain_of({"page": ["a"]}, ["page"]).groups()) == [("a",)]
+    assert cases.rows_of(domain_of({"a": "x", "b": "y"}, ["page"]).groups()) == [("a",), ("b",)]
 
 
 def test_a_key_may_be_called_anything() -> None:
     rows = pa.table({"who": [1, 2], "row": [5, 6], "page": ["a", "b"]})
-    found = public_domain({"row": [9, 5, 6]}, Blocks("user"), table_of(rows), ["page", "row"])
+    found = public_domain({"row": [9, 5, 6]}, Blocks("user"), cases.table_of(rows), ["page", "row"])
     groups = found.groups(Groups.of(["page"], [pa.array(["b", "a"])]))
-    assert rows_of(groups) == list(itertools.product(["b", "a"], [9, 5, 6]))
+    assert cases.rows_of(groups) == list(itertools.product(["b", "a"], [9, 5, 6]))
 
 
 def test_public_mappings_tell_their_domain() -> None:
     # A mapping that drops the rest tells all cells; the keys of a unit's mapping are the items.
-    assert rows_of(domain_of(None, ["topic"]).groups()) == [("x",), ("y",)]
+    assert cases.rows_of(domain_of(None, ["topic"]).groups()) == [("x",), ("y",)]
     mixed = domain_of(None, ["month", "topic"])
     assert mixed.selected == ("month",)
     assert mixed.public["topic"].to_pylist() == ["x", "y"]
-    items = domain_of(None, ["page", "month"], dg.Element(TOPICS))
+    items = domain_of(None, ["page", "month"], dg.Element(cases.TOPICS))
     assert items.selected == ("month",)
-    assert items.public["page"].to_pylist() == list(TOPICS)
+    assert items.public["page"].to_pylist() == list(cases.TOPICS)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +430,7 @@ def test_public_mappings_tell_their_domain() -> None:
 def test_wrong_domains(keys: list[str], domain: Any, words: str) -> None:
     with pytest.raises(dg.ParameterError, match=words) as caught:
         domain_of(domain, keys)
-    one_sentence(caught.value)
+    cases.one_sentence(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -511,26 +443,27 @@ def test_wrong_domains(keys: list[str], domain: Any, words: str) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "unit", [dg.Element(dg.Elements.from_mapping(TOPICS, missing="drop")), dg.Element("topic")]
+    "unit",
+    [dg.Element(dg.Elements.from_mapping(cases.TOPICS, missing="drop")), dg.Element("topic")],
 )
 def test_a_domain_without_a_cell(keys: list[str], domain: Any, unit: dg.Element) -> None:
     if unit.by != "topic":
         keys, domain = keys[-1:], ["q"]
     with pytest.raises(dg.ParameterError, match="domain has no item with a cell") as caught:
         domain_of(domain, keys, unit)
-    one_sentence(caught.value)
+    cases.one_sentence(caught.value)
 
 
 def test_a_mapping_to_no_cell_has_no_domain() -> None:
     nothing = dg.Element(dg.Elements.from_mapping({"a": None}, missing="drop"))
     with pytest.raises(dg.ParameterError, match="domain has no item with a cell"):
-        dg.histogram(table_of(), "page", unit=nothing, **PUBLIC)
+        dg.histogram(cases.table_of(), "page", unit=nothing, **PUBLIC)
 
 
 def test_a_release_of_several_keys(tmp_path: Path) -> None:
-    many = {name: values * 60 for name, values in ROWS.items()}
+    many = {name: values * 60 for name, values in cases.ROWS.items()}
     many["who"] = [None if w is None else 10 * i + w for i, w in enumerate(many["who"])]
-    table = table_of(pa.table(many)).with_cells("topic", of="page", by=TOPICS)
+    table = cases.table_of(pa.table(many)).with_cells("topic", of="page", by=cases.TOPICS)
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 20.0, "delta": 1e-6, "clip": 5.0}
     release = dg.histogram(table, ["month", "topic"], domain={"month": [2, 1]}, **options)
     found = release.to_arrow()
@@ -539,7 +472,7 @@ def test_a_release_of_several_keys(tmp_path: Path) -> None:
     assert set(pairs) == set(itertools.product([2, 1], ["x", "y", "own: d", "own: e"]))
     exact = dict.fromkeys(pairs, 0)
     for who, page, month in zip(many["who"], many["page"], many["month"], strict=True):
-        pair = (month, OWN.get(page, ""))
+        pair = (month, cases.OWN.get(page, ""))
         if who is not None and pair in exact:
             exact[pair] += 1
     for pair, estimate, error in zip(pairs, release.estimate, release.std_error, strict=True):
@@ -554,7 +487,7 @@ def test_a_release_of_several_keys(tmp_path: Path) -> None:
 def test_keys_that_are_called_like_numbers(tmp_path: Path) -> None:
     names = ["clip", "estimate", "key estimate", "low", "std_error"]
     rows = {name: ["a", "b"] for name in names}
-    table = table_of(pa.table({"who": [1, 2], **rows}))
+    table = cases.table_of(pa.table({"who": [1, 2], **rows}))
     domain = [("a",) * 5, ("b",) * 5]
     release = dg.histogram(table, names, unit=dg.User(), domain=domain, **PUBLIC)
     found = release.to_arrow()
@@ -566,107 +499,3 @@ def test_keys_that_are_called_like_numbers(tmp_path: Path) -> None:
     assert again.groups.names == tuple(names)
     np.testing.assert_array_equal(again.clip, release.clip)
     np.testing.assert_array_equal(again.std_error, release.std_error)
-
-
-# -- the same blocks for other keys ---
-
-
-@pytest.mark.parametrize("unit", [dg.Record(), dg.User()])
-def test_records_and_users_need_no_cells(unit: Unit) -> None:
-    table = table_of()
-    blocks = Blocks.of_unit(unit, table, ["page"])
-    for keys in ((), ("month",), ("page", "month")):
-        assert blocks.for_keys(keys, table) == (table, blocks)
-
-
-CELLS: dict[str, tuple[Unit, Callable[[dict[str, Any]], Any]]] = {
-    "each item": (dg.Element("page"), lambda row: row["page"]),
-    "mapping": (dg.Element(TOPICS), lambda row: OWN.get(row["page"])),
-    "drop": (
-        dg.Element(dg.Elements.from_mapping(TOPICS, missing="drop")),
-        lambda row: DROP.get(row["page"], ...),
-    ),
-    "error": (
-        dg.Element(dg.Elements.from_mapping(OWN, missing="error")),
-        lambda row: OWN.get(row["page"]),
-    ),
-    "failing": (dg.Element(fails_on_d), lambda row: OWN.get(row["page"])),
-    "column": (dg.Element("month"), lambda row: row["month"]),
-    "cells": (dg.Element("topic"), lambda row: OWN.get(row["page"])),
-}
-
-
-@pytest.mark.search(keep=12)
-@pytest.mark.parametrize("name", CELLS)
-@pytest.mark.parametrize("first", [("page",), ("page", "month"), ("month", "page")])
-@pytest.mark.parametrize(
-    "second", [(), ("month",), ("page",), ("code",), ("month", "page"), ("topic",)]
-)
-def test_other_keys_have_the_same_blocks(
-    name: str, first: tuple[str, ...], second: tuple[str, ...]
-) -> None:
-    unit, cell = CELLS[name]
-    table = table_of().with_cells("topic", of="page", by=TOPICS)
-    item = "page" if name in ("mapping", "drop", "error", "failing") else None
-    blocks = Blocks.of_unit(unit, table, first, item)
-    table, other = blocks.for_keys(second, table)
-    assert (other.named, other.max_elements) == (blocks.named, blocks.max_elements)
-    groups = held_groups(table, second)
-    public = name == "error"
-    for clip in (0.7, 1.5, 100.0):
-        expected = expected_sums(second, cell, OWN, clip)
-        assert_same(found_sums(table, other, groups, clip, public=public), expected)
-    # Asked again it is the same, of the table with the column too.
-    assert blocks.for_keys(second, table) == (table, other)
-    shared = other.contribution(items=None, cells=None, single=False, norm="l2").layout == "shared"
-    assert shared == (other.of not in second)
-
-
-def test_keys_that_tell_the_cell() -> None:
-    table = table_of()
-    blocks = Blocks.of_unit(dg.Element("page"), table, ["month", "page"])
-    assert (blocks.key, blocks.alone) == (1, False)
-    same, page = blocks.for_keys(["page"], table)
-    assert same is table
-    assert (page.key, page.alone) == (0, True)
-    assert page.for_keys(["page", "month"], table)[1].alone is False
-    mapped = Blocks.of_unit(dg.Element(TOPICS), table, ["page"])
-    assert mapped.alone is False
-    assert mapped.for_keys(["month", "page"], table)[1].key == 1
-
-
-@pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
-def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
-    # All of a user's records would seem to lie in one cell, or in as many as somebody likes.
-    plain = table_of(pa.table({**ROWS, taken: ["one"] * 13}))
-    made = table_of().with_cells(taken, of="page", by=lambda _: "one")
-    other = table_of().with_cells(taken, of="code", by=lambda _: "one")
-    for table in (plain, made, other):
-        blocks = Blocks.of_unit(dg.Element(TOPICS), table, ["page"])
-        more, found = blocks.for_keys((), table)
-        assert found.cell_column != taken
-        assert list(more.cells)[-1] == found.cell_column
-        expected = expected_sums((), lambda row: OWN.get(row["page"]), OWN, 1.0)
-        assert_same(found_sums(more, found, Groups.of((), ()), 1.0), expected)
-
-
-def test_units_that_no_key_helps() -> None:
-    table = table_of()
-    with pytest.raises(dg.ParameterError, match="there is no item to apply it to") as caught:
-        Blocks.of_unit(dg.Element(TOPICS), table, [])
-    one_sentence(caught.value)
-    for unit in (dg.Element(), dg.User(2)):
-        with pytest.raises(dg.ParameterError, match=r"\(\) needs a partition") as caught:
-            Blocks.of_unit(unit, table, [])
-        one_sentence(caught.value)
-
-
-@pytest.mark.parametrize("public", [False, True])
-@pytest.mark.parametrize("by", [TOPICS, TOPICS.get, dg.Elements.from_function(TOPICS.get)])
-def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, public: bool) -> None:
-    blocks = Blocks.of_unit(dg.Element(by), table_of(), ["page", "month"])
-    pages = ["d", "a", "d", "e", "b", "d", "c"]
-    groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])
-    codes = blocks.cells(groups, public=public).codes.tolist()
-    cells = [TOPICS.get(page, page) for page in pages]
-    assert len({*zip(codes, cells, strict=True)}) == len({*codes}) == len({*cells}) == 4

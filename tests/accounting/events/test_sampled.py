@@ -1,0 +1,177 @@
+"""Sampled Gaussians: no explicit neighbours are farther apart, and extremes neither crash nor lie."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests import oracle
+from tests.accounting.losses import sampling_rates
+
+from dpgrain.accounting import SampledGaussian
+from dpgrain.units import Element, Record, Relation, Unit, User
+
+Array = NDArray[np.float64]
+
+
+@pytest.mark.parametrize(("rate", "sd", "rounds", "delta"), sampling_rates.GOOGLE)
+def test_renyi_accounting_is_never_below(rate: float, sd: float, rounds: int, delta: float) -> None:
+    assert SampledGaussian(sd, rate, rounds).epsilon(delta) <= sampling_rates.moments(
+        rate, sd, rounds, delta
+    )
+
+
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+def test_everybody_drawn_is_the_gaussian(relation: Relation) -> None:
+    for sampling in ("pairs", "users"):
+        asked: dict[str, Any] = {"relation": relation, "units": 2}
+        mu = math.sqrt(9) * 2 * (2 if relation == "replace" else 1) / 20.0
+        exact = oracle.solve(lambda e, mu=mu: oracle.gaussian(e, mu), 1e-6)  # type: ignore[misc]
+        for rate, slack in ((1.0, 1e-7), (1 - 1e-12, 3e-4)):
+            kind: Any = sampling
+            found = SampledGaussian(20.0, rate, 9, sampling=kind).epsilon(1e-6, **asked)
+            assert exact * (1 - 1e-8) <= found <= exact * (1 + slack)
+
+
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+@pytest.mark.parametrize("blocks", ["shared", "disjoint"])
+@pytest.mark.parametrize("units", [1, 3])
+def test_participation_revealed_is_the_direct_sum(
+    units: int, blocks: Literal["shared", "disjoint"], relation: Relation
+) -> None:
+    for rate, sd, rounds in ((0.01, 2.0, 300), (0.4, 12.0, 20), (0.001, 0.9, 2)):
+        moved = units if blocks == "shared" else math.sqrt(units)
+        mu = moved * (2 if relation == "replace" else 1) / sd
+        event = SampledGaussian(sd, rate, rounds, sampling="users", blocks=blocks)
+        for delta in (1e-3, 1e-7):
+            exact = oracle.solve(
+                lambda e, r=rate, n=rounds, m=mu: oracle.participation(e, r, n, m),  # type: ignore[misc]
+                delta,
+                1000.0,
+            )
+            found = event.epsilon(delta, units=units, relation=relation)
+            assert exact * (1 - 1e-7) <= found <= exact * (1 + 1e-5)
+
+
+def neighbours(held: int, changed: int, exchanged: bool, disjoint: bool) -> list[tuple[Any, Any]]:
+    """Sums (a, a') of a user's blocks of norm 1, of which so many change; in the plane."""
+    rest, size = float(held - changed), float(changed)
+    if disjoint:
+        rest, size = math.sqrt(rest), math.sqrt(size)
+        return [([c, size], [c, -size if exchanged else 0.0]) for c in (rest, 0.0)]
+    found: list[tuple[Any, Any]] = []
+    for common, turn in ((rest, 0.0), (rest, math.pi / 2), (0.0, 0.0), (rest, 2.5)):
+        x, y = size * math.cos(turn), size * math.sin(turn)
+        found.append(([common + x, y], [common - x, -y] if exchanged else [common, 0.0]))
+    return found
+
+
+USERS = [
+    # rate, sd, rounds, M, k
+    (0.1, 2.0, 1, 3, 1),
+    (0.3, 4.0, 1, 2, 1),
+    (0.02, 0.8, 1, 4, 2),
+    (0.5, 3.0, 1, 2, 2),
+    (0.3, 4.0, 3, 2, 1),
+    pytest.param(0.2, 3.0, 4, 4, 2, marks=pytest.mark.slow),
+    pytest.param(0.02, 2.0, 200, 3, 1, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.parametrize("blocks", ["shared", "disjoint"])
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+@pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
+def test_no_explicit_neighbours_are_farther_apart(
+    rate: float,
+    sd: float,
+    rounds: int,
+    held: int,
+    units: int,
+    relation: Relation,
+    blocks: Literal["shared", "disjoint"],
+) -> None:
+    delta, exchanged = 1e-3, relation == "replace"
+    event = SampledGaussian(sd, rate, rounds, sampling="users", blocks=blocks)
+    questions: list[tuple[int, Unit, bool, int]] = [
+        (units, Element(), exchanged, units),
+        (1, User(max_elements=held), exchanged, held),
+    ]
+    if 2 * units <= held:
+        # A record that goes to another element changes two.
+        questions.append((units, Record(), True, 2 * units if exchanged else units))
+    for number, unit, turned, changed in questions:
+        found = event.epsilon(delta, units=number, unit=unit, relation=relation, max_elements=held)
+        for a, b in neighbours(held, changed, turned, blocks == "disjoint"):
+            p, q = oracle.sampled(rate, a), oracle.sampled(rate, b)
+            for one, two in ((p, q), (q, p)):
+                if rounds == 1:
+                    least = oracle.hockey_stick(one, two, sd, math.exp(found), points=500)
+                    assert least <= delta + 3e-6
+                else:
+                    assert oracle.at_least(one, two, sd, rounds, delta, points=50) <= found
+
+
+@pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
+def test_the_pair_of_disjoint_blocks_is_attained(relation: Relation) -> None:
+    rate, sd, held, units = 0.1, 2.0, 3, 1
+    event = SampledGaussian(sd, rate, sampling="users", blocks="disjoint")
+    (a, b), *_ = neighbours(held, units, relation == "replace", disjoint=True)
+    p, q = oracle.sampled(rate, a), oracle.sampled(rate, b)
+    for epsilon in (0.2, 0.6):
+        gamma = math.exp(epsilon)
+        exact = max(oracle.hockey_stick(one, two, sd, gamma) for one, two in ((p, q), (q, p)))
+        found = event.delta(epsilon, units=units, relation=relation, max_elements=held)
+        assert exact - 1e-6 <= found <= exact * 1.03 + 1e-6
+
+
+def test_the_smallest_bound_counts() -> None:
+    # All elements of the user change: amplified as one block. One of many: as if it were revealed.
+    for blocks, norm in (("shared", 4.0), ("disjoint", 2.0)):
+        kind: Any = blocks
+        event = SampledGaussian(8.0, 0.02, 500, sampling="users", blocks=kind)
+        whole = event.epsilon(1e-6, unit=User(max_elements=4))
+        block = SampledGaussian(8.0 / norm, 0.02, 500).epsilon(1e-6)
+        assert whole == pytest.approx(block, rel=3e-4)
+        revealed = event.epsilon(1e-6)
+        few, many = (event.epsilon(1e-6, max_elements=held) for held in (2, 1000))
+        assert few < 0.8 * revealed
+        assert many <= revealed
+        assert event.epsilon(1e-6, max_elements=100_000) == pytest.approx(revealed, rel=1e-3)
+
+
+def test_users_are_not_billed_as_pairs() -> None:
+    # The element's amplification is lost beside thirty others.
+    pairs, users = (SampledGaussian(4.0, 0.02, 2000, sampling=kind) for kind in ("pairs", "users"))
+    p, q = oracle.sampled(0.02, [30.0, 1.0]), oracle.sampled(0.02, [30.0, 0.0])
+    least = oracle.at_least(p, q, 4.0, 2000, 1e-5, points=200)
+    assert pairs.epsilon(1e-5) < 0.5 * least
+    assert least <= users.epsilon(1e-5, max_elements=31) <= users.epsilon(1e-5)
+
+
+@pytest.mark.search(keep=1)
+@pytest.mark.parametrize(
+    ("rate", "sd", "rounds", "held", "delta"),
+    [
+        (1e-6, 0.3, 1000, 3, 1e-30),
+        (1 - 1e-12, 5.0, 10, 3, 1e-6),
+        (0.01, 4.0, 1000, 4, 1e-5),
+        (0.0125, 7.94, 40_000, 10, 5e-5),
+        pytest.param(*(0.5, 1e4, 1_000_000, 200, 1e-6), marks=pytest.mark.slow),
+        (0.1, 1.0, 10, 2, 1e-300),
+    ],
+)
+def test_extremes_of_sampled_users(
+    rate: float, sd: float, rounds: int, held: int, delta: float
+) -> None:
+    event = SampledGaussian(sd, rate, rounds, sampling="users")
+    for relation in sampling_rates.RELATIONS:
+        found = event.epsilon(delta, relation=relation, max_elements=held)
+        assert found <= event.epsilon(delta, relation=relation)
+        # Neighbours of one element are among them.
+        assert found * (1 + 1e-9) >= sampling_rates.least_epsilon(
+            rate, 1, sd, rounds, delta, relation
+        )

@@ -1,0 +1,53 @@
+"""Sums, products and roots are rounded up, and what arithmetic cannot answer is the worst."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sampling import examples
+
+from dpgrain.accounting.losses.rounding import (
+    fails_closed,
+    hypot_up,
+    product_up,
+    raised,
+    sum_up,
+)
+
+numbers = st.floats(1e-100, 1e100)
+
+
+@examples(200)
+@given(numbers, numbers)
+def test_results_are_not_below_the_exact_ones_and_next_to_them(one: float, two: float) -> None:
+    for exact, found in (
+        (Fraction(one) + Fraction(two), sum_up(one, two)),
+        (Fraction(one) * Fraction(two), product_up(one, two)),
+        (Fraction(one) / Fraction(two), product_up(one, over=two)),
+    ):
+        assert math.nextafter(found, 0) < exact <= found
+    root = hypot_up(one, two)
+    assert Fraction(root) ** 2 >= Fraction(one) ** 2 + Fraction(two) ** 2
+    assert root <= math.hypot(one, two) * (1 + 1e-15)
+
+
+def test_extremes_are_rounded_up_as_well() -> None:
+    assert raised(Fraction(10) ** 400) == math.inf
+    assert raised(-(Fraction(10) ** 400)) == -math.inf
+    assert product_up(1e-300, over=math.inf) == 5e-324
+    assert product_up(0.0, over=math.inf) == 0
+    assert sum_up(math.inf, -math.inf) == math.inf
+
+
+@pytest.mark.parametrize("worst", [1.0, math.inf])
+def test_what_has_no_answer_is_the_worst(worst: float) -> None:
+    closed = fails_closed(worst)
+    assert closed(lambda: math.nan)() == worst
+    assert closed(lambda: math.exp(1e9))() == worst
+    assert closed(lambda: 0.25)() == 0.25
+    with pytest.raises(TypeError):
+        closed(lambda: int(None))()  # type: ignore[call-overload]

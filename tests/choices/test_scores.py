@@ -1,0 +1,92 @@
+"""Totals of scores move no farther than is promised, whatever one unit's losses are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.choices import cases
+
+from dpgrain.arrays.blocks import arrange
+from dpgrain.choices.scores import STEPS, BlockLosses, total
+from dpgrain.units import Record, Relation, Unit, User
+
+Array = NDArray[Any]
+
+
+# One user's records, and what they may be exchanged for.
+HOLDINGS: list[list[float]] = [
+    [],
+    [0.0],
+    [1.0],
+    [math.nan],
+    [math.inf, -math.inf],
+    [0.3] * 7,
+    [1e300, -1e300, 0.5],
+    [0.0] * 50 + [1.0] * 50,
+]
+
+
+def widest(unit: Unit, relation: Relation) -> tuple[float, float]:
+    """The widest move of a score, and the widest range of moves of all scores, in bounds."""
+    rest: list[list[float]] = [[0.2, 0.9], [0.5], []]
+    moved, spread = 0.0, 0.0
+    for one in HOLDINGS:
+        if relation == "replace":
+            others = HOLDINGS if isinstance(unit, User) else [[*one[1:], x] for x in (0.0, 1.0)]
+        else:
+            others = [[]] if isinstance(unit, User) else [one[1:]]
+        for other in others:
+            change = (cases.totals([*rest, one], unit) - cases.totals([*rest, other], unit)) / STEPS
+            moved = max(moved, float(np.abs(change).max()))
+            spread = max(spread, float(max(change.max(), 0) - min(change.min(), 0)))
+    return moved, spread
+
+
+@pytest.mark.parametrize("unit", [User(), Record()], ids=["user", "record"])
+@pytest.mark.parametrize("relation", cases.RELATIONS)
+def test_a_unit_moves_totals_no_farther_than_is_promised(unit: Unit, relation: Relation) -> None:
+    moved, spread = widest(unit, relation)
+    assert moved == 1.0
+    # All one way under zero_out; either way, under replace.
+    assert spread == (1.0 if relation == "zero_out" else 2.0)
+
+
+def test_the_search_sees_records_that_count_one_by_one() -> None:
+    # As if a user's records were added up: what a clipping by record alone would do.
+    per_record = cases.totals([[1.0] * 9], Record()) - cases.totals([[]], Record())
+    assert per_record.max() == 9 * STEPS
+
+
+def test_what_is_no_number_counts_most_and_users_without_records_nothing() -> None:
+    assert cases.totals([[math.nan]], User())[0] == STEPS
+    assert cases.totals([[-math.inf]], User())[0] == 0
+    assert cases.totals([[], [0.5]], User())[0] == STEPS // 2
+    assert cases.totals([[1.0] + [0.0] * 3], User())[0] == STEPS // 4
+
+
+def test_one_complex_loss_changes_nobody_elses() -> None:
+    # As arithmetic with records makes it, of which one is complex.
+    losses = np.linspace(0, 1, 50).astype(np.complex128)
+    losses[7] += 1j
+    blocks = BlockLosses(arrange(50, None, None, User()), 0.0, 1.0)
+    missing = np.where(losses.imag == 0, losses.real, np.nan)
+    assert np.array_equal(blocks.of(losses), blocks.of(missing))
+
+
+def test_totals_do_not_depend_on_the_order() -> None:
+    rng = np.random.default_rng(8)
+    values, owners = rng.random(5000), rng.integers(0, 40, 5000)
+    found = set()
+    for _ in range(5):
+        order = rng.permutation(5000)
+        blocks = BlockLosses(arrange(5000, owners[order], None, User()), 0.0, 1.0)
+        found.add(total(blocks.of(values[order])))
+    assert len(found) == 1
+
+
+def test_totals_saturate() -> None:
+    assert total(np.full(3, 2**51)) == 2**52

@@ -1,0 +1,39 @@
+"""What options state: a number or a word, a unit, and columns that may have a comma in their name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpgrain.cli.options import clip_of, columns_of, level_of
+from dpgrain.errors import ParameterError
+
+
+def test_a_clipping_bound_is_a_number_or_auto() -> None:
+    assert clip_of("auto") == "auto"
+    assert clip_of("2.5") == 2.5
+    with pytest.raises(ParameterError, match="--clip must be a number or 'auto', not 'much'"):
+        clip_of("much")
+
+
+def test_a_column_may_have_a_comma_in_its_name() -> None:
+    assert columns_of(["a, b", "c,d"], ["a", "b", "c,d"]) == ["a", "b", "c,d"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "level"),
+    [
+        ((None, "week", None), "element"),
+        (("user", None, 3), "user"),
+        (("record", None, None), "record"),
+    ],
+)
+def test_what_is_protected_is_what_options_say(stated: Any, level: str) -> None:
+    assert level_of(*stated) == level
+
+
+@pytest.mark.parametrize("stated", [(None, None, None), ("record", None, 2), (None, "week", 2)])
+def test_a_unit_that_is_missing_or_bounded_in_vain_is_refused(stated: Any) -> None:
+    with pytest.raises(ParameterError, match="--unit user"):
+        level_of(*stated)

@@ -1,0 +1,105 @@
+"""Fits by a recipe: every recipe is an algorithm of estimators, and another trust is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy.typing import NDArray
+from tests.recipes import programs
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.errors import ParameterError
+from dpgrain.learn import load
+from dpgrain.recipes import (
+    Concentrated,
+    Recipe,
+    Trust,
+    UserLevelSgd,
+)
+from dpgrain.units import Element, Record, User
+
+Array = NDArray[Any]
+
+
+def test_one_phase_with_a_curator_is_enough_to_need_one() -> None:
+    (shuffled,) = programs.RECIPES["gd"].plan(programs.TASK).stages
+    (curated,) = Concentrated(programs.KINKS).plan(programs.TASK).stages
+    program = programs.RECIPES["gd strong"].plan(programs.TASK)
+    assert program.trust == "shuffle"
+    for stages in ((shuffled, curated), (curated, shuffled), (curated, curated)):
+        assert replace(program, stages=stages).trust == "central"
+    assert replace(program, stages=(shuffled, shuffled)).trust == "shuffle"
+
+
+@pytest.mark.search(keep=4)
+@pytest.mark.parametrize("name", programs.RECIPES)
+def test_every_recipe_is_an_algorithm_of_estimators(name: str, tmp_path: Path) -> None:
+    trust = programs.RECIPES[name].plan(programs.TASK).trust
+    model = learn.LinearRegression(
+        algorithm=programs.RECIPES[name], trust=trust, epsilon=8.0, n_users=400
+    )
+    model.fit(programs.X, programs.Y, users=programs.USERS)
+    program = programs.RECIPES[name].plan(replace(programs.TASK, start=(0.0,) * 3))
+    assert model.guarantee_.event == program.event
+    for fact in (
+        "a roster of 400 users",
+        "a solution within 2 of the start",
+        programs.TRUSTS[trust],
+    ):
+        assert fact in str(model.guarantee_)
+    again = load(model.save(tmp_path / "model.json"))
+    assert again.get_params() == model.get_params()
+    assert again.guarantee_ == model.guarantee_
+
+
+def test_a_recipe_of_another_trust_is_refused_before_the_charge() -> None:
+    pairs: list[tuple[Recipe, Trust, Trust]] = [
+        (programs.RECIPES["agd"], "central", "shuffle"),
+        (programs.RECIPES["agd"], "pan", "shuffle"),
+        (programs.RECIPES["pan"], "shuffle", "pan"),
+        (Concentrated(programs.KINKS), "shuffle", "central"),
+        (UserLevelSgd(programs.KINKS, rounds=2), "pan", "central"),
+    ]
+    with dg.budget(8.0, 1e-6) as budget:
+        for recipe, stated, needed in pairs:
+            model = learn.LinearRegression(algorithm=recipe, trust=stated, epsilon=8.0, n_users=400)
+            kind = type(recipe).__name__
+            with pytest.raises(ParameterError, match=f"trust must be '{needed}' with {kind}, not"):
+                model.fit(programs.X, programs.Y, users=programs.USERS)
+        assert budget.guarantee is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"trust": "nobody"}, "trust must be one of"),
+        ({"unit": Record()}, r"unit must be User\(\) with trust='shuffle'"),
+        ({"unit": Element()}, r"unit must be User\(\) with trust='shuffle'"),
+        ({"unit": User(max_elements=2)}, r"unit must be User\(\) with trust='shuffle'"),
+        ({"clip": "auto"}, "clip must be a number with trust='shuffle', not 'auto'"),
+        ({"sampling_rate": 0.5}, "sampling_rate must be left out with trust='shuffle'"),
+        ({"sampling": "users"}, "sampling must be left out with trust='shuffle'"),
+        ({"elements_per_user": 2.0}, "elements_per_user must be left out with trust='shuffle'"),
+        ({"intervals": 0.2}, "intervals must be left out with trust='shuffle'"),
+        ({"exact": True}, "exact must be left out with trust='shuffle'"),
+        ({"tune": {"l2": [0.0, 0.1]}}, "trust must be 'central' with tune"),
+        (
+            {"trust": "central", "tune": {"trust": ["pan", "shuffle"]}},
+            "must be 'central' with tune",
+        ),
+        ({"algorithm": programs.RECIPES["gd"], "clip": 1.0}, "clip must be left out with a recipe"),
+        (
+            {"algorithm": programs.RECIPES["gd"], "rounds": 3},
+            "rounds must be left out with a recipe",
+        ),
+    ],
+)
+def test_wrong_trust_says_so(wrong: dict[str, Any], message: str) -> None:
+    model = learn.LinearRegression(**{"trust": "shuffle", **wrong})
+    with pytest.raises(ParameterError, match=message) as found:
+        model.fit(programs.X, programs.Y, users=programs.USERS)
+    assert "\n" not in str(found.value)

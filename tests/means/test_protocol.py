@@ -1,0 +1,26 @@
+"""Vectors of blocks are numbers, of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpgrain.errors import ParameterError
+from dpgrain.means import (
+    Vectors,
+    clipped,
+)
+
+
+def test_vectors_of_any_size_are_clipped() -> None:
+    rows = np.array([[1e308, 1e308], [-1e308, 1e-308], [1e-320, 0.0], [0.0, 0.0], [0.3, 0.4]])
+    norms = np.linalg.norm(clipped(rows, 1.0), axis=1)
+    assert np.allclose(norms, [1, 1, 0, 0, 0.5])
+
+
+@pytest.mark.parametrize("bad", [[1.0, 2.0], [["a", "b"]], np.zeros((2, 2, 2))])
+def test_vectors_must_be_numbers(bad: Any) -> None:
+    with pytest.raises(ParameterError, match="vectors must be numbers"):
+        Vectors(bad)

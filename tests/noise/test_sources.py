@@ -1,0 +1,82 @@
+"""Random words come from the system, or from a seed that says that it is not private."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.noise import cases
+
+from dpgrain.errors import ParameterError
+from dpgrain.noise import (
+    SeededSource,
+    Source,
+    SystemSource,
+    rounded_gaussian,
+    source_of,
+)
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+def test_a_seeded_source_is_reproducible_and_says_that_it_is_not_private() -> None:
+    one, two = SeededSource(12), SeededSource(12)
+    np.testing.assert_array_equal(one.words(5), two.words(5))
+    np.testing.assert_array_equal(one.words(5), two.words(5))
+    assert not np.array_equal(SeededSource(13).words(5), SeededSource(12).words(5))
+    assert one.private is False
+    first = rounded_gaussian(1e4, 50, source=SeededSource(12))
+    np.testing.assert_array_equal(first, rounded_gaussian(1e4, 50, source=SeededSource(12)))
+
+
+def test_the_systems_source_is_private_and_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SystemSource()
+    assert source.private is True
+    words = source.words(1000)
+    assert words.dtype == np.uint64
+    assert np.unique(words).size == 1000
+    share = float(np.unpackbits(source.words(50_000).view(np.uint8)).mean())
+    assert share == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(64 * 50_000))
+    asked: list[int] = []
+
+    def urandom(size: int) -> bytes:
+        asked.append(size)
+        return bytes(range(1, size + 1))
+
+    monkeypatch.setattr("os.urandom", urandom)
+    for kind in cases.KINDS:
+        kind.draw(1e4, 3)
+        assert inspect.signature(kind.draw).parameters["source"].default is None
+    assert asked == [24, 24]
+
+
+def test_both_sources_give_all_64_bits() -> None:
+    sources: list[Source] = [SystemSource(), SeededSource(14)]
+    for source in sources:
+        words = source.words(4000)
+        seen = [((words >> np.uint64(i)) & np.uint64(1)).mean() for i in range(64)]
+        assert min(seen) > 0.45
+        assert max(seen) < 0.55
+
+
+def test_source_of() -> None:
+    assert isinstance(source_of(None), SystemSource)
+    np.testing.assert_array_equal(source_of(15).words(3), SeededSource(15).words(3))
+    seed: Any = np.int64(15)
+    np.testing.assert_array_equal(source_of(seed).words(3), SeededSource(15).words(3))
+    generator = np.random.default_rng(15)
+    source = source_of(generator)
+    assert source.private is False
+    np.testing.assert_array_equal(source.words(3), SeededSource(15).words(3))
+    assert not np.array_equal(source.words(3), SeededSource(15).words(3))
+
+
+@pytest.mark.parametrize("bad", [True, 1.5, "7", -1, np.random.RandomState(0)])
+def test_source_of_refuses_what_is_no_seed(bad: Any) -> None:
+    with pytest.raises(ParameterError, match="random_state must be"):
+        source_of(bad)

@@ -1,0 +1,115 @@
+"""What is planned beforehand is composed exactly, and publishes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.publishing import cases
+
+import dpgrain as dg
+from dpgrain.accounting import (
+    PureDP,
+)
+from dpgrain.publishing import Price
+
+PURE = PureDP(0.1)
+
+
+def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
+    """Sampled runs and pure parts cost less in a plan than at their prices."""
+    releases: list[Callable[[], Any]] = [
+        lambda: dg.count(cases.table(), noise="laplace", clip=5.0, epsilon=0.3, **cases.USER),
+        lambda: dg.top(
+            cases.table(),
+            "page",
+            method="truncated",
+            max_items=1,
+            epsilon=0.3,
+            delta=1e-7,
+            **cases.USER,
+        ),
+        lambda: dg.mean(
+            cases.table(), "paid", noise="gaussian", epsilon=0.3, delta=1e-7, **cases.USER
+        ),
+    ]
+    with dg.budget(1.2, 1e-6, plan=releases) as b:
+        for release in reversed(releases):
+            release()
+        assert b.spent == Price()
+        # Planned once: a second time it is charged at its price, and that is not held.
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            releases[0]()
+    assert b.guarantee is not None
+    assert b.guarantee.epsilon(1e-6) <= 1.2
+    with dg.budget(1.2, 1e-6), pytest.raises(dg.ParameterError, match="pure="):
+        releases[0]()
+
+
+def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
+    """Noise and mechanism depend on whether a budget is open: a plan is rehearsed as if one were."""
+    releases: list[Callable[[], Any]] = [
+        lambda: dg.count(cases.table(), epsilon=0.2, delta=1e-7, **cases.USER),
+        lambda: dg.top(cases.table(), "page", epsilon=0.2, delta=1e-7, **cases.USER),
+        lambda: cases.ARRAYS["select"](epsilon=0.1),
+    ]
+    with dg.budget(1.0, 1e-6, plan=releases[:2]) as b:
+        for release in releases[:2]:
+            release()
+        assert b.spent == Price()
+    with dg.budget(1.0, 1e-6, plan=releases[2:]) as b:
+        releases[2]()
+        assert b.spent == Price()
+
+
+def test_a_plan_publishes_nothing_elsewhere() -> None:
+    def in_a_thread() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(
+                dg.count, cases.unread(), clip=5.0, **cases.USER, epsilon=0.5, delta=1e-7
+            ).result()
+
+    with pytest.raises(dg.ParameterError, match="must make their release in the thread"):
+        dg.budget(1.0, 1e-6, plan=[in_a_thread])
+    with pytest.raises(dg.ParameterError, match="best_of must not run inside a budget"):
+        dg.budget(
+            1.0, 1e-6, plan=[lambda: dg.best_of(lambda _: (1.0, "made"), event=PURE, mean=5.0)]
+        )
+    # Afterwards all is as before.
+    dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=0.5, delta=1e-7)
+
+
+def test_a_share_is_of_the_budget_that_is_charged() -> None:
+    """A loss that closes the budget meanwhile does not make the choice free."""
+    b = dg.budget(1.0, 1e-6)
+
+    def closing(candidate: float, x: Any) -> Any:
+        b.__exit__(None, None, None)
+        return abs(x - candidate)
+
+    with b, pytest.raises(dg.ParameterError, match="closed"):
+        dg.select([0.0, 0.5], closing, cases.VECTORS[:, 0], cases.OWNERS, share=1.0)
+    assert b.guarantee is None
+
+
+def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
+    with dg.budget(
+        1.0, 1e-6, plan=[lambda: dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.5)]
+    ) as b:
+        assert b.guarantee is None
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1)
+        assert b.caps.delta(1.0) <= 1e-6
+    with pytest.raises(dg.ParameterError, match="plan must hold functions that make one release"):
+        dg.budget(1.0, 1e-6, plan=[lambda: None])
+    with pytest.raises(dg.ParameterError, match="the plan of the budget must keep its promise"):
+        dg.budget(
+            1.0, 1e-6, plan=[lambda: dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=1.5)]
+        )
+    other = [
+        lambda: dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.1),
+        lambda: dg.count(cases.unread(), clip=5.0, unit=dg.Record(), epsilon=0.1),
+    ]
+    with pytest.raises(dg.ParameterError, match="do not compose"):
+        dg.budget(1.0, 1e-6, plan=other)

@@ -1,0 +1,64 @@
+"""The terms on which releases share a promise: shares, leaks, epsilon and delta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.publishing import cases
+
+import dpgrain as dg
+
+
+def test_shares_of_a_pure_budget() -> None:
+    with dg.budget(1.0) as b:
+        for part in (0.25, 0.75):
+            release = dg.count(
+                cases.table(),
+                by="page",
+                domain=cases.PAGES,
+                noise="laplace",
+                **cases.USER,
+                share=part,
+            )
+            assert release.guarantee.epsilon() == pytest.approx(part, rel=1e-6)
+    assert b.guarantee is not None
+    assert b.guarantee.delta == 0
+    assert 0.999 < b.guarantee.epsilon() <= 1.0
+    assert b.caps.epsilon(0.0) <= 1.0
+    with dg.budget(1.0), pytest.raises(dg.ParameterError, match="does not hold"):
+        dg.count(cases.unread(), clip=5.0, noise="gaussian", **cases.USER, epsilon=0.1, delta=1e-6)
+
+
+def test_pure_parts_may_be_kept_room_for() -> None:
+    """►: a cap on ε is cheaper for one large pure release than its price as Gaussian noise."""
+    kept = dg.budget(1.0, 1e-6, pure=0.1)
+    assert dg.budget(1.0, 1e-6).caps.price.mu / kept.caps.price.mu == pytest.approx(1.068, abs=2e-3)
+    with kept as b:
+        dg.count(cases.table(), noise="laplace", clip=5.0, epsilon=0.1 * (1 - 1e-8), **cases.USER)
+        assert b.spent.mu == 0
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=1)
+    with dg.budget(1.0, 1e-6) as b:
+        dg.count(cases.table(), noise="laplace", clip=5.0, epsilon=0.1, **cases.USER)
+        left = b.caps.price.mu**2 - b.spent.mu**2
+        assert b.caps.price.mu / left**0.5 == pytest.approx(1.18, abs=5e-3)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), "half"])
+def test_a_share_lies_between_0_and_1(share: Any) -> None:
+    with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="share must"):
+        dg.count(cases.unread(), **cases.USER, share=share)
+
+
+def test_a_share_needs_a_budget_and_takes_the_place_of_epsilon() -> None:
+    with pytest.raises(dg.ParameterError, match="needs an open budget"):
+        dg.count(cases.unread(), **cases.USER, share=0.5)
+    with pytest.raises(dg.ParameterError, match="epsilon must be given"):
+        dg.count(cases.unread(), **cases.USER, delta=1e-6)
+    with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="state one of them"):
+        dg.count(cases.unread(), **cases.USER, share=0.5, epsilon=1.0)
+
+
+def test_names_need_a_leak() -> None:
+    with dg.budget(1.0, 1e-6, leak=0), pytest.raises(dg.ParameterError, match="leak="):
+        dg.count(cases.unread(), by="page", **cases.USER, share=0.5)

@@ -1,0 +1,37 @@
+"""The plot of a protocol holds the curve of its honest devices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from tests.report import sums
+
+from dpgrain.planning.shuffled import (
+    honest_curve,
+)
+
+
+@pytest.mark.parametrize("name", sums.PROTOCOLS)
+def test_the_plot_holds_the_curve(name: str, written: dict[str, sums.Written]) -> None:
+    protocol = written[name].protocol
+    ax = protocol.plot(Figure().subplots())
+    curve = [line for line in honest_curve(protocol) if math.isfinite(line.epsilon)]
+    drawn = ax.lines[0]
+    assert list(np.asarray(drawn.get_xdata())) == [line.fraction for line in curve]
+    assert list(np.asarray(drawn.get_ydata())) == [line.epsilon for line in curve]
+    marked = ax.lines[-1]
+    assert list(np.asarray(marked.get_xdata())) == [protocol.honest_fraction]
+    assert list(np.asarray(marked.get_ydata())) == [protocol.guarantee.epsilon()]
+    assert len(ax.patches) == (len(curve) < len(honest_curve(protocol)))
+
+
+def test_a_plot_without_any_promise_says_so() -> None:
+    from dpgrain.planning.shuffled import Honest
+    from dpgrain.report.shuffle import plot_honest
+
+    ax = plot_honest([Honest(1.0, 5, math.inf, promised=True)], 1e-6, Figure().subplots())
+    assert [text.get_text() for text in ax.texts] == ["no promise at this δ"]
+    assert not ax.lines

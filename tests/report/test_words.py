@@ -1,0 +1,70 @@
+"""What a page says of a release: names in any key, numbers without a negative zero."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.report import cases
+
+from dpgrain.report.plots import number
+from dpgrain.report.words import label, printed, shorten
+from dpgrain.tables.groups import Groups
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
+    release = cases.histogram(cases.NASTY)
+    keys = [pa.array(["plain"] * len(cases.NASTY))] * 2
+    keys[column] = release.items
+    names = ["<i>a</i>", "<script>b</script>"]
+    page = cases.page(replace(release, groups=Groups.of(names, keys)), tmp_path)
+    found = cases.Loads()
+    found.feed(page)
+    assert not {"script", "img", "i"} & set(found.tags)
+    assert found.handlers == []
+    assert "&lt;script&gt;alert(1)" in page
+    assert "&lt;i&gt;a&lt;/i&gt;</th>" in page
+    assert "\u202e" not in page
+
+
+def test_names_of_items_are_text(tmp_path: Path) -> None:
+    page = cases.page(cases.histogram(cases.NASTY), tmp_path)
+    assert "<script" not in page
+    assert "onerror=alert(2)>" not in page
+    # In the table and in both drawings.
+    assert page.count("&lt;script&gt;alert(1)") == 3
+    assert "<!--" not in page
+    assert "{{ 7 * 7 }} $\\alpha_{$ &amp;amp;" in page
+    assert "\u202e" not in page
+    assert "x" * 121 not in page
+
+
+def test_integer_items(tmp_path: Path) -> None:
+    page = cases.page(cases.histogram([17, -3]), tmp_path)
+    assert '<td class="name">17</td>' in page
+    assert '<td class="name">-3</td>' in page
+
+
+def test_no_negative_zero() -> None:
+    assert number(-0.001, 1) == "0.0"
+    assert number(-1234.56, 1) == "−1,234.6"
+
+
+def test_names() -> None:
+    assert printed("a\tb\x00\u202ec") == "a\\tb\\x00\\u202ec"
+    assert printed("") == "''"
+    assert printed(7) == "7"
+    assert shorten("abcdef", 6) == "abcdef"
+    assert shorten("abcdefg", 6) == "abcde…"
+    assert shorten("漢字漢字", 6) == "漢字…"
+
+
+def test_keys_share_the_letters_of_a_label() -> None:
+    assert label(["North Western Region", "0-35"], 40) == "North Western Region · 0-35"
+    assert label(["North Western Region", "0-35"], 19) == "North Weste… · 0-35"
+    assert label(["0-35", "North Western Region"], 19) == "0-35 · North Weste…"
+    assert label(["a" * 30, "b" * 30], 19) == "aaaaaaa… · bbbbbbb…"
+    assert label(["a" * 30], 19) == "a" * 18 + "…"

@@ -1,0 +1,30 @@
+"""What tests of several statistics share."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from tests.statistics import cases
+
+from dpgrain.statistics import request as request_module
+from dpgrain.statistics.plan import make_plan
+from dpgrain.tables.engines.duckdb import DuckDB
+
+
+@pytest.fixture
+def cached_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached = functools.lru_cache(maxsize=None)(make_plan)
+    monkeypatch.setattr(request_module, "make_plan", cached)
+    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "select_by_threshold"):
+        once = functools.lru_cache(maxsize=None)(getattr(cases.top_module, name))
+        monkeypatch.setattr(cases.top_module, name, once)
+
+
+@pytest.fixture
+def _no_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: DuckDB, *_: Any) -> str:
+        raise AssertionError("rows were read")
+
+    monkeypatch.setattr(DuckDB, "_attach", refuse)

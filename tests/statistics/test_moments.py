@@ -1,0 +1,93 @@
+"""Sums, means and variances are those of pandas; means lie within their bounds."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sampling import examples
+from tests.statistics import cases
+
+import dpgrain as dg
+from dpgrain.accounting import (
+    Gaussian,
+)
+from dpgrain.statistics import asked as asked_module
+from dpgrain.statistics import moments as moments_module
+from dpgrain.statistics import run as run_module
+from dpgrain.statistics.values import Powers
+from dpgrain.tables.groups import Groups
+from dpgrain.units import Unit
+
+Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
+
+
+@pytest.mark.search(keep=24)
+@pytest.mark.parametrize("grouped", cases.GROUPED)
+@pytest.mark.parametrize("name", cases.EXACT)
+def test_estimates_are_those_of_pandas(
+    name: str, grouped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases.noiseless(monkeypatch)
+    (ask, of), (keys, domain) = cases.EXACT[name], cases.GROUPED[grouped]
+    unit: Unit = dg.Element("item") if grouped in ("selected", "two keys") else dg.User()
+    release = ask(
+        cases.dirty(cases.left_out(keys)),
+        by=keys or None,
+        domain=domain,
+        unit=unit,
+        epsilon=50,
+        delta=1e-6,
+        clip=1024.0,
+        noise="gaussian",
+    )
+    found = dict(zip(cases.rows_of(release.groups), release.estimate.tolist(), strict=True))
+    right = cases.expected(keys, of)
+    if grouped not in ("mixed", "both selected", "listed"):
+        assert found.keys() == right.keys()
+    elif grouped == "listed":
+        assert [*found] == domain
+    # A step of the grid for each user and group, 2^-20 of the largest number.
+    for key, estimate in found.items():
+        assert estimate == pytest.approx(right.get(key, 0.0), rel=2e-5, abs=2e-2)
+    assert len(found) > (0 if not keys else 2)
+    if name in ("mean", "variance"):
+        counts = cases.expected(keys, len)
+        for key, count in zip(found, release.count.tolist(), strict=True):
+            assert count == pytest.approx(counts.get(key, 0), abs=1e-3)
+        assert "count" in release.to_arrow().column_names
+
+
+@examples(200)
+@given(
+    low=st.floats(-1e9, 1e9),
+    width=st.floats(1e-6, 1e9),
+    masses=st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=5),
+)
+def test_means_lie_within_their_bounds(
+    low: float, width: float, masses: list[tuple[float, float]]
+) -> None:
+    high = low + width
+    if not low < high:
+        return
+    many = len(masses)
+    made = run_module.Measured(
+        Groups.of(["g"], [pa.array(range(many))]), np.array(masses), np.full(many, 3.0), np.ones(many),
+        Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
+        asked_module.Asked(),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moments_module, "noisy_sums", lambda *_: made)
+        release = dg.mean(
+            cases.table_of([]), "x", bounds=(low, high), unit=dg.User(), epsilon=1, delta=1e-6
+        )
+    for values in (release.estimate, release.low, release.high):
+        assert (values >= low).all()
+        assert (values <= high).all()
+    assert (release.low <= release.estimate).all()
+    assert (release.estimate <= release.high).all()
+    assert (release.std_error <= (high - low) * (1 + 1e-9)).all()

@@ -1,0 +1,78 @@
+"""A plan is what is done: what it bills, and what it refuses before any row is read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from tests.statistics import histograms
+
+import dpgrain as dg
+from dpgrain.accounting import Selection
+from dpgrain.statistics.plan import plan_histogram
+from dpgrain.units import RELATIONS, Relation
+
+Row: TypeAlias = tuple[int, str, str | None, float]  # user, item, cell, weight
+
+
+def test_a_replaced_record_changes_two_indicators() -> None:
+    plan = plan_histogram(unit=dg.Record(), epsilon=1, delta=1e-6, clip=1.0, relation="replace")
+    assert isinstance(plan.select, Selection)
+    assert plan.select.contribution.sensitivity(1, "replace") == math.sqrt(2)
+    rows = histograms.table_of([(1, "a", "p", 1.0)])
+    release = dg.histogram(
+        rows, "item", unit=dg.Record(), epsilon=1, delta=1e-6, clip=1.0, relation="replace"
+    )
+    select = release.guarantee.event.events[0]  # type: ignore[attr-defined]
+    assert isinstance(select, Selection)
+    assert select.contribution.sensitivity(1, "replace") == math.sqrt(2)
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("clip", [2.0, "auto"])
+@pytest.mark.parametrize("name", ["mapping", "column", "user", "capped mapping", "capped column"])
+def test_a_plan_is_what_is_done(name: str, clip: Any, noise: Any, relation: Relation) -> None:
+    options: dict[str, Any] = {
+        "unit": histograms.UNITS[name], "epsilon": 1.0, "delta": 0.0 if noise == "laplace" else 1e-6,
+        "relation": relation, "clip": clip, "noise": noise,
+    }  # fmt: skip
+    by_column = name.endswith("column")
+    cells = None if by_column or name == "user" else 3
+    plan = plan_histogram(**options, items=4, cells=cells, cell_of_item=not by_column)
+    table = histograms.table_of([(1, "a", "p", 1.0)])
+    release = dg.histogram(table, "item", domain=histograms.ITEMS, weight="w", **options)
+    assert release.guarantee.event == plan.event
+    np.testing.assert_allclose(release.std_error / release.clip * (plan.clip or 1), plan.std_error)
+    if noise == "gaussian":
+        unknown = plan_histogram(**options, cell_of_item=not by_column)
+        if "mapping" not in name:
+            done = dg.histogram(table, "item", weight="w", **options)
+            assert done.guarantee.event == unknown.event
+        assert "an item is named once" in str(unknown)
+    assert f"{relation}, ε = 1" in str(plan)
+
+
+@pytest.mark.usefixtures("_no_rows_are_read")
+def test_other_parameter_errors() -> None:
+    with pytest.raises(dg.ParameterError, match=r"table must come from dg\.read, not dict"):
+        dg.histogram({}, "item", **histograms.GOOD)  # type: ignore[arg-type]
+    users = dg.read(pa.table({"item": [1, 2]}))
+    with pytest.raises(dg.ParameterError, match=r"give user= to dg\.read, or use Record"):
+        dg.histogram(users, "item", **histograms.GOOD)
+    with pytest.raises(dg.ParameterError, match="64-bit integers"):
+        dg.histogram(users, "item", **{**histograms.GOOD, "unit": dg.Record(), "domain": [2**63]})
+    with pytest.raises(dg.ParameterError, match=r"holds 'a', but.*integers"):
+        dg.histogram(users, "item", **{**histograms.GOOD, "unit": dg.Record(), "domain": ["a"]})
+    with pytest.raises(dg.ParameterError, match="items must be public under Laplace noise"):
+        plan_histogram(unit=dg.User(), epsilon=1, noise="laplace")
+    with pytest.raises(dg.ParameterError, match="unit must be Record"):
+        plan_histogram(unit="user", epsilon=1, delta=1e-6)  # type: ignore[arg-type]
+    for max_elements in (0, -1, 2.5, "3", True):
+        with pytest.raises(dg.ParameterError, match="max_elements must be a whole number"):
+            dg.User(max_elements)  # type: ignore[arg-type]

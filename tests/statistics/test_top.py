@@ -1,0 +1,143 @@
+"""The largest items count different users; no item is named that nobody holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from tests.statistics import cases
+
+import dpgrain as dg
+from dpgrain._types import IntArray
+from dpgrain.tables.engines import kernel
+from dpgrain.tables.held import Contributions
+from dpgrain.units import Unit
+
+Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
+Pair: TypeAlias = tuple[list[Row], list[Row]]
+
+
+Ask: TypeAlias = Callable[[dg.UserTable], Any]
+
+
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("statistic", ["names", "truncated", "count"])
+def test_the_search_finds_items_beyond_max_items(
+    statistic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Weighted by 1/√t of more items than are billed, a lone item passes more often.
+    case = (statistic, "user", ("item", "cell"), "selected", 2.5)
+    asked = cases.Asked("user", "zero_out", 1)
+    assert 0.5 < cases.seen(case, asked) <= 1 + 1e-9
+    if statistic == "truncated":
+        everything = lambda self, _: np.ones(self.size, np.bool_)  # noqa: E731
+        monkeypatch.setattr(kernel._Blocks, "among_first_items", everything)
+    else:
+        monkeypatch.setattr(kernel._Blocks, "clip", cases.unclipped)
+    assert cases.seen(case, asked) > 1.3
+
+
+@pytest.mark.usefixtures("cached_plans")
+def test_the_search_finds_gumbel_scores_of_records() -> None:
+    asked = cases.Asked("user", "zero_out", 1)
+    case = ("gumbel", "user", ("item",), "public", 2.5)
+    assert 0.99 < cases.seen(case, asked) <= 1 + 1e-9
+    with pytest.MonkeyPatch.context() as patch:
+        real = Contributions.holders
+
+        def records(self: Contributions) -> IntArray:
+            return 2 * real(self)
+
+        patch.setattr(Contributions, "holders", records)
+        assert cases.seen(case, asked) > 1.9
+
+
+NAMING: dict[str, Callable[..., Any]] = {
+    "count": lambda t, **o: dg.count(t, "x", by="item", clip=3.0, **o),
+    "mean": lambda t, **o: dg.mean(t, "x", by="item", clip=3.0, bounds=(0, 1), **o),
+    "top": lambda t, **o: dg.top(t, "item", method="gaussian", **o),
+    "names": lambda t, **o: dg.top(t, "item", counts=False, method="gaussian", **o),
+    "truncated": lambda t, **o: dg.top(t, "item", method="truncated", **o),
+}
+
+
+@pytest.mark.search(keep=8)
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("way", NAMING)
+@pytest.mark.parametrize("unit", [dg.Element("item"), dg.User()], ids=["element", "user"])
+def test_no_item_is_named_below_the_threshold(
+    way: str, unit: Unit, integers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"unit": unit, "epsilon": 2.0, "delta": 1e-6, "max_items": 1}
+    kind = pa.int64() if integers else pa.string()
+
+    def released(holders: dict[int, int]) -> Any:
+        who = [1000 * item + i for item, number in holders.items() for i in range(number)]
+        items = [item for item, number in holders.items() for _ in range(number)]
+        rows = {"who": who, "item": pa.array(items).cast(kind), "x": np.full(len(who), 0.5)}
+        return NAMING[way](dg.read(pa.table(rows), user="who", threads=1), **options)
+
+    event = released({1: 1}).guarantee.event.parts[0]
+    passing = event.cutoff + 1 if way == "truncated" else event.threshold
+    least = math.ceil(passing + (0.0 if way == "truncated" else 1e-6))
+    with monkeypatch.context() as patch:
+        cases.Shifted(patch, 0.0)
+        release = released({1: least + 1, 2: least, 3: least - 1, 4: 1})
+        assert sorted(map(str, release.items.to_pylist())) == ["1", "2"]
+
+
+@pytest.mark.parametrize("way", NAMING)
+def test_no_item_is_named_that_nobody_adds_to(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One user holds many; beyond max_items they count 0, and so does what has no number.
+    rows: dict[str, Any] = {"who": np.ones(500, np.int64), "item": np.arange(500) % 100,
+                            "x": np.where(np.arange(500) % 100 < 50, np.nan, 1.0)}  # fmt: skip
+    table = dg.read(pa.table(rows), user="who", threads=1)
+    cases.Shifted(monkeypatch, 1000.0)
+    release = NAMING[way](table, unit=dg.User(), epsilon=2.0, delta=1e-6, max_items=7)
+    assert len(release) == 7
+    if way in ("count", "mean"):
+        assert min(release.items.to_pylist()) >= 50
+
+
+@pytest.mark.search(keep=3)
+@pytest.mark.parametrize(
+    "method", ["gaussian", "laplace", "gumbel", "names", "truncated", "selected"]
+)
+@pytest.mark.parametrize("keys", [("item",), ("item", "cell")])
+def test_top_counts_different_users(
+    method: str, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases.noiseless(monkeypatch)
+    table, rows = cases.dirty(), cases.frame()
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 200.0, "delta": 1e-6, "clip": 1024.0}
+    options |= {"method": {"names": "gaussian", "selected": "gaussian"}.get(method, method)}
+    domain = {"item": cases.ITEMS, "cell": cases.CELLS}
+    if method in ("gaussian", "laplace", "gumbel"):
+        options["domain"] = {key: domain[key] for key in keys}
+        options["delta"] = 0.0 if method == "laplace" else 1e-6
+    else:
+        options["counts"] = method != "names"
+    if method == "gumbel":
+        options["epsilon"] = 1e4
+    release = dg.top(table, keys, k=3, max_items=1 if method == "names" else 20, **options)
+    # What has no number is held all the same.
+    held = [
+        row[:3] for row in cases.BAD if row[0] is not None and None not in row[1 : 1 + len(keys)]
+    ]
+    rows = pd.concat(
+        [rows[["who", "item", "cell"]], pd.DataFrame(held, columns=list(cases.NAMES[:3]))]
+    )
+    right = rows.groupby(list(keys))["who"].nunique().sort_values(ascending=False)
+    assert sorted(release.estimate, reverse=True) == release.estimate.tolist()
+    if method == "names":
+        assert len(release) > 0
+        return
+    found = dict(zip(cases.rows_of(release.groups), release.estimate.tolist(), strict=True))
+    for key, estimate in found.items():
+        assert estimate == pytest.approx(right[key if len(keys) > 1 else key[0]], abs=1e-2)
+    assert sorted(found.values(), reverse=True) == pytest.approx(right.iloc[:3].tolist(), abs=1e-2)

@@ -1,0 +1,120 @@
+"""Domains are of a column's own keys, however they are written."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import math
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from tests.inputs import cases
+
+import dpgrain as dg
+from dpgrain.errors import ParameterError
+from dpgrain.inputs.labels import whole
+from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.domain import public_domain
+
+
+def keys_of(domain: Any, column: Any) -> list[Any]:
+    table = dg.read(pa.table({"who": [1], "item": column}), user="who")
+    blocks = Blocks.of_unit(dg.User(), table, ["item"])
+    found: list[Any] = (
+        public_domain(domain, blocks, table, ["item"]).groups().columns[0].to_pylist()
+    )
+    return found
+
+
+def test_domains_are_of_the_column_s_own_keys() -> None:
+    text, whole_numbers = pa.array(["a"]), pa.array([1])
+    assert keys_of(cases.SEVEN, text) == cases.SEVEN
+    assert keys_of([7, 2.5, "007", True, 1e-5, np.int8(3)], text) == [
+        "7",
+        "2.5",
+        "007",
+        "True",
+        "0.00001",
+        "3",
+    ]
+    assert keys_of([7, 8.0, Decimal("9.0"), np.uint8(3), Fraction(4)], whole_numbers) == [
+        7,
+        8,
+        9,
+        3,
+        4,
+    ]
+    assert keys_of([False, 1], pa.array([True])) == ["false", "true"]
+    money = pa.array([Decimal("1.50")], pa.decimal128(9, 2))
+    assert keys_of([1, 1.5, Decimal("-0.25"), "0.75"], money) == ["1.00", "1.50", "-0.25", "0.75"]
+    assert keys_of([2**64 - 1, 5.0], pa.array([1], pa.uint64())) == [str(2**64 - 1), "5"]
+    assert keys_of([datetime.date(2024, 5, 1), "2024-05-02"], text) == ["2024-05-01", "2024-05-02"]
+    for wrong, column, words in [
+        (["1"], whole_numbers, "holds '1', but the item column 'item' holds integers"),
+        ([1.5], whole_numbers, "holds 1.5, but the item column 'item' holds integers"),
+        ([Decimal("1e99999999")], whole_numbers, "but the item column 'item' holds integers"),
+        ([Decimal("1e99999999")], text, "but the item column 'item' holds text"),
+        ([math.inf], text, "holds inf, but the item column 'item' holds text"),
+        ([Fraction(1, 3)], text, "but the item column 'item' holds text"),
+        ([0.001], money, "holds 0.001, but the item column 'item' holds text"),
+        ([1, "1"], text, "names item '1' twice"),
+        ([1, True], whole_numbers, "names item 1 twice"),
+        ([0.1, Decimal("0.1")], text, "names item '0.1' twice"),
+    ]:
+        with pytest.raises(ParameterError, match=words):
+            keys_of(wrong, column)
+
+
+def test_domains_of_decimals_meet_what_sql_writes() -> None:
+    cells = [Decimal("1.00"), Decimal("1.50"), Decimal("-0.25"), Decimal("0.00")]
+    table = dg.read(
+        pa.table({"who": range(4), "item": pa.array(cells, pa.decimal128(9, 2))}), user="who"
+    )
+    release = dg.histogram(
+        table,
+        "item",
+        unit=dg.User(),
+        domain=[1, 1.5, -0.25, 0],
+        epsilon=1e6,
+        delta=0.5,
+        random_state=0,
+    )
+    assert release.to_pandas()["estimate"].round().tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "spelled", [cases.SEVEN, cases.ONE, cases.HEX], ids=["seven", "one", "hex"]
+)
+def test_mappings_tell_spellings_apart(spelled: list[str], tmp_path: Path) -> None:
+    """Whether the mapping is a dict, a table or a file, and the column text or whole numbers."""
+    path = tmp_path / "map.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [("item", "cell"), *((text, f"cell of {i}") for i, text in enumerate(spelled))]
+        )
+    cells = [f"cell of {i}" for i in range(len(spelled))]
+    mapping = dict(zip(spelled, cells, strict=True))
+    table = dg.read(pa.table({"who": range(len(spelled)), "item": spelled}), user="who")
+    for by in (mapping, pa.table({"i": spelled, "c": cells}), path):
+        release = dg.histogram(
+            table.with_cells("cell", of="item", by=by), "cell", unit=dg.User(), domain=cells,
+            epsilon=1e6, delta=0.5, random_state=0,
+        )  # fmt: skip
+        assert release.to_pandas()["estimate"].round().tolist() == [1.0] * len(spelled)
+    numbers = dg.read(pa.table({"who": [1], "item": [7]}), user="who")
+    for text in spelled:
+        if whole(text) is None:
+            with pytest.raises(ParameterError, match=r"names item .* holds integers"):
+                numbers.with_cells("cell", of="item", by={text: "a"})
+    assert numbers.with_cells("cell", of="item", by={"7": "a"}).cells["cell"].elements.mapping == {
+        7: "a"
+    }
+    # Stated numbers meet the text that they are written as.
+    known = table.with_cells("cell", of="item", by={7: "a", 2.5: "b", True: "c"}).cells["cell"]
+    assert known.elements.mapping == {"7": "a", "2.5": "b", "True": "c"}
