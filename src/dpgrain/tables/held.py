@@ -153,7 +153,8 @@ class Contributions:
             def count(_: IntArray, totals: FloatArray | None, out: IntArray) -> None:
                 if totals is not None:
                     bins = np.searchsorted(edges, totals[totals > 0] * unit)
-                    out[0] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)
+                    # Where no item was selected there is no cell, and nothing to count.
+                    out[:1] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)
 
             return self._records().accumulate(count, shape)
 

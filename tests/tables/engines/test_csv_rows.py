@@ -147,7 +147,7 @@ def test_the_curator_is_told(tmp_path: Path) -> None:
     told = dg.read(path, user="who").check("item")
     for line in (
         "40,000  rows",
-        f"2  rows of CSV left out: longer than {LONGEST_BYTES:,} bytes, or an open quote",
+        f"2  rows of CSV left out: longer than {LONGEST_BYTES:,} bytes",
         "0  lines of CSV that are empty or swallowed by an open quote",
     ):
         assert f" {line}\n" in f"{told}\n"

@@ -308,9 +308,10 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
         "1  cells of 'x' beyond the bounds (cut off)",
         "12  lines of CSV, with headers",
         "1  lines of CSV left out: not UTF-8",
-        "2  lines of CSV left out: too few values, or an open quote",
+        "1  lines of CSV left out: too few values",
+        "1  rows of CSV left out: letters behind the quotes of a value, or an open quote",
         "1  lines of CSV with more values than columns (the rest is cut)",
-        "2  lines of CSV that are empty or swallowed by an open quote",
+        "1  lines of CSV that are empty or swallowed by an open quote",
     ):
         assert f" {line}" in told
 

@@ -17,7 +17,7 @@ from dpgrain.tables.rows import Rows
 #: Each fault of a line of CSV, by DuckDB's name for it, in words that tell what the curator may do.
 _FAULTS = {
     "INVALID ENCODING": "not UTF-8: convert the file, as by iconv",
-    "MISSING COLUMNS": "too few values, or an open quote",
+    "MISSING COLUMNS": "too few values",
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "a quote that is not closed",
 }

@@ -234,6 +234,9 @@ def record_sum(
         out: (V,) sums in grid steps, added to in place, modulo 2^64.
         unit: the value of one count.
     """
+    if not out.size:
+        # Where no item was selected there is no bound, and nothing to add up.
+        return
     one = unit / float(grid.step[0])
     limit = math.floor(float(grid.radius[0]))
     if totals is None:

@@ -1,0 +1,415 @@
+"""What is published costs what is printed: the loss that is paid, and audits of releases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.stats import beta
+from tests.statistics import cases
+
+import dpgrain as dg
+from dpgrain.accounting import (
+    Contribution,
+    Selection,
+)
+from dpgrain.statistics import holdings as holdings_module
+from dpgrain.statistics import moments as moments_module
+from dpgrain.statistics import run as run_module
+from dpgrain.tables.engines import kernel
+from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
+
+Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
+Pair: TypeAlias = tuple[list[Row], list[Row]]
+Values: TypeAlias = NDArray[np.float64]
+
+
+Ask: TypeAlias = Callable[[dg.UserTable], Any]
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
+@pytest.mark.parametrize("name", ["user", "own", "capped column"])
+def test_the_search_finds_ranges_of_unscaled_blocks(
+    statistic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = (statistic, name, ("item",), "public", 2.5)
+    asked = cases.Asked(cases.own_level(name), "zero_out", 1)
+    assert 0.5 < cases.seen(case, asked) <= 1 + 1e-9
+    real = run_module._range
+
+    def careless(*rest: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel._Blocks, "clip", cases.unclipped)
+            return real(*rest)
+
+    monkeypatch.setattr(run_module, "_range", careless)
+    assert cases.seen(case, asked) > 10
+
+
+@pytest.mark.search(keep=1)
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
+@pytest.mark.parametrize("keys", [(), ("item",)])
+def test_the_search_finds_net_sums_billed_as_nonnegative(
+    statistic: str, keys: tuple[str, ...]
+) -> None:
+    asked, case = cases.Asked("user", "replace", 2), (statistic, "user", keys, "public", 2.5)
+    outcome = cases.Outcome(low=-4.0, high=4.0)
+    assert 0.98 < cases.seen(case, asked, outcome=outcome) <= 1 + 1e-9
+    assert (
+        cases.seen(case, asked, cases.billed_as(coordinates="nonnegative"), outcome=outcome) > 1.4
+    )
+    assert cases.seen(case, asked, cases.billed_as(coordinates="one"), outcome=outcome) > 1.98
+
+
+def curve(mu: float, delta: float) -> float:
+    """The ε of a Gaussian mechanism, from the formula."""
+
+    def above(epsilon: float) -> float:
+        one, two = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+        return float(log_ndtr(one) + np.log1p(-np.exp(epsilon + log_ndtr(two) - log_ndtr(one)))
+                     - math.log(delta))  # fmt: skip
+
+    return float(brentq(above, 0.0, 50 * mu + mu * mu, xtol=1e-12))
+
+
+# The layout of a person's blocks, and by vector how far two blocks may lie apart.
+PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
+    ("count", "own", ("item",), "public", 2.0, "disjoint", [1.0]),
+    ("count", "own", ("item",), "public", "auto", "disjoint", [math.sqrt(2), 1.0]),
+    ("count", "function", ("item",), "selected", 2.0, "disjoint", [math.sqrt(2)] * 2),
+    ("count", "record", ("item",), "public", "auto", "record", [math.sqrt(2)]),
+    ("mean", "own", ("item",), "public", "auto", "disjoint", [math.sqrt(2)] * 2),
+    ("mean in a range", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 3),
+    ("mean in a range", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
+    ("variance", "column", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
+    ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2), 2.0]),
+    ("sum", "column", ("item",), "public", 3.0, "shared", [2.0]),
+    ("sum above 0", "user", (), "public", 3.0, "shared", [1.0]),
+    ("sum", "own", ("item",), "selected", 3.0, "disjoint", [1.0, 2.0]),
+    ("quantiles", "own", ("item",), "public", 3.0, "disjoint", [math.sqrt(2)]),
+    ("top", "own", ("item",), "public", "auto", "disjoint", [1.0]),
+    ("top", "user", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
+]
+
+
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("case", PAID, ids=lambda case: "-".join(map(str, case[:5])))
+def test_the_loss_that_is_paid_is_the_one_printed(case: Any, relation: Relation) -> None:
+    statistic, name, keys, domain, clip, layout, apart = case
+    ask = cases.question(statistic, name, cases.Shape(keys, domain, clip), relation)
+    vectors, release = cases.noised(ask, cases.heavy(0, cases.PLACES, 1.0, 2), cases.Outcome())
+    assert len(vectors) == len(apart)
+    for k in (1, 2, 3):
+        mu2, leak = 0.0, 0.0
+        for i, (vector, s) in enumerate(zip(vectors, apart, strict=True)):
+            shared = layout in ("shared", "record") or (layout == "mixed" and i == 0)
+            cells = min(k, 4) if domain == "public" and not shared else k
+            moved = (k if shared else math.sqrt(cells)) * (s if relation == "replace" else 1.0)
+            multipliers = {vector.scale[name] / vector.radius[name] for name in vector.sums}
+            assert max(multipliers) <= min(multipliers) * (1 + 1e-12)
+            mu2 += (moved / min(multipliers)) ** 2
+            if isinstance(vector.event, Selection):
+                event, sd = vector.event, min(multipliers)
+                most = 1 if s == 1.0 else 3
+                one = max(
+                    1 - ndtr((event.threshold - t**-0.5) / sd) ** t for t in range(1, most + 1)
+                )
+                named = 1 - (1 - one) ** k
+                leak += named / (1 - named)
+        expected = curve(math.sqrt(mu2), 1e-6 - leak)
+        assert release.guarantee.epsilon(units=k) == pytest.approx(expected, rel=1e-6)
+    assert 0.999 < release.guarantee.epsilon() <= 1.0
+
+
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
+    two = 2.0 if relation == "replace" else 1.0
+    for statistic, name, keys, clip, apart in [
+        ("count", "own", ("item",), 2.0, [1.0]),
+        ("mean", "own", ("item",), "auto", [two, two]),
+        ("sum", "user", (), "auto", [two, two]),
+        ("sum in a range", "user", (), 3.0, [two, two]),
+        ("quantiles", "column", ("item",), 3.0, [two]),
+        ("top by laplace", "user", ("item",), 3.0, [two]),
+    ]:
+        ask = cases.question(
+            statistic, name, cases.Shape(keys, "public", clip), relation, laplace=True
+        )
+        vectors, release = cases.noised(ask, cases.heavy(0, cases.PLACES, 1.0, 2), cases.Outcome())
+        for k in (1, 2, 3):
+            paid = sum(
+                k * moved * max(v.radius[name] / v.scale[name] for name in v.sums)
+                for v, moved in zip(vectors, apart, strict=True)
+            )
+            assert release.guarantee.epsilon(units=k) == pytest.approx(paid, rel=1e-9)
+        assert 0.999 < release.guarantee.epsilon() <= 1.0
+
+
+# Each assertion fails by chance with probability below this.
+CHANCE = 1e-7
+TESTS = 5_000
+
+
+def rates(present: Values, absent: Values, threshold: float) -> tuple[float, float]:
+    """A lower bound on P(statistic ≥ threshold | one side), an upper one on the other."""
+    hits, false = int((present >= threshold).sum()), int((absent >= threshold).sum())
+    low = beta.ppf(CHANCE / 2, hits, present.size - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - CHANCE / 2, false + 1, absent.size - false) if false < absent.size else 1.0
+    return float(low), float(high)
+
+
+def mu_below(present: Values, absent: Values) -> float:
+    """A lower confidence bound on μ, the distance of the two outcomes in standard deviations."""
+    middle = float(np.median(np.concatenate([present, absent])))
+    low, high = rates(present, absent, middle)
+    return float(ndtri(low) - ndtri(high))
+
+
+def epsilon_below(present: Values, absent: Values) -> float:
+    """A lower confidence bound on ε at δ = 0."""
+    middle = float(np.median(np.concatenate([present, absent])))
+    low, high = rates(present, absent, middle)
+    return math.log(low / high) if low > 0 else 0.0
+
+
+class Measured(NamedTuple):
+    masses: Values
+    guarantee: dg.Guarantee
+
+
+def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measured:
+    """The noisy masses of a release, of which its estimates are a function."""
+    seen: list[Any] = []
+    real = run_module.noisy_sums
+
+    def spy(*rest: Any) -> Any:
+        seen.append(real(*rest))
+        return seen[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (
+            cases.histogram_module,
+            moments_module,
+            cases.quantiles_module,
+            cases.top_module,
+        ):
+            patch.setattr(module, "noisy_sums", spy)
+        ask(table)
+    (one,) = seen
+    return Measured(one.masses, one.guarantee)
+
+
+def lone(x: float | None, times: int = 20) -> dg.UserTable:
+    """User i holds item i and nobody else does, each record with the same number."""
+    kinds = pa.schema({"who": pa.int64(), "item": pa.int64(), "x": pa.float64()})
+    who = np.repeat(np.arange(TESTS), times if x is not None else 0)
+    return cases.with_rows(
+        pa.table([who, who, np.full(who.size, x or 0.0)], schema=kinds), threads=1
+    )
+
+
+# Name → how to ask, the numbers of the two neighbours (None: nothing), the most telling direction.
+AUDITS: dict[str, tuple[Callable[..., Any], float | None, float | None, list[float]]] = {
+    "count": (lambda t, **o: dg.count(t, by="item", **o), 1.0, None, [1]),
+    "sum": (lambda t, **o: dg.sum(t, "x", by="item", bounds=(-1, 1), **o), 9.0, -9.0, [1]),
+    "mean": (lambda t, **o: dg.mean(t, "x", by="item", bounds=(-1, 1), **o), -5.0, 5.0, [1, -1]),
+    "mean of nothing": (
+        lambda t, **o: dg.mean(t, "x", by="item", bounds=(-1, 1), **o),
+        0.0,
+        None,
+        [1, 1],
+    ),
+    "variance": (
+        lambda t, **o: dg.variance(t, "x", by="item", bounds=(-1, 1), **o),
+        -5.0,
+        5.0,
+        [1, 0, -1],
+    ),
+    "quantiles": (
+        lambda t, **o: dg.quantiles(t, "x", by="item", bounds=(-1, 1), bins=16, **o),
+        -1.0,
+        1.0,
+        [1, *[0.0] * 14, -1],
+    ),
+    "top": (lambda t, **o: dg.top(t, "item", **o), 1.0, None, [1]),
+}
+
+
+def audit(name: str, unit: Unit, **options: Any) -> tuple[float, float]:
+    """A lower bound on μ (or ε, under Laplace noise), and what is claimed."""
+    ask, one, two, direction = AUDITS[name]
+    relation: Relation = "zero_out" if two is None else "replace"
+    options = {
+        "unit": unit, "epsilon": 6.0, "delta": 1e-6, "relation": relation, "clip": 5.0,
+        "domain": np.arange(TESTS), **options,
+    }  # fmt: skip
+    if name != "top":
+        options = {"noise": "gaussian", **options}
+    sides = [measured(lambda t: ask(t, **options), lone(x)) for x in (one, two)]
+    apart = [side.masses @ np.array(direction, dtype=np.float64) for side in sides]
+    loss = sides[0].guarantee.event.loss(1, relation, OWN_UNIT[unit.level])
+    if loss.pure:
+        return epsilon_below(apart[0], apart[1]), loss.pure
+    return mu_below(apart[0], apart[1]), loss.mu
+
+
+@pytest.mark.search(keep=3)
+@pytest.mark.parametrize("name", AUDITS)
+def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = {"method": "gaussian", "clip": 1.0} if name == "top" else {}
+    unit = dg.Element("item") if name in ("count", "mean") else dg.User()
+    found, claimed = audit(name, unit, **method)
+    assert 0.7 * claimed < found <= claimed
+    real = run_module.noise_of
+    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    found, claimed = audit(name, unit, **method)
+    assert found > claimed
+
+
+@pytest.mark.search(keep=1)
+@pytest.mark.parametrize("name", ["count", "sum", "mean of nothing", "quantiles", "top"])
+def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    law = {"method": "laplace", "clip": 1.0} if name == "top" else {"noise": "laplace"}
+    options = {"epsilon": 1.5, "delta": 0.0, **law}
+    found, claimed = audit(name, dg.User(), **options)
+    assert 0.2 * claimed < found <= claimed
+    real = run_module.noise_of
+    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 4, s))
+    found, claimed = audit(name, dg.User(), **options)
+    assert found > claimed
+
+
+@pytest.mark.search(keep=0)
+def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An exchanged unit costs √2 for masses, 2 for signed sums.
+    monkeypatch.setattr(Contribution, "replace_factor", 1.0)
+    for name in ("sum", "mean", "variance", "quantiles"):
+        found, claimed = audit(name, dg.User(), epsilon=3.0)
+        assert found > claimed
+
+
+def many(
+    ask: Callable[..., Any], rows: Sequence[Row], runs: int, read: Callable[[Any], float]
+) -> Values:
+    """What is read off a release, again and again, from fresh noise."""
+    table = cases.table_of(rows, threads=1, engine="in_memory")
+    return np.array([read(ask(table, seed)) for seed in range(runs)])
+
+
+# Whole releases of one number: name → how to ask, the rows of the neighbours, what to look at.
+CROWD: list[Row] = [(user, "a", "p", float(user % 5) - 2) for user in range(30)]
+Whole: TypeAlias = tuple[Callable[..., Any], list[Row], list[Row], Callable[[Any], float], Relation]
+WHOLE: dict[str, Whole] = {
+    "held": (
+        lambda t, **o: dg.elements_per_user(
+            t, unit=dg.User(by="item", max_elements=9), edges=[1, 5], **o
+        ),
+        [*CROWD, (99, "a", "p", 1.0)],
+        [*CROWD, *[(99, item, "p", 1.0) for item in cases.ITEMS for _ in range(9)]],
+        lambda r: float(r.estimate[0] - r.estimate[1] + r.estimate[3] - r.estimate[5]),
+        "replace",
+    ),
+    "sum": (
+        lambda t, **o: dg.sum(t, "x", unit=dg.User(), noise="gaussian", clip=1.0, **o),
+        [*CROWD, *[(99, "a", "p", 2.0)] * 9],
+        [*CROWD, *[(99, "a", "p", -2.0)] * 9],
+        lambda r: float(r.estimate[0]),
+        "replace",
+    ),
+    "mean": (
+        lambda t, **o: dg.mean(
+            t, "x", unit=dg.User(), noise="gaussian", clip=1.0, bounds=(-2, 2), **o
+        ),
+        [*CROWD, *[(99, "a", "p", 0.0)] * 9],
+        CROWD,
+        lambda r: float(r.count[0]),
+        "zero_out",
+    ),
+}
+
+
+# With what is chosen privately beforehand: the range, the clipping bound, the names.
+CHOSEN: dict[str, Whole] = {
+    "count": (
+        lambda t, **o: dg.count(t, unit=dg.User(), noise="gaussian", **o),
+        [*CROWD, *[(99, "a", "p", 2.0)] * 99],
+        CROWD,
+        lambda r: float(r.estimate[0]),
+        "zero_out",
+    ),
+    "sum": (
+        lambda t, **o: dg.sum(t, "x", unit=dg.User(), noise="gaussian", **o),
+        [*CROWD, *[(99, "a", "p", 900.0)] * 99],
+        [*CROWD, *[(99, "a", "p", -900.0)] * 99],
+        lambda r: float(r.estimate[0]),
+        "replace",
+    ),
+    "mean": (
+        lambda t, **o: dg.mean(t, "x", unit=dg.Element("item"), noise="gaussian", **o),
+        [*CROWD, *[(99, "a", "p", 900.0)] * 99],
+        CROWD,
+        lambda r: float(r.count[0]),
+        "zero_out",
+    ),
+}
+
+
+def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple[float, float]:
+    ask, one, two, read, relation = wholes[name]
+    options: dict[str, Any] = {"epsilon": 12.0, "delta": 1e-6, "relation": relation}
+    promise = ask(cases.table_of(one), **options).guarantee
+
+    def run(table: dg.UserTable, seed: int) -> Any:
+        return ask(table, random_state=seed, **options)
+
+    values = [many(lambda t, s, o=o: run(t, s + o), rows, runs, read)
+              for o, rows in ((0, one), (10**6, two))]  # fmt: skip
+    return mu_below(values[0], values[1]), promise.event.loss(
+        1, relation, OWN_UNIT[promise.level]
+    ).mu
+
+
+@pytest.mark.search(keep=0)
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("name", ["held"])
+def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, claimed = audit_whole(name, 400)
+    assert 0.6 * claimed < found <= claimed
+    real = run_module.noise_of
+    for module in (run_module, holdings_module):
+        monkeypatch.setattr(module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    found, claimed = audit_whole(name, 400)
+    assert found > claimed
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("name", WHOLE)
+def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, claimed = audit_whole(name, 3000)
+    assert 0.3 * claimed < found <= claimed
+    real = run_module.noise_of
+    for module in (run_module, holdings_module):
+        monkeypatch.setattr(module, "noise_of", lambda e, scale, s: real(e, scale / 3, s))
+    found, claimed = audit_whole(name, 3000)
+    assert found > claimed
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("name", CHOSEN)
+def test_audit_with_what_is_chosen_privately(name: str) -> None:
+    found, claimed = audit_whole(name, 3000, CHOSEN)
+    assert found <= claimed
