@@ -415,7 +415,8 @@ def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> Non
         "exactly_noised",
         lambda c, r, z, s, centre: real(c, wider * r, z / 2, s, centre=centre),
     )
-    assert audit(AUDITED) > claimed_mu(AUDITED)
+    # With fewer trials chance hides the bug now and then.
+    assert audit(AUDITED, 2000) > claimed_mu(AUDITED)
 
 
 # -- guarantees, budgets, files --
