@@ -52,6 +52,7 @@ def split(word: bytes, delimiter: str = ",") -> list[bytes]:
     return [word[low:high] for low, high in itertools.pairwise(cuts) if low < high]
 
 
+@pytest.mark.search(keep=1)
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 @pytest.mark.parametrize(
     ("alphabet", "most"),
@@ -110,6 +111,7 @@ def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
     return {(row["who"], row["item"]): row["n"] for row in found.to_pylist()}
 
 
+@pytest.mark.search(keep=5)
 @pytest.mark.parametrize("own", OWN_ROWS)
 @pytest.mark.parametrize(
     ("ending", "place"),
