@@ -152,43 +152,56 @@ class Mender:
     def __init__(self, delimiter: str) -> None:
         #: The number of rows that were left out.
         self.left_out = 0
+        self._splitter = Splitter(delimiter)
         letter = re.escape(delimiter.encode())
-        outside = rb'[^"\r\n' + letter + rb"]"
+        outside, inside = rb'[^"\r\n' + letter + rb"]", rb"[^\r\n" + letter + rb"]"
         space = b"" if delimiter == " " else b" ?"
         # Quotes and what stands behind them, or a value that begins otherwise.
-        value = (
-            rb"(?:" + space + rb'"[^"]*+"(?:' + outside + rb'*+"[^"]*+")*+' + outside + rb"*+"
-            rb"|(?!" + space + rb'")[^\r\n' + letter + rb"]*+)"
-        )
+        quoted = space + rb'"[^"]*+"(?:' + outside + rb'*+"[^"]*+")*+' + outside + rb"*+"
+        otherwise = rb"(?!" + space + rb'")'
+        value = rb"(?:" + quoted + rb"|" + otherwise + inside + rb"*+)"
         self._value = re.compile(value)
         self._row = re.compile(value + rb"(?:" + letter + value + rb")*+[\r\n]")
+        # A value that has a quote, behind what stands between values.
+        self._with_quote = re.compile(
+            rb"(?<!" + inside + rb")(?:" + quoted + rb"|" + otherwise + outside + rb'*+"' + inside
+            + rb"*+)"
+        )  # fmt: skip
 
     def rows(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the rows of a file, each with its end; several at once where none has a quote.
+        """Yield the rows of a file, each with its end, several at once.
 
         Args:
             pieces: the bytes of the file, in which no row is longer than :data:`LONGEST_BYTES`.
         """
         left = b""
         for piece in pieces:
-            text, at = left + piece, 0
-            while True:
-                # Up to the row of the next quote nothing is to be mended.
-                quote = text.find(b'"', at)
-                until = len(text) if quote < 0 else quote
-                start = max(at, text.rfind(b"\n", at, until) + 1, text.rfind(b"\r", at, until) + 1)
-                yield text[at:start]
-                row = None if quote < 0 else self._row.match(text, start)
-                if row is None:
-                    left = text[start:]
-                    break
-                yield self._mended(row.group())
-                at = row.end()
+            _, last = self._splitter.ends(piece)
+            if last < 0:
+                left += piece
+                continue
+            yield self._whole(left + piece[: last + 1])
+            left = piece[last + 1 :]
         # The last row may have no end.
         if self._row.fullmatch(left + b"\n"):
             yield self._mended(left + b"\n")[:-1]
         else:
             self.left_out += 1
+
+    def _whole(self, text: bytes) -> bytes:
+        """Return some whole rows, mended all at once if no value of theirs is uncertain."""
+        uncertain = False
+
+        def mended(found: re.Match[bytes]) -> bytes:
+            nonlocal uncertain
+            regular = _regular(found.group())
+            uncertain |= regular is None
+            return regular or b""
+
+        whole = self._with_quote.sub(mended, text)
+        if not uncertain:
+            return whole
+        return b"".join(self._mended(row.group()) for row in self._row.finditer(text))
 
     def _mended(self, row: bytes) -> bytes:
         values, at = [], 0
@@ -206,13 +219,12 @@ class Mender:
 
 def _regular(value: bytes) -> bytes | None:
     """Return the same value with regular quotes; None if nobody can tell what it is."""
-    if b'"' not in value or _REGULAR.fullmatch(value):
+    if b'"' not in value:
         return value
-    if _REGULAR.fullmatch(value, 1) and value.startswith(b" "):
-        return value[1:]
-    if value.startswith((b'"', b' "')):
-        return None
-    return b'"' + value.replace(b'"', b'""') + b'"'
+    if not value.startswith((b'"', b' "')):
+        return b'"' + value.replace(b'"', b'""') + b'"'
+    inner = value.removeprefix(b" ")
+    return inner if _REGULAR.fullmatch(inner) else None
 
 
 class Splitter:
