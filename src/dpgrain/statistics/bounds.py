@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._special import ndtri
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._special import ndtr
+from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 
-# Data without any large block open a bin too high with at most this probability.
-_FALSE_BIN = 1e-6
+# Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
+POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
+# At most so many cells share a row of the second look.
+POOL_SIZE = 40
 # Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
 # This many cells are minimised at once.
@@ -69,51 +71,136 @@ class AutoClip:
         return 0.1 if one_bound else 0.25
 
 
+@dataclass(frozen=True, eq=False)
+class RoughBounds:
+    """A rough clipping bound per cell, and the pools of cells that share a second look.
+
+    Args:
+        bounds: (K,) rough clipping bounds, in the units of the norms.
+        seen: (K,) whether any blocks of the cell stood out from the noise.
+        pool: (K,) the pool of each cell, 0 … pools − 1.
+        weight: (K,) the weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
+        blocks: the estimated number of all blocks.
+    """
+
+    bounds: FloatArray
+    seen: BoolArray
+    pool: IntArray
+    weight: IntArray
+    blocks: float
+
+    @property
+    def pools(self) -> int:
+        """The number of pools."""
+        return int(self.pool.max()) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenBounds:
+    """The clipping bounds of a release, and what is known about clipping at them.
+
+    Args:
+        bounds: (K,) clipping bounds, in the units of the norms.
+        seen: (K,) whether any blocks of the cell stood out from the noise.
+        above: the estimated share of blocks that lie above their bound, or None.
+        lost: the estimated share of the sum of norms that clipping takes, or None; an underestimate.
+    """
+
+    bounds: FloatArray
+    seen: BoolArray
+    above: float | None = None
+    lost: float | None = None
+
+
 def choose_bounds(
     noisy_counts: FloatArray,
     edges: FloatArray,
     count_sd: float,
     coordinates: IntArray,
     noise_multiplier: float,
-) -> FloatArray:
-    """Return the clipping bound of every cell, from noisy counts of block norms: post-processing.
-
-    Args:
-        noisy_counts: (cells, bins) noisy numbers of blocks.
-        edges: (bins + 1,) a geometric sequence.
-        count_sd: the standard deviation of the noise of a count.
-        coordinates: (cells,) the number of items in each cell.
-        noise_multiplier: noise sd of the sums ÷ clipping bound.
-
-    A cell with blocks of norms x_i in m coordinates, clipped at r, loses at most T(r) = Σ(x_i − r)₊
-    and gets noise of energy m(r·noise_multiplier)². F(r) = T(r)² + m(r·noise_multiplier)² is minimised,
-    with T estimated from the counts:
-
-    - only bins up to the cell's top one (:func:`_top_bin`) count, negative counts as 0: one
-      noisy count in a far bin cannot move the bound, however wide the range;
-    - the next bin up counts with what exceeds two standard deviations, at most the top bin's
-      count: the tail rarely ends where it stops being visible;
-    - a cell where nothing is found gets the lowest edge; but where there is one cell only, the fullest
-      bin: a bound too high is seen in the standard error, one too low in nothing.
-
-    T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so F is
-    convex, with its minimiser at max_j min(e_j, A_j S_j/(S_j² + m·noise_multiplier²)).
+) -> ChosenBounds:
+    """Return clipping bounds from noisy counts of block norms alone, by one release.
 
     >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 4, 16, 64]), 4.0,
-    ...               np.array([1]), 4.0).round(1)
+    ...               np.array([1]), 4.0).bounds.round(1)
     array([13.5])
     """
-    cells, bins = noisy_counts.shape
-    bounds = np.full(cells, edges[0])
-    top = _top_bin(noisy_counts / count_sd)
-    if cells == 1 and top[0] < 0:
-        return np.asarray(edges[1 + noisy_counts.argmax(axis=1)], dtype=np.float64)
+    top = _top_bin(noisy_counts / count_sd, edges[1] / edges[0])
+    bounds = _own_bounds(noisy_counts, top, edges, count_sd, coordinates, noise_multiplier)
+    return ChosenBounds(bounds, top >= 0)
+
+
+def rough_bounds(
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    coordinates: IntArray,
+    noise_multiplier: float,
+) -> RoughBounds:
+    """Return a rough bound per cell from noisy counts of its block norms, and pools of cells."""
+    chosen = choose_bounds(noisy_counts, edges, count_sd, coordinates, noise_multiplier)
+    order = np.lexsort((chosen.bounds, chosen.seen))
+    pool = np.empty(order.size, dtype=np.int64)
+    before = 0
+    for part in (order[~chosen.seen[order]], order[chosen.seen[order]]):
+        pools = -(-part.size // POOL_SIZE)
+        pool[part] = before + np.arange(part.size) * pools // max(part.size, 1)
+        before += pools
+    least = float(np.median(coordinates))
+    weight = np.minimum(np.sqrt(least / coordinates), 1.0)
+    return RoughBounds(
+        chosen.bounds,
+        chosen.seen,
+        pool,
+        np.maximum(np.floor(weight * 1024), 1.0).astype(np.int64),
+        max(float(noisy_counts.sum()), 1.0),
+    )
+
+
+def pooled_bounds(
+    rough: RoughBounds,
+    noisy_rows: FloatArray,
+    row_sd: float,
+    coordinates: IntArray,
+    noise_multiplier: float,
+    low: float,
+) -> ChosenBounds:
+    """Return a clipping bound per cell from its rough one and the noisy row of its pool.
+
+    Args:
+        rough: the rough bounds.
+        noisy_rows: (pools, bins) noisy weighted numbers of blocks, by norm ÷ rough bound, with the
+            edges ``POOLED_EDGES``; the last bin also takes larger ones.
+        row_sd: the standard deviation of the noise of each, in blocks.
+        coordinates: (K,) the number of items in each cell.
+        noise_multiplier: noise sd of the sums ÷ clipping bound.
+        low: the smallest bound.
+    """
+    weight = rough.weight / 1024
+    cells = np.bincount(rough.pool, minlength=rough.pools)
+    energy = np.bincount(rough.pool, weight**2 * coordinates, minlength=rough.pools) / cells
+    seen = noisy_rows > 3 * row_sd
+    last = np.where(seen.any(axis=1), seen.shape[1] - 1 - seen[:, ::-1].argmax(axis=1), -1)
+    kept = np.where(np.arange(seen.shape[1]) <= last[:, None], np.maximum(noisy_rows, 0), 0.0)
+    kept /= np.bincount(rough.pool, weight, minlength=rough.pools)[:, None]
+    points, mass = _spread(kept, POOLED_EDGES)
+    factor = np.clip(_best(points, mass, energy * noise_multiplier**2), 0.25, 8.0)
+    factor = np.where(last >= 0, factor, 1.0)
+    bounds = np.maximum(rough.bounds * factor[rough.pool], low)
+    return ChosenBounds(bounds, rough.seen)
+
+
+def _own_bounds(
+    noisy_counts: FloatArray,
+    top: IntArray,
+    edges: FloatArray,
+    count_sd: float,
+    coordinates: IntArray,
+    noise_multiplier: float,
+) -> FloatArray:
+    bounds = np.full(len(noisy_counts), edges[0])
     found = np.flatnonzero(top >= 0)
-    # The mass of a bin is spread evenly in log scale, over points about √2 apart.
-    parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
-    middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
-    points = (edges[0] * (edges[-1] / edges[0]) ** middle)[::-1]
-    index = np.arange(bins)
+    index = np.arange(noisy_counts.shape[1])
     for start in range(0, found.size, _CHUNK):
         rows = found[start : start + _CHUNK]
         counts, last = noisy_counts[rows], top[rows, None]
@@ -121,37 +208,38 @@ def choose_bounds(
         most = np.take_along_axis(kept, last, axis=1)
         excess = np.clip(counts - 2 * count_sd, 0.0, most)
         kept = np.where(index == last + 1, excess, kept)
-        mass = np.repeat(kept / parts, parts, axis=1)[:, ::-1]
-        number, total = np.cumsum(mass, axis=1), np.cumsum(mass * points, axis=1)
-        noise = (coordinates[rows] * noise_multiplier**2)[:, None]
-        best = total * number / np.maximum(number**2 + noise, np.finfo(np.float64).tiny)
-        bounds[rows] = np.minimum(points, best).max(axis=1)
+        points, mass = _spread(kept, edges)
+        energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
+        bounds[rows] = _best(points, mass, energy)
     return np.asarray(np.maximum(bounds, edges[0]))
 
 
-def stands_out(noisy_counts: FloatArray, count_sd: float) -> bool:
-    """Return whether any bin is believed to hold blocks, from what :func:`choose_bounds` takes."""
-    return bool((_top_bin(noisy_counts / count_sd) >= 0).any())
+def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return points in falling order, and the mass that counts put on them, even in log scale."""
+    bins = counts.shape[1]
+    parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
+    middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
+    points = edges[0] * (edges[-1] / edges[0]) ** middle
+    return points[::-1], np.repeat(counts / parts, parts, axis=1)[:, ::-1]
 
 
-def _top_bin(scores: FloatArray) -> IntArray:
-    """Return the highest bin of each cell that is believed to hold blocks, (cells,); −1 for none.
+def _best(points: FloatArray, mass: FloatArray, noise: FloatArray) -> FloatArray:
+    """Return the minimiser r of T(r)² + noise·r² of every row, with T(r) = Σ mass·(points − r)₊."""
+    number, total = np.cumsum(mass, axis=1), np.cumsum(mass * points, axis=1)
+    best = total * number / np.maximum(number**2 + noise[:, None], np.finfo(np.float64).tiny)
+    return np.asarray(np.minimum(points, best).max(axis=1))
 
-    ``scores`` are counts in standard deviations. (1) No bin counts above the highest one that some
-    cell passes at the level _FALSE_BIN/(cells·bins). (2) In each bin up to there, the cells
-    found are those of Benjamini and Hochberg: the k best, for the largest k whose k-th score is
-    significant at the level _FALSE_SHARE·k/cells.
-    """
+
+def _top_bin(scores: FloatArray, ratio: float) -> IntArray:
+    """Return the highest bin of each cell that is believed to hold blocks, (cells,); −1 for none."""
     cells = len(scores)
     top = np.full(cells, -1, dtype=np.int64)
-    sure = np.flatnonzero((scores > -ndtri(_FALSE_BIN / max(scores.size, 1))).any(axis=0))
-    if sure.size == 0:
-        return top
-    levels = -ndtri(_FALSE_SHARE * np.arange(1, cells + 1) / cells)
-    for b in range(int(sure[-1]) + 1):
-        column = scores[:, b]
-        ranked = np.sort(column[column >= levels[-1]])[::-1]
-        passed = np.flatnonzero(ranked >= levels[: ranked.size])
+    usual = int(scores.sum(axis=0).argmax()) if cells > 1 else 0
+    for b in range(scores.shape[1]):
+        beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
+        level = ndtr(-scores[:, b]) * ratio**beyond
+        ranked = np.sort(level)
+        passed = np.flatnonzero(ranked <= _FALSE_SHARE * np.arange(1, cells + 1) / cells)
         if passed.size:
-            top[column >= levels[passed[-1]]] = b
+            top[level <= ranked[passed[-1]]] = b
     return top

@@ -28,7 +28,7 @@ from dpgrain.noise import (
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
+from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.plan import (
     Plan,
     grid_bits,
@@ -252,7 +252,7 @@ def _choose(
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
-    bounds = choose_bounds(
+    chosen = choose_bounds(
         noisy,
         rule.edges,
         noise_sd(event),
@@ -260,7 +260,7 @@ def _choose(
         noise_sd(plan.sums) / aligned,
     )
     # The last edge may lie beyond the largest norm of interest.
-    return np.minimum(bounds, rule.high), stands_out(noisy, noise_sd(event))
+    return np.minimum(chosen.bounds, rule.high), bool(chosen.seen.any())
 
 
 def _alignment(
