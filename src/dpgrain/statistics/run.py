@@ -28,7 +28,7 @@ from dpgrain.noise import (
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.bounds import AutoClip, choose_bounds
+from dpgrain.statistics.bounds import AutoClip, ChosenBounds, bound_of_ratios, choose_bounds
 from dpgrain.statistics.plan import (
     Plan,
     grid_bits,
@@ -249,6 +249,9 @@ def _choose(
     counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
+    if request.ratio and plan.align is not None:
+        found = _choose_for_ratios(noisy, data, plan, request, source)
+        return found.bounds, bool(found.seen.any())
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
@@ -261,6 +264,29 @@ def _choose(
     )
     # The last edge may lie beyond the largest norm of interest.
     return np.minimum(chosen.bounds, rule.high), bool(chosen.seen.any())
+
+
+def _choose_for_ratios(
+    noisy: FloatArray, data: Contributions, plan: Plan, request: Request, source: Source
+) -> ChosenBounds:
+    """Choose one bound for groups whose counts divide their sums, from about how large each is."""
+    event, rule, measure = plan.align, request.rule, request.measure
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert event is not None  # noqa: S101 - called only then
+    assert plan.bounds is not None  # noqa: S101 - a plan has it then
+    assert measure is not None  # noqa: S101 - ratios have one
+    rows = _at_one_size(data, event, request, source)[:, : measure.counting]
+    # A group that does not stand out has about the noise's own size, or less.
+    counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(event))
+    chosen = bound_of_ratios(
+        noisy,
+        rule.edges,
+        noise_sd(plan.bounds),
+        counts / counts.sum(),
+        noise_sd(plan.sums) * math.sqrt(measure.noisy),
+        measure.bias,
+    )
+    return replace(chosen, bounds=np.minimum(chosen.bounds, rule.high))
 
 
 def _alignment(
@@ -282,15 +308,26 @@ def _alignment(
     What clipping takes from all blocks has about this share of the length that it would have if it
     fell on one coordinate; it is estimated from above by one standard deviation.
     """
+    noisy = _at_one_size(data, event, request, source).ravel()
+    variance = noise_sd(event) ** 2
+    length = float(noisy @ noisy) - noisy.size * variance
+    spread = math.sqrt(2 * noisy.size * variance**2 + 4 * variance * max(length, 0.0))
+    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+
+
+def _at_one_size(
+    data: Contributions, event: Gaussian | Laplace, request: Request, source: Source
+) -> FloatArray:
+    """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
+
+    It is in units of this size, so that blocks count about 1 each.
+    """
     assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
     grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
-    sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
+    sums = request.netted(data.sums(grid, indicator=request.indicator))
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])
-    variance = noise_sd(event) ** 2
-    length = float(noisy @ noisy) - sums.size * variance
-    spread = math.sqrt(2 * sums.size * variance**2 + 4 * variance * max(length, 0.0))
-    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+    noise = noise_of(event, scale, source).reshape(sums.shape)
+    return np.asarray((sums + noise) / float(grid.radius[0]), dtype=np.float64)
 
 
 def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:
