@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from dpgrain.errors import ParameterError
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
 # At most so many cells share a row of the second look.
 POOL_SIZE = 40
+# A bin of that row counts at most so many blocks of one person.
+POOL_MOST = 8
+# The second look gets at most this share of the budget, so that k elements of one person cost at most
+# √(1 + share·(most − 1)) ≤ 1.1 times what they would cost if nothing were pooled.
+_POOLED_SHARE = 0.03
 # Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
 # A number anywhere in a range of length 1 has this variance.
@@ -66,11 +71,13 @@ class AutoClip:
         steps = math.ceil(math.log(self.high / self.low) / math.log(self.ratio) - 1e-9)
         return np.asarray(self.low * self.ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
-    def share_of(self, *, one_bound: bool) -> float:
-        """Return the share of the budget, which is little where there is nothing to tell apart."""
-        if self.share is not None:
-            return self.share
-        return 0.1 if one_bound else 0.25
+    def shares(self, *, one_bound: bool) -> tuple[float, float]:
+        """Return the shares of the budget of the look at each cell and of the pooled look."""
+        if one_bound:
+            return (0.1 if self.share is None else self.share), 0.0
+        whole = 0.2 if self.share is None else self.share
+        pooled = min(0.15 * whole, _POOLED_SHARE)
+        return whole - pooled, pooled
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +119,14 @@ class ChosenBounds:
     seen: BoolArray
     above: float | None = None
     lost: float | None = None
+
+    def at_most(self, high: float) -> ChosenBounds:
+        """Return the same with no bound above ``high``."""
+        return replace(self, bounds=np.minimum(self.bounds, high))
+
+    def take(self, cells: IntArray) -> ChosenBounds:
+        """Return the same for each group, whose cells are ``cells``, (V,)."""
+        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
 
 
 def choose_bounds(

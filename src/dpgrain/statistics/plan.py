@@ -18,7 +18,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.promise import Promise
-from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.bounds import POOL_MOST, POOL_SIZE, AutoClip
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
@@ -33,7 +33,9 @@ RANGE_SHARE = 0.15
 ALIGN_SHARE = 0.05
 MANY_COORDINATES = 32
 # The grid: see `grid_bits`.
-_PARTS = ("select", "ranges", "align", "bounds", "sums")
+_PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
+# Counts of blocks are whole numbers, which need no grid.
+_COUNTS = {"bounds", "pool"}
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 
 
@@ -49,6 +51,8 @@ class Plan:
         select: how items are selected, if they are: unknown ones by a threshold, known ones by Gumbel
             noise.
         bounds: the noisy norms from which clipping bounds are chosen, if they are.
+        pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
+            they are.
         sums: the noisy sums.
         clip: the clipping bound, or None where it is chosen privately.
         items: the public number of coordinates, if known.
@@ -68,6 +72,7 @@ class Plan:
     items: int | None = None
     ranges: Gaussian | Laplace | None = None
     align: Gaussian | Laplace | None = None
+    pool: Gaussian | Laplace | None = None
 
     @property
     def one_bound(self) -> bool:
@@ -82,7 +87,7 @@ class Plan:
     @property
     def event(self) -> Event:
         """All that will happen, as the accountant sees it."""
-        parts = (self.select, self.ranges, self.align, self.bounds, self.sums)
+        parts = (self.select, self.ranges, self.align, self.bounds, self.pool, self.sums)
         first, *rest = [part for part in parts if part is not None]
         event: Event = first
         for other in rest:
@@ -177,8 +182,11 @@ def make_plan(
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= align_from)
         shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
-        shares["bounds"] = left * auto.share_of(one_bound=shared)
-    shares["sums"] = left - shares["align"] - shares["bounds"]
+        own, pooled = auto.shares(one_bound=shared)
+        shares["bounds"], shares["pool"] = left * own, left * pooled
+        if pooled:
+            parts["pool"] = _pooled(binned)
+    shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
     if select is not None:
         # What a block keeps of its groups may change with any record of it.
         parts["select"] = replace(select, record_size=math.inf)
@@ -203,7 +211,7 @@ def make_plan(
             name: Gaussian(multiplier, parts[name])
             for name, multiplier in zip(named, multipliers, strict=True)
         }
-    for name in events.keys() - {"bounds"}:
+    for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
     chosen = None
     if select is not None:
@@ -223,7 +231,14 @@ def make_plan(
         items,
         events.get("ranges"),
         events.get("align"),
+        events.get("pool"),
     )
+
+
+def _pooled(binned: Contribution) -> Contribution:
+    """How the blocks of many cells enter common rows of bins, whichever cells share one."""
+    most = min(POOL_SIZE, POOL_MOST)
+    return replace(binned, layout="pooled", per_coordinate=most)
 
 
 def selection_delta(level: Level) -> float:

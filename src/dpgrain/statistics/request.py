@@ -361,9 +361,10 @@ class Request:
             share = noise_share(plan.ranges, plan)
             facts.append(f"the range of the numbers is chosen with {share:.0%} of the budget")
         if isinstance(self.rule, AutoClip):
+            share = noise_share(plan.bounds, plan) + noise_share(plan.pool, plan)
             facts.append(
                 f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
-                f"with {noise_share(plan.bounds, plan):.0%} of the budget"
+                f"with {share:.0%} of the budget"
             )
         else:
             facts.append(f"the clipping bound {self.rule:,.6g}")
@@ -457,7 +458,8 @@ def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
     """The share of the budget (of μ², or of ε under Laplace noise) that a part of a plan got."""
     power = 1 if isinstance(plan.sums, Laplace) else 2
     select = plan.select if isinstance(plan.select, Selection) else None
-    parts = [e for e in (select, plan.ranges, plan.align, plan.bounds, plan.sums) if e is not None]
+    looks = (select, plan.ranges, plan.align, plan.bounds, plan.pool)
+    parts = [e for e in (*looks, plan.sums) if e is not None]
 
     def spent(event: Gaussian | Laplace | Selection) -> float:
         moved = event.contribution.sensitivity(1, plan.relation, plan.unit)

@@ -28,7 +28,16 @@ from dpgrain.noise import (
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.bounds import AutoClip, ChosenBounds, bound_of_ratios, choose_bounds
+from dpgrain.statistics.bounds import (
+    POOLED_EDGES,
+    AutoClip,
+    ChosenBounds,
+    RoughBounds,
+    bound_of_ratios,
+    choose_bounds,
+    pooled_bounds,
+    rough_bounds,
+)
 from dpgrain.statistics.plan import (
     Plan,
     grid_bits,
@@ -37,7 +46,7 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.values import AutoRange
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
@@ -59,6 +68,7 @@ class Measured:
         split: how numbers were split, if they were.
         guarantee: what is promised.
         asked: what was asked for.
+        chosen: the bounds that were chosen, by group; None where the bound was stated.
     """
 
     groups: Groups
@@ -68,6 +78,7 @@ class Measured:
     split: Split | None
     guarantee: Guarantee
     asked: Asked
+    chosen: ChosenBounds | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """What was asked for, with a caution where next to no numbers were seen.
@@ -131,11 +142,12 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
         data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
-        clip = np.array([plan.clip], dtype=np.float64)
+        clip, chosen = np.array([plan.clip], dtype=np.float64), None
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
-            clip, seen = _choose(data, plan, request, source)
-            if not seen:
+            chosen = _choose(data, plan, request, source)
+            clip = chosen.bounds
+            if not chosen.seen.any():
                 care.append(
                     "no size of a unit's data stood out from the noise, and the clipping bound is a "
                     "guess: give clip= or more ε"
@@ -160,6 +172,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         split,
         guarantee,
         replace(asked, found=found_range, care=tuple(care)),
+        None if chosen is None else chosen.take(row),
     )
 
 
@@ -239,31 +252,53 @@ def _range(
     return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
 
 
-def _choose(
-    data: Contributions, plan: Plan, request: Request, source: Source
-) -> tuple[FloatArray, bool]:
-    """The clipping bound of each cell from noisy counts of block norms; whether any stood out."""
+def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:
+    """Choose the clipping bound of each cell from noisy counts of block norms.
+
+    Where there are several cells, each gets a rough bound first, and cells with similar ones share a
+    second, finer look at how far off these are.
+    """
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
     counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
-    if request.ratio and plan.align is not None:
-        found = _choose_for_ratios(noisy, data, plan, request, source)
-        return found.bounds, bool(found.seen.any())
+    if request.ratio and plan.align is not None and len(data.dictionary.groups):
+        return _choose_for_ratios(noisy, data, plan, request, source).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
-    chosen = choose_bounds(
-        noisy,
-        rule.edges,
-        noise_sd(event),
-        request.noisy_coordinates(data.dictionary.cell_sizes),
-        noise_sd(plan.sums) / aligned,
-    )
+    coordinates = request.noisy_coordinates(data.dictionary.cell_sizes)
+    noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
+    if plan.pool is None or not len(noisy):
+        # Where nothing was selected there is no cell.
+        chosen = choose_bounds(noisy, rule.edges, sd, coordinates, noise_multiplier)
+    else:
+        rough = rough_bounds(noisy, rule.edges, sd, coordinates, noise_multiplier)
+        rows = _pooled_rows(data, plan.pool, rough, request, source)
+        chosen = pooled_bounds(
+            rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
+        )
     # The last edge may lie beyond the largest norm of interest.
-    return np.minimum(chosen.bounds, rule.high), bool(chosen.seen.any())
+    return chosen.at_most(rule.high)
+
+
+def _pooled_rows(
+    data: Contributions,
+    event: Gaussian | Laplace,
+    rough: RoughBounds,
+    request: Request,
+    source: Source,
+) -> FloatArray:
+    """Return the noisy counts of blocks by pool and norm ÷ rough bound, (pools, bins), in blocks."""
+    most = event.contribution.per_coordinate
+    assert most is not None  # noqa: S101 - the contribution of a pooled look has it
+    pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
+    counts = data.pooled_counts(pools, request.norm, indicator=request.indicator)
+    scale = np.full(counts.size, event.noise_multiplier * 2**WEIGHT_BITS)
+    noise = noise_of(event, scale, source)
+    return np.asarray((counts + noise.reshape(counts.shape)) / 2**WEIGHT_BITS, dtype=np.float64)
 
 
 def _choose_for_ratios(
@@ -278,7 +313,7 @@ def _choose_for_ratios(
     rows = _at_one_size(data, event, request, source)[:, : measure.counting]
     # A group that does not stand out has about the noise's own size, or less.
     counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(event))
-    chosen = bound_of_ratios(
+    return bound_of_ratios(
         noisy,
         rule.edges,
         noise_sd(plan.bounds),
@@ -286,7 +321,6 @@ def _choose_for_ratios(
         noise_sd(plan.sums) * math.sqrt(measure.noisy),
         measure.bias,
     )
-    return replace(chosen, bounds=np.minimum(chosen.bounds, rule.high))
 
 
 def _alignment(
