@@ -107,6 +107,19 @@ class Plan:
         """
         return self.std_error * math.sqrt(1 if self.items is None else self.items)
 
+    def share_of(self, *parts: Gaussian | Laplace | None) -> float:
+        """Return the share of the budget that parts get: of μ², or of ε under Laplace noise."""
+        power = 1 if isinstance(self.sums, Laplace) else 2
+
+        def spent(part: Gaussian | Laplace | Selection) -> float:
+            moved = part.contribution.sensitivity(1, self.relation, self.unit)
+            return (moved / part.noise_multiplier) ** power
+
+        select = self.select if isinstance(self.select, Selection) else None
+        every = (select, self.ranges, self.align, self.bounds, self.pool, self.sums)
+        whole = sum(spent(part) for part in every if part is not None)
+        return sum(spent(part) for part in parts if part is not None) / whole
+
     def __str__(self) -> str:
         of = "" if self.clip is not None else " clipping bounds of the item's cell"
         lines = [
@@ -121,6 +134,10 @@ class Plan:
         if isinstance(self.select, Selection):
             lines.append(
                 f"  an item is named once its noisy weighted count reaches {self.select.threshold:.4g}"
+            )
+        if self.bounds is not None:
+            lines.append(
+                f"  {self.share_of(self.bounds, self.pool):.0%} of the budget chooses clipping bounds"
             )
         lines.append("  clipping adds a bias that depends on the data and is not known beforehand.")
         return "\n".join(lines)
