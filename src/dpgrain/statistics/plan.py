@@ -176,7 +176,7 @@ def make_plan(
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
         shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
-        shares["bounds"] = left * auto.share_of(one_bound=shared)
+        shares["bounds"] = left * sum(auto.shares(one_bound=shared))
     shares["sums"] = left - shares["align"] - shares["bounds"]
     if select is not None:
         # What a block keeps of its groups may change with any record of it.

@@ -246,7 +246,8 @@ def _choose(
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
-    counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
+    edges = rule.edges(cells=1 if plan.one_bound else data.dictionary.cell_sizes.size)
+    counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
     aligned = 1.0 if request.measure is None else request.measure.bias
@@ -254,7 +255,7 @@ def _choose(
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
     chosen = choose_bounds(
         noisy,
-        rule.edges,
+        edges,
         noise_sd(event),
         request.noisy_coordinates(data.dictionary.cell_sizes),
         noise_sd(plan.sums) / aligned,
