@@ -34,7 +34,7 @@ _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
 _FALSE_SHARE = 0.01
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
 _WINDOW_RATIO = 16.0
-# A rough bound is chosen as if the noise were so much larger: the counts at the best level are hidden in
+# A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
 # noise, those at a lower bound are not, and the second look tells the way from one to the other.
 _ROUGH_NOISE = 4.0
 # A bin of the second look holds blocks if it counts so many standard deviations.
@@ -291,7 +291,7 @@ def pooled_bounds(
     >>> row = np.array([[0, 0, 900.0, 900, 0, 0, 0, 0, 0, 0]])
     >>> chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), 4.0, 1.0)
     >>> float(chosen.bounds[0].round(1)), round(chosen.above, 2)
-    (9.2, 0.11)
+    (9.2, 0.12)
     """
     cells = np.bincount(rough.pool, minlength=rough.pools)
     weight = rough.weight / 1024
@@ -418,7 +418,8 @@ def _continued(
     full = kept[row, last]
     following = noisy_counts[row, np.minimum(last + 1, index[-1])] + allowance * count_sd
     steepest = (edges[0] / edges[1]) ** 2 if falls else 1.0
-    rate = np.clip(following / np.maximum(full, np.finfo(np.float64).tiny), 0.0, steepest)
+    most = np.clip(following, 0.0, steepest * full)
+    rate = np.divide(most, full, out=np.zeros_like(full), where=full > 0)
     steps = index - last[:, None]
     tail = full[:, None] * rate[:, None] ** np.maximum(steps, 0)
     return np.where((steps > 0) & (steps <= bins), tail, kept)
