@@ -198,7 +198,7 @@ def make_plan(
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
         shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
-        own, pooled = auto.shares(one_bound=shared)
+        own, pooled = auto.shares(one_bound=shared, cells=contribution.cells)
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
             parts["pool"] = _pooled(binned)
@@ -253,7 +253,7 @@ def make_plan(
 
 def _pooled(binned: Contribution) -> Contribution:
     """How the blocks of many cells enter common rows of bins, whichever cells share one."""
-    most = min(POOL_SIZE, POOL_MOST)
+    most = min(POOL_SIZE, POOL_MOST, binned.cells or POOL_SIZE)
     return replace(binned, layout="pooled", per_coordinate=most)
 
 
