@@ -15,7 +15,7 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution
-from dpgrain.statistics.bounds import POOL_MOST, POOL_SIZE, POOLED_EDGES
+from dpgrain.statistics.bounds import POOL_LEAST, POOL_MOST, POOL_SIZE, POOLED_EDGES
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Layout, Pools
@@ -270,15 +270,19 @@ def test_the_search_finds_wrong_bills(bug: str) -> None:
 
 
 def test_k_elements_never_cost_more_than_a_tenth_above_their_root() -> None:
-    for selected, epsilon in itertools.product((False, True), (0.1, 1.0, 10.0)):
+    known = (None, 2, POOL_LEAST, 15, POOL_MOST, POOL_MOST + 1, 1000)
+    for cells, share, epsilon in itertools.product(known, (None, 0.02, 0.9), (0.1, 10.0)):
         plan = plan_histogram(
-            unit=dg.Element(), epsilon=epsilon, delta=1e-6,
-            items=None if selected else 4000, cells=None if selected else 1000,
+            unit=dg.Element(), epsilon=epsilon, delta=1e-6, items=cells, cells=cells,
+            clip=dg.AutoClip(share=share),
         )  # fmt: skip
-        assert plan.pool is not None
-        one = plan.event.loss(1).mu
+        assert (plan.pool is None) == (cells == 2)
+        one, most = plan.event.loss(1).mu, 0.0
         for k in (*range(1, 200), 999, 10**6):
-            assert plan.event.loss(k).mu <= 1.1 * math.sqrt(k) * one * (1 + 1e-9)
+            root = math.sqrt(k if cells is None else min(k, cells))
+            most = max(most, plan.event.loss(k).mu / root / one)
+        assert most <= 1.1 * (1 + 1e-9)
+        assert most > 1.05 or share == 0.02 or cells == 2 or cells is None
 
 
 @pytest.mark.parametrize("s", [1, 2, 3, 8])
