@@ -25,8 +25,9 @@ from dpgrain.errors import ParameterError
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
 # At most so many cells share a row of the second look, and fewer than POOL_LEAST learn nothing from it.
 POOL_SIZE, POOL_LEAST = 60, 10
-# A bin of that row counts at most so many blocks of one person.
-POOL_MOST = 20
+# A bin of that row counts at most so many blocks of one person; fewer where whole users with so many
+# elements are protected, for whom blocks that pile up cost more than those in cells of their own.
+POOL_MOST, POOL_MOST_OF_USER = 20, 8
 # The second look gets at most this part of the budget for bounds, and so much of the whole that k
 # elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without it.
 _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
@@ -99,16 +100,19 @@ class AutoClip:
         steps = math.ceil(math.log(self.high / self.low) / math.log(ratio) - 1e-9)
         return np.asarray(self.low * ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
-    def shares(self, *, one_bound: bool, cells: int | None = None) -> tuple[float, float]:
+    def shares(
+        self, *, one_bound: bool, cells: int | None = None, most: int = POOL_MOST
+    ) -> tuple[float, float]:
         """Return the shares of the budget of the look at each cell and of the pooled look.
 
         Args:
             one_bound: whether one bound serves all.
             cells: the public number of bounds to choose, if it is known.
+            most: the largest number of blocks of one person that a bin of the pooled look counts.
 
-        The pooled look gets s with s·(m − 1) ≤ 0.21, where m is the largest number of blocks of one
-        person in one bin: k elements of one person move its counts by at most √(m·k), so that they
-        cost at most √(1 + s·(m − 1)) ≤ 1.1 times what they would cost without it.
+        The pooled look gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
+        less: k elements of one person move its counts by at most √(m·k), so that they cost at most
+        √(1 + s·(m − 1)) ≤ 1.1 times what they would cost without it.
 
         >>> own, pooled = AutoClip().shares(one_bound=False, cells=1000)
         >>> round(own, 3), round(pooled, 3)
@@ -119,7 +123,7 @@ class AutoClip:
         whole = 0.2 if self.share is None else self.share
         if cells is not None and cells < POOL_LEAST:
             return whole, 0.0
-        most = POOL_MOST if cells is None else min(POOL_MOST, cells)
+        most = most if cells is None else min(most, cells)
         pooled = min(_POOLED_PART * whole, _POOLED_PRICE / (most - 1))
         return whole - pooled, pooled
 

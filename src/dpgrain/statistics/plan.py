@@ -18,7 +18,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.promise import Promise
-from dpgrain.statistics.bounds import POOL_MOST, POOL_SIZE, AutoClip
+from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
@@ -198,10 +198,11 @@ def make_plan(
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
         shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
-        own, pooled = auto.shares(one_bound=shared, cells=contribution.cells)
+        most = _most_pooled(contribution)
+        own, pooled = auto.shares(one_bound=shared, cells=contribution.cells, most=most)
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
-            parts["pool"] = _pooled(binned)
+            parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
     shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
     if select is not None:
         # What a block keeps of its groups may change with any record of it.
@@ -251,10 +252,10 @@ def make_plan(
     )
 
 
-def _pooled(binned: Contribution) -> Contribution:
-    """How the blocks of many cells enter common rows of bins, whichever cells share one."""
-    most = min(POOL_SIZE, POOL_MOST, binned.cells or POOL_SIZE)
-    return replace(binned, layout="pooled", per_coordinate=most)
+def _most_pooled(contribution: Contribution) -> int:
+    """The number of one person's blocks that a bin of the pooled look counts, whatever is in a pool."""
+    most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
+    return min(POOL_SIZE, most, contribution.cells or POOL_SIZE)
 
 
 def selection_delta(level: Level) -> float:
