@@ -31,8 +31,14 @@ POOL_MOST, POOL_MOST_OF_USER = 20, 8
 # The second look gets at most this part of the budget for bounds, and so much of the whole that k
 # elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without it.
 _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
+# Shares of ε buy less precision than shares of μ² do where they are small.
+_POOLED_PART_OF_LAPLACE = 0.3
+# The share of the budget for one bound, for fewer than POOL_LEAST, and for more, which share a look.
+_ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 # Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
+# A bin that lies j bins beyond the last one found needs a level ratio^(-_FAR·j) times as small.
+_FAR = 1.5
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
 _WINDOW_RATIO = 16.0
 # A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
@@ -40,12 +46,8 @@ _WINDOW_RATIO = 16.0
 _ROUGH_NOISE = 4.0
 # A bin of the second look holds blocks if it counts so many standard deviations.
 _VISIBLE = 3.0
-# The second look moves a rough bound within this window, and by at most _UNSEEN_MOST where nothing was
-# seen.
-_LEAST_FACTOR, _MOST_FACTOR, _UNSEEN_MOST = 0.25, 8.0, 2.0
-# A bound is raised by this factor: too high a bound costs a little noise, too low a one may cut off
-# much, where many norms are equal.
-_RAISED = 1.05
+# Where nothing was seen, the second look raises a bound by at most this factor.
+_UNSEEN_MOST = 2.0
 # The tail beyond the last bin that is believed, where it falls with the square of the norm: it holds at
 # most what a standard deviation times this allows beyond what was counted.
 _POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
@@ -59,11 +61,12 @@ class AutoClip:
 
     Args:
         share: the share of the budget (of μ², or of ε under Laplace noise) that the choice gets; by
-            default 15% where there is one bound to choose, 20% where there are several.
+            default 15% where there is one bound to choose, 25% where there are fewer than ten, and 20%
+            where there are more, which share a second look.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
         ratio: the ratio of neighbouring edges of bins; by default 2 where there are fewer than ten
-            bounds to choose, and 4 where there are more, which share a second look.
+            bounds to choose, and 4 where there are more.
 
     Raises:
         ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^30.
@@ -101,14 +104,15 @@ class AutoClip:
         return np.asarray(self.low * ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
     def shares(
-        self, *, one_bound: bool, cells: int | None = None, most: int = POOL_MOST
+        self, *, one_bound: bool, cells: int | None = None, most: int | None = POOL_MOST
     ) -> tuple[float, float]:
         """Return the shares of the budget of the look at each cell and of the pooled look.
 
         Args:
             one_bound: whether one bound serves all.
             cells: the public number of bounds to choose, if it is known.
-            most: the largest number of blocks of one person that a bin of the pooled look counts.
+            most: the largest number of blocks of one person that a bin of the pooled look counts;
+                None under Laplace noise, where k elements cost k wherever they lie.
 
         The pooled look gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
         less: k elements of one person move its counts by at most √(m·k), so that they cost at most
@@ -118,11 +122,13 @@ class AutoClip:
         >>> round(own, 3), round(pooled, 3)
         (0.189, 0.011)
         """
-        if one_bound:
-            return (0.15 if self.share is None else self.share), 0.0
-        whole = 0.2 if self.share is None else self.share
-        if cells is not None and cells < POOL_LEAST:
+        few = cells is not None and cells < POOL_LEAST
+        usual = _ONE_SHARE if one_bound else _FEW_SHARE if few else _MANY_SHARE
+        whole = usual if self.share is None else self.share
+        if one_bound or few:
             return whole, 0.0
+        if most is None:
+            return whole - _POOLED_PART_OF_LAPLACE * whole, _POOLED_PART_OF_LAPLACE * whole
         most = most if cells is None else min(most, cells)
         pooled = min(_POOLED_PART * whole, _POOLED_PRICE / (most - 1))
         return whole - pooled, pooled
@@ -308,9 +314,9 @@ def pooled_bounds(
     points, mass = _spread(kept / cells[:, None], POOLED_EDGES)
     pool_seen = np.zeros(cells.size, dtype=np.bool_)
     pool_seen[rough.pool[rough.seen]] = True
-    most = np.where(pool_seen, _MOST_FACTOR, _UNSEEN_MOST)
-    factor = _RAISED * _best(points, mass, energy * noise_multiplier**2)
-    factor = np.where(last >= 0, np.clip(factor, _LEAST_FACTOR, most), 1.0)
+    most = np.where(pool_seen, POOLED_EDGES[-1], _UNSEEN_MOST)
+    factor = _best(points, mass, energy * noise_multiplier**2)
+    factor = np.where(last >= 0, np.clip(factor, POOLED_EDGES[0], most), 1.0)
     bounds = np.maximum(rough.bounds * factor[rough.pool], low)
     # What a pool counts is weighted; a block that counts as one stands for 1/weight of them.
     beyond = np.maximum(points - factor[:, None], 0.0)
@@ -330,8 +336,8 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
     there, hold no bin that was found before, and count over a standard deviation in the bin itself.
     The cells found in a bin are those of Benjamini and Hochberg: the k best, for the largest k
     whose k-th level is at most _FALSE_SHARE·k/K. A bin that lies j bins beyond the last one found, or
-    beyond the bin where most blocks of all cells are, needs a level ratio^-j times as small: a false
-    bin there costs ratio^j times as much, so every bin costs the same on average.
+    beyond the bin where most blocks of all cells are, needs a level ratio^(-3j/2) times as small, since
+    a false bin there costs ratio^j times as much noise: far bins together cost little on average.
     """
     cells, bins = noisy_counts.shape
     top = np.full(cells, -1, dtype=np.int64)
@@ -346,7 +352,7 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
             fresh = (top < b + 1 - width) & (noisy_counts[:, b] > count_sd)
             score = np.where(fresh, np.maximum(score, together), score)
         beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
-        level = ndtr(-score) * len(widths) * ratio**beyond
+        level = ndtr(-score) * ratio ** (_FAR * beyond)
         ranked = np.sort(level)
         passed = np.flatnonzero(ranked <= allowed)
         if passed.size:
@@ -359,7 +365,7 @@ def _usual_bin(noisy_counts: FloatArray, count_sd: float, ratio: float) -> int:
     whole = noisy_counts.sum(axis=0)
     fullest = int(whole.argmax())
     level = ndtr(-whole[fullest] / (count_sd * math.sqrt(len(noisy_counts)))) * whole.size
-    return fullest if level * ratio**fullest <= _FALSE_SHARE else 0
+    return fullest if level * ratio ** (_FAR * fullest) <= _FALSE_SHARE else 0
 
 
 def _rough(

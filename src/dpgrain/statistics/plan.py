@@ -199,7 +199,9 @@ def make_plan(
         many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
         shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
         most = _most_pooled(contribution)
-        own, pooled = auto.shares(one_bound=shared, cells=contribution.cells, most=most)
+        own, pooled = auto.shares(
+            one_bound=shared, cells=contribution.cells, most=None if noise == "laplace" else most
+        )
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
             parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
@@ -255,6 +257,9 @@ def make_plan(
 def _most_pooled(contribution: Contribution) -> int:
     """The number of one person's blocks that a bin of the pooled look counts, whatever is in a pool."""
     most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
+    if contribution.norm == "l1":
+        # Blocks in one bin cost no more than blocks in several.
+        most = POOL_SIZE
     return min(POOL_SIZE, most, contribution.cells or POOL_SIZE)
 
 
