@@ -15,7 +15,13 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution
-from dpgrain.statistics.bounds import POOL_MOST, POOL_SIZE, POOLED_EDGES
+from dpgrain.statistics.bounds import (
+    POOL_LEAST,
+    POOL_MOST,
+    POOL_MOST_OF_USER,
+    POOL_SIZE,
+    POOLED_EDGES,
+)
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Layout, Pools
@@ -270,15 +276,38 @@ def test_the_search_finds_wrong_bills(bug: str) -> None:
 
 
 def test_k_elements_never_cost_more_than_a_tenth_above_their_root() -> None:
-    for selected, epsilon in itertools.product((False, True), (0.1, 1.0, 10.0)):
+    known = (None, 2, POOL_LEAST, 15, POOL_MOST, POOL_MOST + 1, 1000)
+    for cells, share, epsilon in itertools.product(known, (None, 0.02, 0.9), (0.1, 10.0)):
         plan = plan_histogram(
-            unit=dg.Element(), epsilon=epsilon, delta=1e-6,
-            items=None if selected else 4000, cells=None if selected else 1000,
+            unit=dg.Element(), epsilon=epsilon, delta=1e-6, items=cells, cells=cells,
+            clip=dg.AutoClip(share=share),
         )  # fmt: skip
-        assert plan.pool is not None
-        one = plan.event.loss(1).mu
+        assert (plan.pool is None) == (cells == 2)
+        one, most = plan.event.loss(1).mu, 0.0
         for k in (*range(1, 200), 999, 10**6):
-            assert plan.event.loss(k).mu <= 1.1 * math.sqrt(k) * one * (1 + 1e-9)
+            root = math.sqrt(k if cells is None else min(k, cells))
+            most = max(most, plan.event.loss(k).mu / root / one)
+        assert most <= 1.1 * (1 + 1e-9)
+        assert most > 1.05 or share == 0.02 or cells == 2 or cells is None
+
+
+@pytest.mark.parametrize("unit", [dg.Element(), dg.User(max_elements=30)], ids=["element", "user"])
+def test_a_pooled_look_costs_nothing_more_under_laplace_noise(unit: Unit) -> None:
+    plan = plan_histogram(unit=unit, epsilon=1.0, noise="laplace", items=100, cells=100)
+    assert plan.pool is not None
+    assert plan.bounds is not None
+    assert plan.event.loss(1).pure == pytest.approx(1.0, rel=1e-9)
+    for k in (2, 7, 30, 100):
+        assert plan.pool.contribution.sensitivity(k) == plan.bounds.contribution.sensitivity(k)
+
+
+def test_whole_users_pile_up_less() -> None:
+    plan = plan_histogram(
+        unit=dg.User(max_elements=30), epsilon=1.0, delta=1e-6, items=100, cells=100
+    )
+    assert plan.pool is not None
+    assert plan.pool.contribution.per_coordinate == POOL_MOST_OF_USER < POOL_MOST
+    assert 0.999 < plan.event.epsilon(1e-6) <= 1.0
 
 
 @pytest.mark.parametrize("s", [1, 2, 3, 8])

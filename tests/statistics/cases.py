@@ -27,6 +27,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
+from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
@@ -242,7 +243,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         found = chosen(noisy, edges, *rest)
         size = len(noisy)
         pool, weight = np.zeros(size, dtype=np.int64), np.full(size, 1 << WEIGHT_BITS)
-        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0)
+        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0, 1.0)
 
     def pooled(rough: RoughBounds, *_: Any) -> ChosenBounds:
         return ChosenBounds(rough.bounds, rough.seen)
@@ -256,6 +257,8 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "noise_of", noise_of)
         patch.setattr(holdings_module, "noise_of", noise_of)
         patch.setattr(run_module, "select", select)
+        # Few cells share a second look, too.
+        patch.setattr(bounds_module, "POOL_LEAST", 2)
         patch.setattr(run_module, "choose_bounds", chosen)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)

@@ -700,7 +700,7 @@ def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Gua
         looks.append(counts)
         cells = np.arange(len(counts))
         weight = np.full(cells.size, 1 << WEIGHT_BITS)
-        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0)
+        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0, 1.0)
 
     def pooled(rough: RoughBounds, rows: FloatArray, *rest: Any) -> ChosenBounds:
         looks.append(rows)
@@ -710,7 +710,7 @@ def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Gua
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)
-        patch.setattr(dg.AutoClip, "shares", lambda *_, one_bound: (0.3, 0.3))
+        patch.setattr(dg.AutoClip, "shares", lambda *_, **__: (0.3, 0.3))
         release = audited(dg.Element("item"), rows, np.arange(TESTS), clip="auto")
     return *looks, release.guarantee  # type: ignore[return-value]
 

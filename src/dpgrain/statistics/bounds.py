@@ -1,4 +1,13 @@
-"""Clipping bounds chosen privately, one per cell, from a noisy histogram of block norms."""
+"""Clipping bounds chosen privately, one per cell, from noisy counts of block norms.
+
+Where there are many cells, there are two looks at the norms. The first counts blocks by cell and norm,
+in coarse bins, and gives every cell a *rough* bound of its own. In the second, cells with similar
+rough bounds share one precise row of counts by norm ÷ rough bound, which tells how far off such bounds
+are. The reason: the best bound leaves about as many blocks above it as the noise multiplier of the sums
+(experiments/README.md, "Clipping bounds"), and so few are not visible in one cell's own counts.
+
+What is computed here is computed from noisy counts, so it is post-processing.
+"""
 
 from __future__ import annotations
 
@@ -14,36 +23,57 @@ from dpgrain.errors import ParameterError
 
 # Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
-# At most so many cells share a row of the second look.
-POOL_SIZE = 40
-# A bin of that row counts at most so many blocks of one person.
-POOL_MOST = 8
-# The second look gets at most this share of the budget, so that k elements of one person cost at most
-# √(1 + share·(most − 1)) ≤ 1.1 times what they would cost if nothing were pooled.
-_POOLED_SHARE = 0.03
+# At most so many cells share a row of the second look, and fewer than POOL_LEAST learn nothing from it.
+POOL_SIZE, POOL_LEAST = 60, 10
+# A bin of that row counts at most so many blocks of one person; fewer where whole users with so many
+# elements are protected, for whom blocks that pile up cost more than those in cells of their own.
+POOL_MOST, POOL_MOST_OF_USER = 20, 8
+# The second look gets at most this part of the budget for bounds, and so much of the whole that k
+# elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without it.
+_POOLED_PART, _POOLED_PRICE = 0.15, 0.21
+# Shares of ε buy less precision than shares of μ² do where they are small.
+_POOLED_PART_OF_LAPLACE = 0.3
+# The share of the budget for one bound, for fewer than POOL_LEAST, and for more, which share a look.
+_ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 # Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
 # A number anywhere in a range of length 1 has this variance.
 _ANYWHERE_VARIANCE = 1 / 12
+# A bin that lies j bins beyond the last one found needs a level ratio^(-_FAR·j) times as small.
+_FAR = 1.5
+# Neighbouring bins that together span at most this ratio may be found by what they hold together.
+_WINDOW_RATIO = 16.0
+# A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
+# noise, those at a lower bound are not, and the second look tells the way from one to the other.
+_ROUGH_NOISE = 4.0
+# A bin of the second look holds blocks if it counts so many standard deviations.
+_VISIBLE = 3.0
+# Where nothing was seen, the second look raises a bound by at most this factor.
+_UNSEEN_MOST = 2.0
+# The tail beyond the last bin that is believed, where it falls with the square of the norm: it holds at
+# most what a standard deviation times this allows beyond what was counted.
+_POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
 # This many cells are minimised at once.
 _CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)
 class AutoClip:
-    """Choose a clipping bound per cell from a noisy histogram of block norms.
+    """Choose a clipping bound per cell from noisy histograms of block norms.
 
     Args:
         share: the share of the budget (of μ², or of ε under Laplace noise) that the choice gets; by
-            default 10% where there is one bound to choose, 25% where there are several.
+            default 15% where there is one bound to choose, 25% where there are fewer than ten, and 20%
+            where there are more, which share a second look.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
-        ratio: the ratio of neighbouring edges of bins; 4 serves some hundred users, 2 many more.
+        ratio: the ratio of neighbouring edges of bins; by default 2 where there are fewer than ten
+            bounds to choose, and 4 where there are more.
 
     Raises:
         ParameterError: if the share is not in (0, 1), or the range is empty or wider than 2^30.
 
-    >>> AutoClip(low=0.01, high=100.0).edges.round(2)
+    >>> AutoClip(low=0.01, high=100.0).edges(cells=50).round(2)
     array([1.0000e-02, 4.0000e-02, 1.6000e-01, 6.4000e-01, 2.5600e+00,
            1.0240e+01, 4.0960e+01, 1.6384e+02])
     """
@@ -51,7 +81,7 @@ class AutoClip:
     share: float | None = None
     low: float = 1.0
     high: float = 2.0**26
-    ratio: float = 4.0
+    ratio: float | None = None
 
     def __post_init__(self) -> None:
         if self.share is not None:
@@ -62,21 +92,47 @@ class AutoClip:
                 f"low and high must lie between 1e-100 and 1e100, high above low by at most 2^30 "
                 f"times, not {low:g} and {high:g}."
             )
-        if not 1 < _validate.positive(ratio=self.ratio) <= high / low:
+        if self.ratio is not None and not 1 < _validate.positive(ratio=self.ratio) <= high / low:
             raise ParameterError(f"ratio must lie above 1 and within high/low, not {self.ratio!r}.")
 
-    @property
-    def edges(self) -> FloatArray:
-        """The edges of the bins; the first also takes smaller norms, the last larger ones."""
-        steps = math.ceil(math.log(self.high / self.low) / math.log(self.ratio) - 1e-9)
-        return np.asarray(self.low * self.ratio ** np.arange(steps + 1.0), dtype=np.float64)
+    def edges(self, *, cells: int) -> FloatArray:
+        """Return the edges of the bins; the first bin also takes smaller norms, the last larger ones.
 
-    def shares(self, *, one_bound: bool) -> tuple[float, float]:
-        """Return the shares of the budget of the look at each cell and of the pooled look."""
-        if one_bound:
-            return (0.1 if self.share is None else self.share), 0.0
-        whole = 0.2 if self.share is None else self.share
-        pooled = min(0.15 * whole, _POOLED_SHARE)
+        Args:
+            cells: the number of bounds to choose.
+        """
+        ratio = self.ratio or min(2.0 if cells < POOL_LEAST else 4.0, self.high / self.low)
+        steps = math.ceil(math.log(self.high / self.low) / math.log(ratio) - 1e-9)
+        return np.asarray(self.low * ratio ** np.arange(steps + 1.0), dtype=np.float64)
+
+    def shares(
+        self, *, one_bound: bool, cells: int | None = None, most: int | None = POOL_MOST
+    ) -> tuple[float, float]:
+        """Return the shares of the budget of the look at each cell and of the pooled look.
+
+        Args:
+            one_bound: whether one bound serves all.
+            cells: the public number of bounds to choose, if it is known.
+            most: the largest number of blocks of one person that a bin of the pooled look counts;
+                None under Laplace noise, where k elements cost k wherever they lie.
+
+        The pooled look gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
+        less: k elements of one person move its counts by at most √(m·k), so that they cost at most
+        √(1 + s·(m − 1)) ≤ 1.1 times what they would cost without it.
+
+        >>> own, pooled = AutoClip().shares(one_bound=False, cells=1000)
+        >>> round(own, 3), round(pooled, 3)
+        (0.189, 0.011)
+        """
+        few = cells is not None and cells < POOL_LEAST
+        usual = _ONE_SHARE if one_bound else _FEW_SHARE if few else _MANY_SHARE
+        whole = usual if self.share is None else self.share
+        if one_bound or few:
+            return whole, 0.0
+        if most is None:
+            return whole - _POOLED_PART_OF_LAPLACE * whole, _POOLED_PART_OF_LAPLACE * whole
+        most = most if cells is None else min(most, cells)
+        pooled = min(_POOLED_PART * whole, _POOLED_PRICE / (most - 1))
         return whole - pooled, pooled
 
 
@@ -90,6 +146,7 @@ class RoughBounds:
         pool: (K,) the pool of each cell, 0 … pools − 1.
         weight: (K,) the weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
         blocks: the estimated number of all blocks.
+        norms: the estimated sum of all norms.
     """
 
     bounds: FloatArray
@@ -97,11 +154,12 @@ class RoughBounds:
     pool: IntArray
     weight: IntArray
     blocks: float
+    norms: float
 
     @property
     def pools(self) -> int:
         """The number of pools."""
-        return int(self.pool.max()) + 1
+        return int(self.pool.max()) + 1 if self.pool.size else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +170,8 @@ class ChosenBounds:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) whether any blocks of the cell stood out from the noise.
         above: the estimated share of blocks that lie above their bound, or None.
-        lost: the estimated share of the sum of norms that clipping takes, or None; an underestimate.
+        lost: the estimated share of the sum of norms that clipping takes, or None; norms beyond the
+            last visible bin are not in it, so it is an underestimate where tails are heavy.
     """
 
     bounds: FloatArray
@@ -136,15 +195,40 @@ def choose_bounds(
     coordinates: IntArray,
     noise_multiplier: float,
 ) -> ChosenBounds:
-    """Return clipping bounds from noisy counts of block norms alone, by one release.
+    """Return the clipping bound of every cell from its own noisy counts: the only look at few cells.
 
-    >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 4, 16, 64]), 4.0,
-    ...               np.array([1]), 4.0).bounds.round(1)
-    array([13.5])
+    Args:
+        noisy_counts: (K, bins) noisy numbers of blocks.
+        edges: (bins + 1,) a geometric sequence.
+        count_sd: the standard deviation of the noise of a count.
+        coordinates: (K,) the number of items in each cell.
+        noise_multiplier: noise sd of the sums ÷ clipping bound.
+
+    A cell with blocks of norms x_i in m coordinates, clipped at r, loses at most T(r) = Σ(x_i − r)₊
+    and gets noise of energy m(r·noise_multiplier)². T² + m(r·noise_multiplier)² is minimised, with T
+    estimated from the counts: those of the bins up to the top one that is believed
+    (:func:`_top_bins`), negative ones as 0, and a tail beyond it, which falls with the square of the
+    norm: from bin to bin by ratio^-2, or by what the next count allows, if that is less. Where nothing
+    is found, the bound is the lowest edge: then nothing is known, and ``seen`` says so.
+
+    >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 2, 4, 8]), 4.0,
+    ...               np.array([1]), 4.0).bounds.round(2)
+    array([3.67])
     """
-    top = _top_bin(noisy_counts / count_sd, edges[1] / edges[0])
-    bounds = _own_bounds(noisy_counts, top, edges, count_sd, coordinates, noise_multiplier)
-    return ChosenBounds(bounds, top >= 0)
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    bounds, number, lost = np.full(top.size, edges[0]), 0.0, 0.0
+    for rows in _chunks(top >= 0):
+        kept = _continued(
+            noisy_counts[rows], top[rows], count_sd, edges, _OWN_ALLOWANCE, bins=edges.size
+        )
+        points, mass = _spread(kept, edges)
+        energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
+        bounds[rows] = np.maximum(_best(points, mass, energy), edges[0])
+        beyond = np.maximum(points - bounds[rows, None], 0.0)
+        number += float(mass[beyond > 0].sum())
+        lost += float((mass * beyond).sum())
+    blocks, norms = _totals(noisy_counts, top, edges)
+    return ChosenBounds(bounds, top >= 0, _share(number, blocks), _share(lost, norms))
 
 
 def bound_of_ratios(
@@ -177,7 +261,7 @@ def bound_of_ratios(
     ...  for shares in (even, uneven)]
     [38.1, 19.0]
     """
-    top = _top_bin(noisy_counts / count_sd, edges[1] / edges[0])
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
     if top[0] < 0:
         return ChosenBounds(edges[:1].copy(), top >= 0)
     kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
@@ -187,7 +271,9 @@ def bound_of_ratios(
     noise = candidates * noise_multiplier / left
     drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
     error = drowned + (bias * (1 - left / left[-1])) ** 2
-    return ChosenBounds(candidates[[error.argmin()]], top >= 0)
+    bound = candidates[error.argmin()]
+    above, lost = mass[0][points > bound].sum() / mass[0].sum(), 1 - left[error.argmin()] / left[-1]
+    return ChosenBounds(np.array([bound]), top >= 0, float(above), float(lost))
 
 
 def rough_bounds(
@@ -197,23 +283,39 @@ def rough_bounds(
     coordinates: IntArray,
     noise_multiplier: float,
 ) -> RoughBounds:
-    """Return a rough bound per cell from noisy counts of its block norms, and pools of cells."""
-    chosen = choose_bounds(noisy_counts, edges, count_sd, coordinates, noise_multiplier)
-    order = np.lexsort((chosen.bounds, chosen.seen))
-    pool = np.empty(order.size, dtype=np.int64)
-    before = 0
-    for part in (order[~chosen.seen[order]], order[chosen.seen[order]]):
-        pools = -(-part.size // POOL_SIZE)
-        pool[part] = before + np.arange(part.size) * pools // max(part.size, 1)
-        before += pools
-    least = float(np.median(coordinates))
-    weight = np.minimum(np.sqrt(least / coordinates), 1.0)
+    """Return a rough bound per cell from its own noisy counts, and pools of cells with similar ones.
+
+    Args:
+        noisy_counts: (K, bins) noisy numbers of blocks.
+        edges: (bins + 1,) a geometric sequence.
+        count_sd: the standard deviation of the noise of a count.
+        coordinates: (K,) the number of items in each cell.
+        noise_multiplier: noise sd of the sums ÷ clipping bound.
+
+    Cells that were seen and those that were not are pooled apart, in the order of their rough bounds.
+    A block of a cell of many items counts less in its pool, in proportion to 1/√items, since the best
+    bound of such a cell leaves more blocks above it in this proportion.
+
+    >>> counts = np.repeat([[0.0, 900.0, 0.0], [0.0, 0.0, 900.0]], 10, axis=0)
+    >>> rough = rough_bounds(counts, np.array([1.0, 4, 16, 64]), 4.0, np.ones(20, int), 4.0)
+    >>> rough.bounds.round(1)[[0, -1]], rough.pools
+    (array([13.4, 53.5]), 1)
+    """
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    seen = top >= 0
+    energy = np.asarray(coordinates * noise_multiplier**2, dtype=np.float64)
+    bounds = _rough(noisy_counts, top, edges, count_sd, _ROUGH_NOISE**2 * energy)
+    pool = _pools(bounds, seen)
+    # Cells that share their pool with too few others keep what is best by their own counts.
+    alone = np.bincount(pool)[pool] < POOL_LEAST
+    bounds[alone] = _rough(noisy_counts[alone], top[alone], edges, count_sd, energy[alone])
+    weight = np.sqrt(np.median(coordinates) / coordinates) if top.size else np.ones(0)
     return RoughBounds(
-        chosen.bounds,
-        chosen.seen,
+        bounds,
+        seen,
         pool,
-        np.maximum(np.floor(weight * 1024), 1.0).astype(np.int64),
-        max(float(noisy_counts.sum()), 1.0),
+        np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64),
+        *_totals(noisy_counts, top, edges),
     )
 
 
@@ -235,71 +337,184 @@ def pooled_bounds(
         coordinates: (K,) the number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
         low: the smallest bound.
+
+    All rough bounds of a pool are moved by one factor a, which minimises what the mean cell loses:
+    T(a)² + m(a·noise_multiplier)², in units of its rough bound. A single far block counts as one block
+    of 8 rough bounds among all cells of the pool, and a bound moves within [1/4, 8] of its own rough
+    one, so neither a far block nor a false count can move a bound by more.
+
+    >>> rough = RoughBounds(np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int),
+    ...                     np.full(20, 1024), 2000.0, 16000.0)
+    >>> row = np.array([[0, 0, 900.0, 900, 0, 0, 0, 0, 0, 0]])
+    >>> chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), 4.0, 1.0)
+    >>> float(chosen.bounds[0].round(1)), round(chosen.above, 2)
+    (9.2, 0.12)
     """
-    weight = rough.weight / 1024
     cells = np.bincount(rough.pool, minlength=rough.pools)
+    weight = rough.weight / 1024
     energy = np.bincount(rough.pool, weight**2 * coordinates, minlength=rough.pools) / cells
-    seen = noisy_rows > 3 * row_sd
-    last = np.where(seen.any(axis=1), seen.shape[1] - 1 - seen[:, ::-1].argmax(axis=1), -1)
-    kept = np.where(np.arange(seen.shape[1]) <= last[:, None], np.maximum(noisy_rows, 0), 0.0)
-    kept /= np.bincount(rough.pool, weight, minlength=rough.pools)[:, None]
-    points, mass = _spread(kept, POOLED_EDGES)
-    factor = np.clip(_best(points, mass, energy * noise_multiplier**2), 0.25, 8.0)
-    factor = np.where(last >= 0, factor, 1.0)
+    visible = noisy_rows > _VISIBLE * row_sd
+    bins = visible.shape[1]
+    last = np.where(visible.any(axis=1), bins - 1 - visible[:, ::-1].argmax(axis=1), -1)
+    last[cells < POOL_LEAST] = -1
+    kept = _continued(noisy_rows, last, row_sd, POOLED_EDGES, _POOLED_ALLOWANCE, bins=1)
+    points, mass = _spread(kept / cells[:, None], POOLED_EDGES)
+    pool_seen = np.zeros(cells.size, dtype=np.bool_)
+    pool_seen[rough.pool[rough.seen]] = True
+    most = np.where(pool_seen, POOLED_EDGES[-1], _UNSEEN_MOST)
+    factor = _best(points, mass, energy * noise_multiplier**2)
+    factor = np.where(last >= 0, np.clip(factor, POOLED_EDGES[0], most), 1.0)
     bounds = np.maximum(rough.bounds * factor[rough.pool], low)
-    return ChosenBounds(bounds, rough.seen)
+    # What a pool counts is weighted; a block that counts as one stands for 1/weight of them.
+    beyond = np.maximum(points - factor[:, None], 0.0)
+    number = (mass * (beyond > 0)).sum(axis=1)[rough.pool] / weight
+    lost = rough.bounds * (mass * beyond).sum(axis=1)[rough.pool] / weight
+    above, missing = (
+        _share(float(number.sum()), rough.blocks),
+        _share(float(lost.sum()), rough.norms),
+    )
+    return ChosenBounds(bounds, rough.seen, above, missing)
 
 
-def _own_bounds(
-    noisy_counts: FloatArray,
-    top: IntArray,
-    edges: FloatArray,
-    count_sd: float,
-    coordinates: IntArray,
-    noise_multiplier: float,
+def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArray:
+    """Return the highest bin of each cell that is believed to hold blocks, (K,); −1 for none.
+
+    Bins are tried from the lowest up, each by the best of several windows of neighbouring bins that end
+    there, hold no bin that was found before, and count over a standard deviation in the bin itself.
+    The cells found in a bin are those of Benjamini and Hochberg: the k best, for the largest k
+    whose k-th level is at most _FALSE_SHARE·k/K. A bin that lies j bins beyond the last one found, or
+    beyond the bin where most blocks of all cells are, needs a level ratio^(-3j/2) times as small, since
+    a false bin there costs ratio^j times as much noise: far bins together cost little on average.
+    """
+    cells, bins = noisy_counts.shape
+    top = np.full(cells, -1, dtype=np.int64)
+    usual = _usual_bin(noisy_counts, count_sd, ratio) if cells > 1 else 0
+    sums = np.concatenate([np.zeros((cells, 1)), np.cumsum(noisy_counts, axis=1)], axis=1)
+    widths = range(1, 1 + min(4, max(1, int(math.log(_WINDOW_RATIO) / math.log(ratio) + 1e-9))))
+    allowed = _FALSE_SHARE * np.arange(1, cells + 1) / max(cells, 1)
+    for b in range(bins):
+        score = noisy_counts[:, b] / count_sd
+        for width in widths[1 : b + 1]:
+            together = (sums[:, b + 1] - sums[:, b + 1 - width]) / (count_sd * math.sqrt(width))
+            fresh = (top < b + 1 - width) & (noisy_counts[:, b] > count_sd)
+            score = np.where(fresh, np.maximum(score, together), score)
+        beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
+        level = ndtr(-score) * ratio ** (_FAR * beyond)
+        ranked = np.sort(level)
+        passed = np.flatnonzero(ranked <= allowed)
+        if passed.size:
+            top[level <= ranked[passed[-1]]] = b
+    return top
+
+
+def _usual_bin(noisy_counts: FloatArray, count_sd: float, ratio: float) -> int:
+    """Return the bin where most blocks of all cells are; 0 if it does not stand out."""
+    whole = noisy_counts.sum(axis=0)
+    fullest = int(whole.argmax())
+    level = ndtr(-whole[fullest] / (count_sd * math.sqrt(len(noisy_counts)))) * whole.size
+    return fullest if level * ratio ** (_FAR * fullest) <= _FALSE_SHARE else 0
+
+
+def _rough(
+    noisy_counts: FloatArray, top: IntArray, edges: FloatArray, count_sd: float, energy: FloatArray
 ) -> FloatArray:
-    bounds = np.full(len(noisy_counts), edges[0])
-    found = np.flatnonzero(top >= 0)
-    index = np.arange(noisy_counts.shape[1])
-    for start in range(0, found.size, _CHUNK):
-        rows = found[start : start + _CHUNK]
-        counts, last = noisy_counts[rows], top[rows, None]
-        kept = np.where(index <= last, np.maximum(counts, 0.0), 0.0)
-        most = np.take_along_axis(kept, last, axis=1)
-        excess = np.clip(counts - 2 * count_sd, 0.0, most)
-        kept = np.where(index == last + 1, excess, kept)
-        points, mass = _spread(kept, edges)
-        energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
-        bounds[rows] = _best(points, mass, energy)
+    """Return the bounds that are best by coarse counts, (K,); where nothing was found, the lowest edge.
+
+    The next bin beyond the top one counts with what exceeds two standard deviations, at most what the
+    top one counts: the tail rarely ends where it stops being visible.
+    """
+    bounds = np.full(top.size, edges[0])
+    for rows in _chunks(top >= 0):
+        kept = _continued(noisy_counts[rows], top[rows], count_sd, edges, -2.0, bins=1, falls=False)
+        bounds[rows] = _best(*_spread(kept, edges), energy[rows])
     return np.asarray(np.maximum(bounds, edges[0]))
 
 
+def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
+    """Return the pool of each cell, (K,): at most POOL_SIZE cells in the order of their bounds."""
+    order = np.lexsort((bounds, seen))
+    pool = np.empty(order.size, dtype=np.int64)
+    before = 0
+    for part in (order[~seen[order]], order[seen[order]]):
+        pools = -(-part.size // POOL_SIZE)
+        pool[part] = before + np.arange(part.size) * pools // max(part.size, 1)
+        before += pools
+    return pool
+
+
+def _chunks(found: BoolArray) -> list[IntArray]:
+    """Return the indices of the cells that were found, in parts that are minimised at once."""
+    rows = np.flatnonzero(found)
+    return [rows[start : start + _CHUNK] for start in range(0, rows.size, _CHUNK)]
+
+
+def _continued(
+    noisy_counts: FloatArray,
+    top: IntArray,
+    count_sd: float,
+    edges: FloatArray,
+    allowance: float,
+    *,
+    bins: int,
+    falls: bool = True,
+) -> FloatArray:
+    """Return the counts up to the top bins, negative ones as 0, with a geometric tail beyond.
+
+    Args:
+        noisy_counts: (rows, B) noisy counts.
+        top: (rows,) the highest bin that is believed; −1 for none.
+        count_sd: the standard deviation of the noise of a count.
+        edges: (B + 1,) a geometric sequence.
+        allowance: the next bin holds at most its count plus so many standard deviations.
+        bins: the number of bins of the tail.
+        falls: whether a bin of the tail holds at most ratio^-2 of the one before, rather than as much.
+    """
+    row, last = np.arange(top.size), np.maximum(top, 0)
+    index = np.arange(noisy_counts.shape[1])
+    kept = np.where(index <= top[:, None], np.maximum(noisy_counts, 0.0), 0.0)
+    full = kept[row, last]
+    following = noisy_counts[row, np.minimum(last + 1, index[-1])] + allowance * count_sd
+    steepest = (edges[0] / edges[1]) ** 2 if falls else 1.0
+    most = np.clip(following, 0.0, steepest * full)
+    rate = np.divide(most, full, out=np.zeros_like(full), where=full > 0)
+    steps = index - last[:, None]
+    tail = full[:, None] * rate[:, None] ** np.maximum(steps, 0)
+    return np.where((steps > 0) & (steps <= bins), tail, kept)
+
+
 def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return points in falling order, and the mass that counts put on them, even in log scale."""
+    """Return points in falling order, about 2^(1/8) to 2^(1/2) apart, and the mass on each of them.
+
+    The mass of a bin lies evenly in log scale on its points.
+    """
     bins = counts.shape[1]
-    parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
+    parts = max(4, round(2 * math.log2(edges[1] / edges[0])))
     middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
     points = edges[0] * (edges[-1] / edges[0]) ** middle
     return points[::-1], np.repeat(counts / parts, parts, axis=1)[:, ::-1]
 
 
-def _best(points: FloatArray, mass: FloatArray, noise: FloatArray) -> FloatArray:
-    """Return the minimiser r of T(r)² + noise·r² of every row, with T(r) = Σ mass·(points − r)₊."""
+def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArray:
+    """Return the minimiser r of T(r)² + energy·r² of every row, where T(r) = Σ mass·(points − r)₊.
+
+    T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so the
+    objective is convex, and its minimiser is max_j min(e_j, A_j S_j/(S_j² + energy)).
+    """
     number, total = np.cumsum(mass, axis=1), np.cumsum(mass * points, axis=1)
-    best = total * number / np.maximum(number**2 + noise[:, None], np.finfo(np.float64).tiny)
+    best = total * number / np.maximum(number**2 + energy[:, None], np.finfo(np.float64).tiny)
     return np.asarray(np.minimum(points, best).max(axis=1))
 
 
-def _top_bin(scores: FloatArray, ratio: float) -> IntArray:
-    """Return the highest bin of each cell that is believed to hold blocks, (cells,); −1 for none."""
-    cells = len(scores)
-    top = np.full(cells, -1, dtype=np.int64)
-    usual = int(scores.sum(axis=0).argmax()) if cells > 1 else 0
-    for b in range(scores.shape[1]):
-        beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
-        level = ndtr(-scores[:, b]) * ratio**beyond
-        ranked = np.sort(level)
-        passed = np.flatnonzero(ranked <= _FALSE_SHARE * np.arange(1, cells + 1) / cells)
-        if passed.size:
-            top[level <= ranked[passed[-1]]] = b
-    return top
+def _totals(noisy_counts: FloatArray, top: IntArray, edges: FloatArray) -> tuple[float, float]:
+    """Return the estimated number of all blocks and the sum of their norms.
+
+    The bins up to the highest one of any cell count, with the mean norm of an even spread in log scale.
+    """
+    whole = noisy_counts[:, : int(top.max(initial=-1)) + 1].sum(axis=0)
+    means = np.diff(edges)[: whole.size] / math.log(edges[1] / edges[0])
+    return float(whole.sum()), float(whole @ means)
+
+
+def _share(part: float, whole: float) -> float | None:
+    """Return a share of a whole, within [0, 1]; None where there is nothing."""
+    return min(max(part / whole, 0.0), 1.0) if whole > 0 else None

@@ -18,7 +18,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.promise import Promise
-from dpgrain.statistics.bounds import POOL_MOST, POOL_SIZE, AutoClip
+from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
@@ -108,6 +108,19 @@ class Plan:
         """
         return self.std_error * math.sqrt(1 if self.items is None else self.items)
 
+    def share_of(self, *parts: Gaussian | Laplace | None) -> float:
+        """Return the share of the budget that parts get: of μ², or of ε under Laplace noise."""
+        power = 1 if isinstance(self.sums, Laplace) else 2
+
+        def spent(part: Gaussian | Laplace | Selection) -> float:
+            moved = part.contribution.sensitivity(1, self.relation, self.unit)
+            return (moved / part.noise_multiplier) ** power
+
+        select = self.select if isinstance(self.select, Selection) else None
+        every = (select, self.ranges, self.align, self.bounds, self.pool, self.sums)
+        whole = sum(spent(part) for part in every if part is not None)
+        return sum(spent(part) for part in parts if part is not None) / whole
+
     def __str__(self) -> str:
         of = "" if self.clip is not None else " clipping bounds of the item's cell"
         lines = [
@@ -122,6 +135,10 @@ class Plan:
         if isinstance(self.select, Selection):
             lines.append(
                 f"  an item is named once its noisy weighted count reaches {self.select.threshold:.4g}"
+            )
+        if self.bounds is not None:
+            lines.append(
+                f"  {self.share_of(self.bounds, self.pool):.0%} of the budget chooses clipping bounds"
             )
         lines.append("  clipping adds a bias that depends on the data and is not known beforehand.")
         return "\n".join(lines)
@@ -182,10 +199,13 @@ def make_plan(
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= align_from)
         shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
-        own, pooled = auto.shares(one_bound=shared)
+        most = _most_pooled(contribution)
+        own, pooled = auto.shares(
+            one_bound=shared, cells=contribution.cells, most=None if noise == "laplace" else most
+        )
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
-            parts["pool"] = _pooled(binned)
+            parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
     shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
     if select is not None:
         # What a block keeps of its groups may change with any record of it.
@@ -235,10 +255,13 @@ def make_plan(
     )
 
 
-def _pooled(binned: Contribution) -> Contribution:
-    """How the blocks of many cells enter common rows of bins, whichever cells share one."""
-    most = min(POOL_SIZE, POOL_MOST)
-    return replace(binned, layout="pooled", per_coordinate=most)
+def _most_pooled(contribution: Contribution) -> int:
+    """The number of one person's blocks that a bin of the pooled look counts, whatever is in a pool."""
+    most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
+    if contribution.norm == "l1":
+        # Blocks in one bin cost no more than blocks in several.
+        most = POOL_SIZE
+    return min(POOL_SIZE, most, contribution.cells or POOL_SIZE)
 
 
 def selection_delta(level: Level) -> float:

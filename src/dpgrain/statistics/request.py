@@ -14,8 +14,6 @@ from dpgrain.accounting import (
     BoundedRange,
     Contribution,
     Event,
-    Gaussian,
-    Laplace,
     Selection,
     calibrate_bounded_range,
     calibrate_gaussian,
@@ -358,13 +356,13 @@ class Request:
         if isinstance(self.bounds, tuple):
             facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")
         elif isinstance(self.bounds, AutoRange):
-            share = noise_share(plan.ranges, plan)
+            share = plan.share_of(plan.ranges)
             facts.append(f"the range of the numbers is chosen with {share:.0%} of the budget")
         if isinstance(self.rule, AutoClip):
-            share = noise_share(plan.bounds, plan) + noise_share(plan.pool, plan)
+            together = "" if plan.pool is None else ", those of similar cells together"
             facts.append(
                 f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
-                f"with {share:.0%} of the budget"
+                f"with {plan.share_of(plan.bounds, plan.pool):.0%} of the budget{together}"
             )
         else:
             facts.append(f"the clipping bound {self.rule:,.6g}")
@@ -452,17 +450,3 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     if len(set(keys)) < len(keys):
         raise ParameterError(f"by must name different columns, not {list(keys)!r}.", name="by")
     return tuple(keys)
-
-
-def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
-    """The share of the budget (of μ², or of ε under Laplace noise) that a part of a plan got."""
-    power = 1 if isinstance(plan.sums, Laplace) else 2
-    select = plan.select if isinstance(plan.select, Selection) else None
-    looks = (select, plan.ranges, plan.align, plan.bounds, plan.pool)
-    parts = [e for e in (*looks, plan.sums) if e is not None]
-
-    def spent(event: Gaussian | Laplace | Selection) -> float:
-        moved = event.contribution.sensitivity(1, plan.relation, plan.unit)
-        return (moved / event.noise_multiplier) ** power
-
-    return 0.0 if part is None else spent(part) / sum(map(spent, parts))

@@ -261,7 +261,8 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
-    counts = data.norm_counts(rule.edges[1:], request.norm, indicator=request.indicator)
+    edges = rule.edges(cells=1 if plan.one_bound else data.dictionary.cell_sizes.size)
+    counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
     if request.ratio and plan.align is not None and len(data.dictionary.groups):
@@ -273,9 +274,9 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
     if plan.pool is None or not len(noisy):
         # Where nothing was selected there is no cell.
-        chosen = choose_bounds(noisy, rule.edges, sd, coordinates, noise_multiplier)
+        chosen = choose_bounds(noisy, edges, sd, coordinates, noise_multiplier)
     else:
-        rough = rough_bounds(noisy, rule.edges, sd, coordinates, noise_multiplier)
+        rough = rough_bounds(noisy, edges, sd, coordinates, noise_multiplier)
         rows = _pooled_rows(data, plan.pool, rough, request, source)
         chosen = pooled_bounds(
             rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
