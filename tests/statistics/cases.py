@@ -29,6 +29,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.statistics.values import AutoRange
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import Grid
@@ -227,8 +228,9 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         known = {"item": ITEMS, "cell": CELLS, "topic": sorted({*MAPPING.values()}), "few": ["x"]}
         return Groups.product(names, [pa.array(known[name]) for name in names])
 
-    def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> FloatArray:
-        return np.resize(np.array(outcome.clip) * edges[0], len(noisy))
+    def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
+        bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
+        return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (run_module, top_module):

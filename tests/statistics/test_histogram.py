@@ -33,6 +33,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.noise import SystemSource
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.statistics.plan import grid_bits, selection_delta
 from dpgrain.statistics.run import select
 from dpgrain.tables.blocks import Blocks
@@ -204,7 +205,7 @@ def test_nonnegative_and_largest() -> None:
     assert release.nonnegative
     top = release.largest(5)["estimate"].to_pylist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
-    assert repr(release).startswith("Histogram of 200 items. Record-level")
+    assert repr(release).startswith("Histogram of 200 items: records per item.\n")
     assert len(release.to_pandas()) == 200
 
 
@@ -693,9 +694,9 @@ def captured_bins(
     rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[FloatArray, dg.Guarantee]:
     seen: list[FloatArray] = []
-    real: Callable[..., FloatArray] = run_module.choose_bounds  # type: ignore[attr-defined]
+    real: Callable[..., ChosenBounds] = run_module.choose_bounds  # type: ignore[attr-defined]
 
-    def spy(counts: FloatArray, *rest: Any) -> FloatArray:
+    def spy(counts: FloatArray, *rest: Any) -> ChosenBounds:
         seen.append(counts)
         return real(counts, *rest)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpgrain import _validate
 from dpgrain._special import ndtri
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 
 # Data without any large block open a bin too high with at most this probability.
@@ -69,13 +69,39 @@ class AutoClip:
         return 0.1 if one_bound else 0.25
 
 
+@dataclass(frozen=True, eq=False)
+class ChosenBounds:
+    """Clipping bounds that were chosen from noisy counts, and what these tell of clipping.
+
+    Args:
+        bounds: (K,) the clipping bound of each cell.
+        seen: (K,) True where blocks of the cell stood out from the noise; else the bound is a guess.
+        above: the estimated share of blocks that lie above their bound; None where nothing was seen.
+        lost: the estimated share of all norms together that clipping takes; it leaves out whatever does
+            not stand out from the noise. None where nothing was seen.
+    """
+
+    bounds: FloatArray
+    seen: BoolArray
+    above: float | None = None
+    lost: float | None = None
+
+    def at_most(self, high: float) -> ChosenBounds:
+        """Return the same with no bound above ``high``."""
+        return replace(self, bounds=np.minimum(self.bounds, high))
+
+    def take(self, cells: IntArray) -> ChosenBounds:
+        """Return the same for each group, whose cells are ``cells``, (V,)."""
+        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
+
+
 def choose_bounds(
     noisy_counts: FloatArray,
     edges: FloatArray,
     count_sd: float,
     coordinates: IntArray,
     noise_multiplier: float,
-) -> FloatArray:
+) -> ChosenBounds:
     """Return the clipping bound of every cell, from noisy counts of block norms: post-processing.
 
     Args:
@@ -99,21 +125,20 @@ def choose_bounds(
     T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so F is
     convex, with its minimiser at max_j min(e_j, A_j S_j/(S_j² + m·noise_multiplier²)).
 
-    >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 4, 16, 64]), 4.0,
-    ...               np.array([1]), 4.0).round(1)
-    array([13.5])
+    >>> chosen = choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 4, 16, 64]), 4.0,
+    ...                        np.array([1]), 4.0)
+    >>> chosen.bounds.round(1), chosen.above
+    (array([13.5]), 0.25)
     """
     cells, bins = noisy_counts.shape
     bounds = np.full(cells, edges[0])
     top = _top_bin(noisy_counts / count_sd)
     if cells == 1 and top[0] < 0:
-        return np.asarray(edges[1 + noisy_counts.argmax(axis=1)], dtype=np.float64)
+        guess = np.asarray(edges[1 + noisy_counts.argmax(axis=1)], dtype=np.float64)
+        return ChosenBounds(guess, top >= 0)
     found = np.flatnonzero(top >= 0)
-    # The mass of a bin is spread evenly in log scale, over points about √2 apart.
-    parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
-    middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
-    points = (edges[0] * (edges[-1] / edges[0]) ** middle)[::-1]
-    index = np.arange(bins)
+    parts, rising = _points(edges)
+    points, index = rising[::-1], np.arange(bins)
     for start in range(0, found.size, _CHUNK):
         rows = found[start : start + _CHUNK]
         counts, last = noisy_counts[rows], top[rows, None]
@@ -126,12 +151,40 @@ def choose_bounds(
         noise = (coordinates[rows] * noise_multiplier**2)[:, None]
         best = total * number / np.maximum(number**2 + noise, np.finfo(np.float64).tiny)
         bounds[rows] = np.minimum(points, best).max(axis=1)
-    return np.asarray(np.maximum(bounds, edges[0]))
+    bounds = np.maximum(bounds, edges[0])
+    return ChosenBounds(bounds, top >= 0, *_taken(noisy_counts, edges, bounds, top))
 
 
-def stands_out(noisy_counts: FloatArray, count_sd: float) -> bool:
-    """Return whether any bin is believed to hold blocks, from what :func:`choose_bounds` takes."""
-    return bool((_top_bin(noisy_counts / count_sd) >= 0).any())
+def _points(edges: FloatArray) -> tuple[int, FloatArray]:
+    """Return into how many parts a bin is cut, and the points at which its mass is thought to lie.
+
+    The mass of a bin is spread evenly in log scale, over points about √2 apart.
+    """
+    bins = edges.size - 1
+    parts = max(1, round(2 * math.log2(edges[1] / edges[0])))
+    middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
+    return parts, edges[0] * (edges[-1] / edges[0]) ** middle
+
+
+def _taken(
+    noisy_counts: FloatArray, edges: FloatArray, bounds: FloatArray, top: IntArray
+) -> tuple[float | None, float | None]:
+    """Return the shares of blocks above their bounds, and of norms that clipping takes, as found.
+
+    Counts up to the top bin of each cell are taken as they are, negative ones included, so that their
+    noise averages out over cells. What lies above the top bin, or in cells without one, is left out.
+    """
+    parts, points = _points(edges)
+    blocks = above = norms = lost = 0.0
+    for place, point in enumerate(points):
+        column = place // parts
+        count = np.where(column <= top, noisy_counts[:, column], 0.0)
+        over = np.maximum(point - bounds, 0.0)
+        blocks, norms = blocks + float(count.sum()), norms + point * float(count.sum())
+        above, lost = above + float(count[over > 0].sum()), lost + float(count @ over)
+    if blocks <= 0 or norms <= 0:
+        return None, None
+    return min(max(above / blocks, 0.0), 1.0), min(max(lost / norms, 0.0), 1.0)
 
 
 def _top_bin(scores: FloatArray) -> IntArray:

@@ -28,7 +28,7 @@ from dpgrain.noise import (
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.bounds import AutoClip, choose_bounds, stands_out
+from dpgrain.statistics.bounds import AutoClip, ChosenBounds, choose_bounds
 from dpgrain.statistics.plan import (
     Plan,
     grid_bits,
@@ -45,6 +45,8 @@ from dpgrain.tables.split import Split
 
 # Counts of fewer standard deviations may be of nothing.
 _STANDS_OUT = 3.0
+# A number has at most so many corners, but for the many nodes of a tree of bins.
+_FEW_CORNERS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,7 @@ class Measured:
         split: how numbers were split, if they were.
         guarantee: what is promised.
         asked: what was asked for.
+        chosen: the bounds that were chosen, by group; None where the bound was stated.
     """
 
     groups: Groups
@@ -68,6 +71,7 @@ class Measured:
     split: Split | None
     guarantee: Guarantee
     asked: Asked
+    chosen: ChosenBounds | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """What was asked for, with a caution where next to no numbers were seen.
@@ -131,11 +135,12 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
         data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
-        clip = np.array([plan.clip], dtype=np.float64)
+        clip, chosen = np.array([plan.clip], dtype=np.float64), None
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
-            clip, seen = _choose(data, plan, request, source)
-            if not seen:
+            chosen = _choose(data, plan, request, source)
+            clip = chosen.bounds
+            if not chosen.seen.any():
                 care.append(
                     "no size of a unit's data stood out from the noise, and the clipping bound is a "
                     "guess: give clip= or more ε"
@@ -149,6 +154,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    left_out = _left_out(chosen, request, known.cell_sizes)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -159,8 +165,26 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip[row],
         split,
         guarantee,
-        replace(asked, found=found_range, care=tuple(care)),
+        replace(asked, found=found_range, care=tuple(care), **left_out),
+        None if chosen is None else chosen.take(row),
     )
+
+
+def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
+    """Return what is known of what clipping takes, as facts of what was asked.
+
+    Args:
+        chosen: the bounds that were chosen, if they were.
+        request: the request.
+        sizes: (K,) the number of coordinates in each cell.
+    """
+    if chosen is None:
+        return {}
+    # What is taken above 0 and below it may cancel, so that sums of both signs tell no share.
+    lost = None if request.net else chosen.lost
+    # The norm of a block is about what it adds, if that is one number or its few corners.
+    one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())
+    return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
 
 def _selected(
@@ -239,10 +263,8 @@ def _range(
     return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
 
 
-def _choose(
-    data: Contributions, plan: Plan, request: Request, source: Source
-) -> tuple[FloatArray, bool]:
-    """The clipping bound of each cell from noisy counts of block norms; whether any stood out."""
+def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:
+    """The clipping bound of each cell, from noisy counts of block norms."""
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
@@ -252,7 +274,7 @@ def _choose(
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
-    bounds = choose_bounds(
+    chosen = choose_bounds(
         noisy,
         rule.edges,
         noise_sd(event),
@@ -260,7 +282,7 @@ def _choose(
         noise_sd(plan.sums) / aligned,
     )
     # The last edge may lie beyond the largest norm of interest.
-    return np.minimum(bounds, rule.high), stands_out(noisy, noise_sd(event))
+    return chosen.at_most(rule.high)
 
 
 def _alignment(
