@@ -99,7 +99,7 @@ def cases(folder: Path) -> Iterator[Case]:
 
 def limits(case: Case, epsilon: float, repetitions: int) -> Row:
     """Publish a table some times, and compare its limits with the totals."""
-    rows = duckdb.connect().execute(case.query).to_arrow_table()
+    rows = pa.Table.from_pandas(duckdb.connect().execute(case.query).df())
     truth = totals(rows)
     table = dg.read(rows, user="user_id", threads=1)
     held: list[NDArray[np.float64]] = []

@@ -89,7 +89,12 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
     ),
     "one mean": (
         lambda t: dg.mean(t, "score", **cases.BUDGET),
-        ["which were found privately", "The mean is computed", 'class="big"', "records (noisy)"],
+        [
+            "which were found privately",
+            "The mean is computed",
+            'class="big"',
+            "records (noisy, standard error",
+        ],
     ),
     "variance": (
         lambda t: dg.variance(

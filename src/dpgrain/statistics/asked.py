@@ -236,7 +236,7 @@ class Asked(Mapping[str, str]):
     def capped(self) -> bool:
         """True where clipping may take something; files without facts do not tell whether it does."""
         if self.told:
-            return "clip" in dict(self.told)
+            return "clip" in dict(self.told) and not self.of_shares
         return self.clip is not None and self.clip.takes
 
     @property
