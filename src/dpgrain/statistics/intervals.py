@@ -61,7 +61,7 @@ def radius(noise: str, std_error: FloatArray) -> FloatArray:
         ParameterError: if the law is none of these.
 
     >>> radius("geometric", np.array([1.357, 100.0])), radius("laplace", np.array([100.0])).round(1)
-    (array([  3., 211.]), array([211.8]))
+    (array([  3., 212.]), array([211.8]))
     """
     if noise != "geometric":
         return half_width(noise) * std_error
