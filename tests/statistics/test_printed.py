@@ -75,23 +75,24 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
-        "sum of paid per month, each user's part capped at a bound",
+        "sum of paid between 0 and 30 per month, each user's part capped at a bound",
     ),
     "mean": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
-        "mean of paid per month, item, over records, each user's part capped at a bound",
+        "mean of paid between 0 and 30 per month, item, over records, each user's part capped at a "
+        "bound",
     ),
     "mean of records": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
-        "mean of paid, over records",
+        "mean of paid between 0 and 30, over records",
     ),
     "variance": (
         lambda t: dg.variance(t, "paid", bounds=(0, 30), **OPTIONS),
-        "variance of paid, over records, each user's part capped at a bound",
+        "variance of paid between 0 and 30, over records, each user's part capped at a bound",
     ),
     "quantiles": (
         lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
-        "quantiles of paid, over records, each user's part capped at a stated bound",
+        "quantiles of paid between 0 and 30, over records, each user's part capped at a stated bound",
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),

@@ -228,6 +228,8 @@ class Asked(Mapping[str, str]):
         if self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
             per += ", over records"
+        if (limits := self.bounds or self.found) is not None:
+            what = f"{what} between {limits[0]:,.6g} and {limits[1]:,.6g}"
         if self.max_elements is not None:
             per += f", of at most {counted(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._capped}"
