@@ -54,6 +54,8 @@ from dpgrain.tables.split import Split
 
 # Counts of fewer standard deviations may be of nothing.
 _STANDS_OUT = 3.0
+# A number has at most so many corners, but for the many nodes of a tree of bins.
+_FEW_CORNERS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    left_out = _left_out(chosen, request, known.cell_sizes)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -171,9 +174,26 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip[row],
         split,
         guarantee,
-        replace(asked, found=found_range, care=tuple(care)),
+        replace(asked, found=found_range, care=tuple(care), **left_out),
         None if chosen is None else chosen.take(row),
     )
+
+
+def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
+    """Return what is known of what clipping takes, as facts of what was asked.
+
+    Args:
+        chosen: the bounds that were chosen, if they were.
+        request: the request.
+        sizes: (K,) the number of coordinates in each cell.
+    """
+    if chosen is None:
+        return {}
+    # What is taken above 0 and below it may cancel, so that sums of both signs tell no share.
+    lost = None if request.net else chosen.lost
+    # The norm of a block is about what it adds, if that is one number or its few corners.
+    one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())
+    return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
 
 def _selected(
@@ -266,7 +286,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
     if request.ratio and plan.align is not None and len(data.dictionary.groups):
-        return _choose_for_ratios(noisy, data, plan, request, source).at_most(rule.high)
+        return _choose_for_ratios(noisy, edges, data, request, source).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
@@ -303,20 +323,19 @@ def _pooled_rows(
 
 
 def _choose_for_ratios(
-    noisy: FloatArray, data: Contributions, plan: Plan, request: Request, source: Source
+    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, source: Source
 ) -> ChosenBounds:
     """Choose one bound for groups whose counts divide their sums, from about how large each is."""
-    event, rule, measure = plan.align, request.rule, request.measure
-    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
-    assert event is not None  # noqa: S101 - called only then
+    plan, measure = request.plan, request.measure
+    assert plan.align is not None  # noqa: S101 - called only then
     assert plan.bounds is not None  # noqa: S101 - a plan has it then
     assert measure is not None  # noqa: S101 - ratios have one
-    rows = _at_one_size(data, event, request, source)[:, : measure.counting]
+    rows = _at_one_size(data, plan.align, request, source)[:, : measure.counting]
     # A group that does not stand out has about the noise's own size, or less.
-    counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(event))
+    counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
     return bound_of_ratios(
         noisy,
-        rule.edges,
+        edges,
         noise_sd(plan.bounds),
         counts / counts.sum(),
         noise_sd(plan.sums) * math.sqrt(measure.noisy),
