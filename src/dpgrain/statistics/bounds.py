@@ -301,7 +301,7 @@ def pooled_bounds(
     >>> row = np.array([[0, 0, 900.0, 900, 0, 0, 0, 0, 0, 0]])
     >>> chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), 4.0, 1.0)
     >>> float(chosen.bounds[0].round(1)), round(chosen.above, 2)
-    (9.2, 0.12)
+    (8.8, 0.12)
     """
     cells = np.bincount(rough.pool, minlength=rough.pools)
     weight = rough.weight / 1024
