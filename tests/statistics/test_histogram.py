@@ -37,11 +37,11 @@ from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import grid_bits, selection_delta
 from dpgrain.statistics.run import select
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines import duckdb as engine_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines import memory as memory_module
 from dpgrain.tables.engines.feed import Feed
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid
+from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
@@ -205,7 +205,7 @@ def test_nonnegative_and_largest() -> None:
     assert release.nonnegative
     top = release.largest(5)["estimate"].to_pylist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
-    assert repr(release).startswith("Histogram of 200 items. Record-level")
+    assert repr(release).startswith("Histogram of 200 items: records per item.\n")
     assert len(release.to_pandas()) == 200
 
 
@@ -245,11 +245,9 @@ def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 
         return np.concatenate([data.sums(grid), counts.reshape(-1)])
 
 
-def fed(
-    held: int | None, each: int, scan: Any, shift: int, capacity: int, threads: int, **options: Any
-) -> Feed:
+def fed(held: int | None, each: int, memory: Memory, scan: Any, shift: int, threads: int) -> Feed:
     """A feed that holds so many keys, and hands over so many at a time."""
-    return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
+    return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums)
 
 
 @pytest.mark.search(keep=1)
@@ -267,7 +265,7 @@ def test_same_integers_for_any_batches_threads_and_order(
     for threads, batch, call, short in [(1, 2048, 1 << 18, False), (3, 4096, 7, True)]:
         monkeypatch.setattr(memory_module, "_MOST_ROWS", batch)
         feed = partial(fed, 64 if short else None, call)
-        monkeypatch.setattr(engine_module, "Feed", feed)
+        monkeypatch.setattr(Feed, "within", feed)
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
         # Users' names do not matter either, be they far apart, negative or text.
         renamed = [(2**61 * (u % 3 - 1) + u, i, c, w) for u, i, c, w in shuffled]

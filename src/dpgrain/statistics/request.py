@@ -205,6 +205,17 @@ class Request:
         return rows[:, :1] - rows[:, 1:] if self.net else rows
 
     @property
+    def takes(self) -> bool:
+        """Whether clipping may take anything: not where blocks are known to be within the bound."""
+        longest = math.inf
+        if self.indicator and self.blocks.alone:
+            longest = 1.0
+        elif self.blocks.block == "record":
+            known = {self.norm: 1.0} if self.measure is None else self.measure.record_norm
+            longest = known.get(self.norm, math.inf)
+        return isinstance(self.rule, AutoClip) or longest > self.rule
+
+    @property
     def presence(self) -> Split | None:
         """What tells that a record is there, where items are selected."""
         return None if self.measure is None else self.measure.presence
@@ -377,9 +388,10 @@ class Request:
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
             selected=() if public else self.domain.selected,
-            clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over),
+            clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over, self.takes),
             unit=self.promise.level,
             elements=self.blocks.named,
+            max_elements=self.blocks.max_elements,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
             delta=self.promise.delta,

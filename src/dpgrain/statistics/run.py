@@ -53,6 +53,8 @@ from dpgrain.tables.split import Split
 
 # Counts of fewer standard deviations may be of nothing.
 _STANDS_OUT = 3.0
+# A number has at most so many corners, but for the many nodes of a tree of bins.
+_FEW_CORNERS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +162,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    left_out = _left_out(chosen, request, known.cell_sizes)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -170,9 +173,26 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip[row],
         split,
         guarantee,
-        replace(asked, found=found_range, care=tuple(care)),
+        replace(asked, found=found_range, care=tuple(care), **left_out),
         None if chosen is None else chosen.take(row),
     )
+
+
+def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
+    """Return what is known of what clipping takes, as facts of what was asked.
+
+    Args:
+        chosen: the bounds that were chosen, if they were.
+        request: the request.
+        sizes: (K,) the number of coordinates in each cell.
+    """
+    if chosen is None:
+        return {}
+    # What is taken above 0 and below it may cancel, so that sums of both signs tell no share.
+    lost = None if request.net else chosen.lost
+    # The norm of a block is about what it adds, if that is one number or its few corners.
+    one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())
+    return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
 
 def _selected(
