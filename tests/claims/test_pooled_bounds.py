@@ -296,7 +296,7 @@ def test_a_pooled_look_costs_nothing_more_under_laplace_noise(unit: Unit) -> Non
     plan = plan_histogram(unit=unit, epsilon=1.0, noise="laplace", items=100, cells=100)
     assert plan.pool is not None
     assert plan.bounds is not None
-    assert plan.event.loss(1).pure == pytest.approx(1.0, rel=1e-9)
+    assert plan.event.loss(1, unit=plan.unit).pure == pytest.approx(1.0, rel=1e-9)
     for k in (2, 7, 30, 100):
         assert plan.pool.contribution.sensitivity(k) == plan.bounds.contribution.sensitivity(k)
 
@@ -307,7 +307,7 @@ def test_whole_users_pile_up_less() -> None:
     )
     assert plan.pool is not None
     assert plan.pool.contribution.per_coordinate == POOL_MOST_OF_USER < POOL_MOST
-    assert 0.999 < plan.event.epsilon(1e-6) <= 1.0
+    assert 0.999 < plan.event.epsilon(1e-6, unit=dg.User()) <= 1.0
 
 
 @pytest.mark.parametrize("s", [1, 2, 3, 8])

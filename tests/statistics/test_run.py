@@ -23,6 +23,7 @@ from dpgrain.accounting import (
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
 from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
 
@@ -158,6 +159,30 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
         assert 0.999 < release.guarantee.epsilon() <= 1.0
 
 
+@pytest.mark.parametrize("cells", [0, 1, 4, 30])
+def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
+    names = [f"i{i:02}" for i in range(cells)]
+    rows: list[Row] = [
+        (user, name, "p", 1.0)
+        for place, name in enumerate(names)
+        if place % 2 == 0
+        for user in range(400)
+        for _ in range(1 + 3 * place)
+    ]
+    options: dict[str, Any] = {
+        "unit": dg.Element("item"), "epsilon": 8.0, "delta": 1e-6, "random_state": 1,
+        "domain": names[::-1] if cells else None,
+    }  # fmt: skip
+    learned = measured(lambda t: dg.count(t, by="item", **options), cases.table_of(rows)).chosen
+    assert learned is not None
+    assert learned.seen.tolist() == [place % 2 == 0 for place in reversed(range(cells))]
+    for place, bound in zip(reversed(range(cells)), learned.bounds, strict=True):
+        # Blocks of one size are hardly cut off, and bounds lie within a coarse bin of their size.
+        assert place % 2 or 0.8 < bound / (1 + 3 * place) < 5.5
+    stated = measured(lambda t: dg.count(t, by="item", clip=2.0, **options), cases.table_of(rows))
+    assert stated.chosen is None
+
+
 # Each assertion fails by chance with probability below this.
 CHANCE = 1e-7
 TESTS = 5_000
@@ -188,6 +213,7 @@ def epsilon_below(present: Values, absent: Values) -> float:
 class Measured(NamedTuple):
     masses: Values
     guarantee: dg.Guarantee
+    chosen: ChosenBounds | None
 
 
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measured:
@@ -209,7 +235,7 @@ def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measure
             patch.setattr(module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
-    return Measured(one.masses, one.guarantee)
+    return Measured(one.masses, one.guarantee, one.chosen)
 
 
 def lone(x: float | None, times: int = 20) -> dg.UserTable:

@@ -46,7 +46,7 @@ _WINDOW_RATIO = 16.0
 # A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
 # noise, those at a lower bound are not, and the second look tells the way from one to the other.
 _ROUGH_NOISE = 4.0
-# A bin of the second look holds blocks if it counts so many standard deviations.
+# Counts of so many standard deviations are believed to be of blocks, where only one is looked at.
 _VISIBLE = 3.0
 # Where nothing was seen, the second look raises a bound by at most this factor.
 _UNSEEN_MOST = 2.0
@@ -145,8 +145,8 @@ class RoughBounds:
         seen: (K,) whether any blocks of the cell stood out from the noise.
         pool: (K,) the pool of each cell, 0 … pools − 1.
         weight: (K,) the weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
-        blocks: the estimated number of all blocks.
-        norms: the estimated sum of all norms.
+        blocks: the estimated number of all blocks; 0 where they are not visible.
+        norms: the estimated sum of all norms; 0 where it is not visible.
     """
 
     bounds: FloatArray
@@ -169,9 +169,10 @@ class ChosenBounds:
     Args:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) whether any blocks of the cell stood out from the noise.
-        above: the estimated share of blocks that lie above their bound, or None.
-        lost: the estimated share of the sum of norms that clipping takes, or None; norms beyond the
-            last visible bin are not in it, so it is an underestimate where tails are heavy.
+        above: the estimated share of blocks that lie above their bound; None where too few are visible.
+        lost: the estimated share of the sum of norms that clipping takes, or None. It holds little of
+            what lies beyond the last visible bin, so that it is far too low where tails are heavy, and
+            it is no more exact than the bins: neither share is a guarantee.
     """
 
     bounds: FloatArray
@@ -227,7 +228,7 @@ def choose_bounds(
         beyond = np.maximum(points - bounds[rows, None], 0.0)
         number += float(mass[beyond > 0].sum())
         lost += float((mass * beyond).sum())
-    blocks, norms = _totals(noisy_counts, top, edges)
+    blocks, norms = _totals(noisy_counts, top, edges, count_sd)
     return ChosenBounds(bounds, top >= 0, _share(number, blocks), _share(lost, norms))
 
 
@@ -315,7 +316,7 @@ def rough_bounds(
         seen,
         pool,
         np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64),
-        *_totals(noisy_counts, top, edges),
+        *_totals(noisy_counts, top, edges, count_sd),
     )
 
 
@@ -505,14 +506,21 @@ def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArra
     return np.asarray(np.minimum(points, best).max(axis=1))
 
 
-def _totals(noisy_counts: FloatArray, top: IntArray, edges: FloatArray) -> tuple[float, float]:
-    """Return the estimated number of all blocks and the sum of their norms.
+def _totals(
+    noisy_counts: FloatArray, top: IntArray, edges: FloatArray, count_sd: float
+) -> tuple[float, float]:
+    """Return the estimated number of all blocks and the sum of their norms; 0 where not visible.
 
-    The bins up to the highest one of any cell count, with the mean norm of an even spread in log scale.
+    The bins up to the highest one of any cell count, each with the mean norm of blocks that are spread
+    evenly in log scale.
     """
     whole = noisy_counts[:, : int(top.max(initial=-1)) + 1].sum(axis=0)
     means = np.diff(edges)[: whole.size] / math.log(edges[1] / edges[0])
-    return float(whole.sum()), float(whole @ means)
+    sd = count_sd * math.sqrt(len(noisy_counts))
+    blocks, norms = float(whole.sum()), float(whole @ means)
+    if blocks <= _VISIBLE * sd * math.sqrt(whole.size):
+        return 0.0, 0.0
+    return blocks, norms if norms > _VISIBLE * sd * float(np.linalg.norm(means)) else 0.0
 
 
 def _share(part: float, whole: float) -> float | None:

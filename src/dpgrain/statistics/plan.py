@@ -51,14 +51,14 @@ class Plan:
         select: how items are selected, if they are: unknown ones by a threshold, known ones by Gumbel
             noise.
         bounds: the noisy norms from which clipping bounds are chosen, if they are.
-        pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
-            they are.
         sums: the noisy sums.
         clip: the clipping bound, or None where it is chosen privately.
         items: the public number of coordinates, if known.
         ranges: the noisy counts from which the range of the numbers is chosen, if it is.
         align: the noisy sum of blocks scaled to one size, from which is read how much of what clipping
             takes adds up in the same coordinates, or how large groups are.
+        pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
+            they are.
     """
 
     level: Level
