@@ -143,3 +143,19 @@ def test_the_bound_weighs_noise_against_what_is_cut_off() -> None:
     # Never fewer than half of them are inside.
     assert outside[3] + 1e-9 >= 80_000 or bounds[3] == seen.middle
     assert outside[3] <= 100_000
+
+
+@pytest.mark.parametrize("noise", [1e-9, 0.03, 20.0, 1e6])
+@pytest.mark.parametrize("blocks", [0, 1, 3, 1000])
+def test_any_histogram_has_a_bound(blocks: int, noise: float) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        exact = np.bincount(rng.integers(0, BINS, blocks), minlength=BINS)
+        seen = Norms(exact + noise * rng.normal(size=BINS), noise)
+        edges = {7.0, *(2.0 ** np.arange(-12, 12.5, 0.5))}
+        assert seen.bound(float(rng.choice([0.0, 1e9])), 7.0) in edges
+        share, error = seen.share_beyond(seen.bound(0.0, 1.0))
+        assert 0 <= share <= 1
+        assert error >= 0
+        assert seen.blocks >= 1
+        assert seen.middle > 0

@@ -39,7 +39,7 @@ class Norms:
     @property
     def blocks(self) -> float:
         """The noisy number of blocks that are not zero, at least 1."""
-        return max(float(self.counts.sum()), 1.0)
+        return max(self._total, 1.0)
 
     @property
     def blocks_sd(self) -> float:
@@ -49,7 +49,7 @@ class Norms:
     @property
     def resolved(self) -> bool:
         """True where the number of blocks stands out from its noise."""
-        return self.blocks > _CERTAIN * self.blocks_sd
+        return self._total > _CERTAIN * self.blocks_sd
 
     @property
     def middle(self) -> float:
@@ -76,8 +76,14 @@ class Norms:
     @property
     def _median(self) -> int:
         """The place of the edge above the median norm."""
-        reached = np.flatnonzero(np.cumsum(self.counts) >= self.blocks / 2)
+        # The last sum is the total, which is above 0 where norms are resolved.
+        reached = np.flatnonzero(np.cumsum(self.counts) >= self._total / 2)
         return min(int(reached[0]), len(_BIN_EDGES) - 1)
+
+    @property
+    def _total(self) -> float:
+        """The noisy number of blocks that are not zero, which may be below 0."""
+        return float(np.cumsum(self.counts)[-1])
 
     def share_beyond(self, edge: float) -> tuple[float, float]:
         """Return the noisy share of blocks that are longer, and the standard deviation of its noise.
