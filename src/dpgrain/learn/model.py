@@ -57,8 +57,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             stand out from noise, or the median norm where noise hides all others. So fewer and fewer
             are clipped as users become more or ε larger. By default (None) ``"auto"`` for
             ``algorithm="auto"``, and otherwise 1. A number is the bound whatever ε is: where many
-            gradients are longer, coefficients are biased (with squares towards medians), however many
-            users there are.
+            gradients are longer, coefficients are biased (with squares towards medians, with whole
+            users towards those with many records), however many users there are.
         rounds: how many noisy gradients; by default 100 passes.
         sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
             of more than 50,000 users.
