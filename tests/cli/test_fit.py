@@ -376,7 +376,7 @@ def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Comma
     words += ["--epsilon", "2", "--delta", "1e-6", "--out", tmp_path / "model.json", "--seed", "0"]
     told = " ".join(command(*words, "--classes", "0,1").stdout.split())
     assert "Take care: only about" in told
-    assert "of 4,000 users have a row that counts" in told
+    assert "of 4,000 users have rows that move the fit" in told
     told = " ".join(command(*words, "--classes", "no,yes").stdout.split())
     assert "Take care" not in told
     assert "for the average person, not for the average record" in told

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpgrain.gradients.norms import Norms
     from dpgrain.learn.model import LinearModel
 
-# A fit is in doubt where it is certain that fewer than this share of the users have rows that count,
+# A fit is in doubt where it is certain that fewer than this share of the users move it,
 # with so many standard deviations.
 _EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
 
@@ -86,20 +86,21 @@ def doubts(model: LinearModel) -> tuple[str, ...]:
     fitted = model.fitted_
     if not fitted.looks:
         return ()
-    level, first = model.asked().promise.level, fitted.looks[0]
-    n, enough = fitted.n_users or 0, first.blocks + _CERTAIN * first.blocks_sd
+    # A row without error does not move the fit either: hardly any is so both at the start and later.
+    level, most = model.asked().promise.level, max(fitted.looks, key=lambda look: look.blocks)
+    n, enough = fitted.n_users or 0, most.blocks + _CERTAIN * most.blocks_sd
     why = (
         "is the target written as the classes are (1 is not the text 'yes'), and are targets numbers "
         "where numbers are asked"
     )
     if enough < _EXPECTED_SHARE * n:
         return (
-            f"only about {max(first.blocks, 0):,.0f} {level}s of {n:,} users have a row that counts, "
-            f"give or take {2 * first.blocks_sd:,.0f}: {why}?",
+            f"only about {most.blocks:,.0f} {level}s of {n:,} users have rows that move the fit, give "
+            f"or take {2 * most.blocks_sd:,.0f}: {why}?",
         )
-    if not first.resolved:
+    if not most.resolved:
         return (
-            f"it does not stand out from noise that any {level} has a row that counts: there are too "
-            f"few for this ε, or targets are left out; {why}?",
+            f"it does not stand out from noise that any {level} has rows that move the fit: there are "
+            f"too few for this ε, or targets are left out; {why}?",
         )
     return ()

@@ -134,7 +134,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         Args:
             X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
                 rows (see ``n_features``). What is not finite counts 0, as all of a list's row
-                does that has not d cells.
+                does that has not d cells, and a cell of a column of objects that is no number; a
+                column whose type is text is refused.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
             users: (m,) whose each row is; None for one user per row. A row without user is left out.
                 When two labels are one: :mod:`dpgrain.inputs.labels`.
