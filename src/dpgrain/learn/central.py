@@ -35,7 +35,7 @@ _WARM_UP = 5
 # … with a bound so many times below the median norm at the start: noise is then small, but gradients
 # do not count by their directions alone, whose root lies far beyond the solution of a classifier.
 _SHORTER = 4.0
-# What is clipped of gradients adds up to about this share of its length; the rest cancels.
+# What is cut off gradients adds up to about this share of its length; the rest cancels.
 _ALIGNED = 0.25
 
 
