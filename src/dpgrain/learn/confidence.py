@@ -96,7 +96,11 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        return str(self.to_pandas())
+        doubt = f"\nThese intervals are a guess: {self.doubt}." if self.doubt else ""
+        return f"{self.to_pandas()}{doubt}"
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def score_sensitivity(longest: float, moved: float) -> float:
