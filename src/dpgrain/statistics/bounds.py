@@ -377,7 +377,7 @@ def _rough(
 
 def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
     """Return the pool of each cell, (K,): at most POOL_SIZE cells in the order of their bounds."""
-    order = np.lexsort((bounds, seen))
+    order = np.argsort(bounds, kind="stable")
     pool = np.empty(order.size, dtype=np.int64)
     before = 0
     for part in (order[~seen[order]], order[seen[order]]):
