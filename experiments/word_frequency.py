@@ -42,7 +42,6 @@ from dpgrain._files import data_folder
 from dpgrain.accounting import Contribution, calibrate_gaussian
 from dpgrain.errors import DataError
 from dpgrain.statistics.shrink import shrink
-from dpgrain.statistics.unclip import unclip
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -179,10 +178,8 @@ class WordRow:
         zeros: excess of publishing zeros.
         nonnegative: excess of auto with negative estimates set to 0.
         shrunk: excess of auto after ``shrink``.
-        unclipped: excess of auto after ``shrink`` and ``unclip``.
         worst_nonnegative: the largest error of one split over that of auto as released, less 1.
         worst_shrunk: the same for ``shrink``.
-        worst_unclipped: the same for ``unclip``.
         worst_to_zeros: the largest error of one split after ``shrink`` over that of zeros.
     """
 
@@ -199,10 +196,8 @@ class WordRow:
     zeros: float
     nonnegative: float
     shrunk: float
-    unclipped: float
     worst_nonnegative: float
     worst_shrunk: float
-    worst_unclipped: float
     worst_to_zeros: float
 
 
@@ -268,7 +263,7 @@ def _word_row(
     zeros: FloatArray,
 ) -> WordRow:
     single, auto = errors[:, best] - 1, auto_errors[0] - 1
-    nonnegative, shrunk, unclipped = auto_errors[1:].mean(axis=1) - 1
+    nonnegative, shrunk = auto_errors[1:].mean(axis=1) - 1
     worst = (auto_errors[1:] / auto_errors[0]).max(axis=1) - 1
     return WordRow(
         cells,
@@ -284,10 +279,8 @@ def _word_row(
         float(zeros.mean() - 1),
         float(nonnegative),
         float(shrunk),
-        float(unclipped),
         float(worst[0]),
         float(worst[1]),
-        float(worst[2]),
         float((auto_errors[2] / zeros).max()),
     )
 
@@ -334,11 +327,11 @@ def _noise_errors(bounds: FloatArray, epsilon: float, items: int, halves: Halves
 def _auto_errors(
     data: WordCounts, unit: dg.Element, halves: Halves, epsilons: Sequence[float], title: str
 ) -> dict[float, FloatArray]:
-    """ε → (4, splits) error over baseline of ``clip="auto"``; one release for each.
+    """ε → (3, splits) error over baseline of ``clip="auto"``; one release for each.
 
-    The rows: as released, without negatives, shrunk, shrunk and unclipped.
+    The rows: as released, without negatives, shrunk.
     """
-    errors = {epsilon: np.empty((4, len(halves.released))) for epsilon in epsilons}
+    errors = {epsilon: np.empty((3, len(halves.released))) for epsilon in epsilons}
     for split, users in enumerate(track(halves.released, title)):
         table = data.table(users)
         for epsilon, found in errors.items():
@@ -351,8 +344,7 @@ def _auto_errors(
 def processed(estimate: FloatArray, std_error: FloatArray) -> tuple[FloatArray, ...]:
     """What is made of a release with bounds chosen privately, by what is public only."""
     shrunk, _ = shrink(estimate, std_error)
-    unclipped, _ = unclip(estimate, std_error, shrunk)
-    return estimate, np.maximum(estimate, 0.0), shrunk, unclipped
+    return estimate, np.maximum(estimate, 0.0), shrunk
 
 
 def release(
@@ -397,8 +389,6 @@ def targets(rows: Sequence[WordRow]) -> list[str]:
         ("ratio in every split", 1.2, [r.worst_ratio for r in rows]),
         ("shrunk ÷ auto", 1.0, [r.shrunk / r.auto for r in rows]),
         ("shrunk ÷ zeros", 1.0, [r.shrunk / r.zeros for r in rows]),
-        ("unclipped ÷ auto", 1.0, [r.unclipped / r.auto for r in rows]),
-        ("unclipped ÷ zeros", 1.0, [r.unclipped / r.zeros for r in rows]),
     ]
     return [
         f"{'PASS' if max(found) <= goal else 'FAIL'}  {name}: {max(found):.3f} (at most {goal:g})"

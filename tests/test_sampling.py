@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,11 @@ def test_a_loop_is_shortened_in_the_sample_alone() -> None:
 def _collected(folder: Path, *options: str) -> set[str]:
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     words += ["--rootdir", str(folder), "-c", str(folder / "pytest.ini"), *options]
-    found = subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
+    # Options of the outer run, such as -v, would change what the inner one prints.
+    plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    found = subprocess.run(
+        words, capture_output=True, text=True, cwd=folder, env=plain, check=False
+    )
     return {line for line in found.stdout.splitlines() if "::" in line}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ else:
 #: Guarantees of means whose sums are not made of whole numbers say this.
 FLOATING_SUMS = "sums are made in floating point, whose rounding is left out"
 
+# These joiners change how the letters beside them are written; they are not printable, but harmless.
+_JOINERS = "\u200c\u200d"
 # At most this many numbers, or characters, of a value are shown.
 _SHOWN_NUMBERS, _SHOWN_CHARACTERS = 4, 60
 
@@ -72,6 +75,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
 
 
+def about(share: float) -> str:
+    """Write an estimated share in per cent, with about two digits.
+
+    >>> about(0.1234), about(0.012), about(0.00001)
+    ('about 12%', 'about 1.2%', 'under 0.1%')
+    """
+    if share < 1e-3:
+        return "under 0.1%"
+    return f"about {100 * share:.{0 if share >= 0.0995 else 1}f}%"
+
+
 def counted(number: int, noun: str) -> str:
     """Write a number of things, in the singular where it is one.
 
@@ -79,3 +93,44 @@ def counted(number: int, noun: str) -> str:
     ('1 item', '1,200 items')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printed(item: Any) -> str:
+    """Return an item as one line of text in which nothing is invisible or reorders its surroundings."""
+    text = str(item)
+    if not text.strip():
+        return repr(text)
+    return "".join(
+        c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def shorten(text: str, letters: int) -> str:
+    """Cut a text to a number of letters, of which wide ones count two, with … at the end."""
+    used = 0
+    for place, letter in enumerate(text):
+        used += 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        if used > letters:
+            return text[: max(place - 1, 0)].rstrip() + "…"
+    return text
+
+
+def decimals_of(std_error: float) -> int | None:
+    """Return how many decimals show two digits of the standard error; None where it is 0."""
+    if not std_error > 0:
+        return None
+    return min(max(1 - math.floor(math.log10(std_error)), 0), 12)
+
+
+def number(value: float, decimals: int | None) -> str:
+    """Write a number with these decimals, or with six digits where they are None; NaN is left blank.
+
+    >>> number(1234.56, 1), number(-0.001, 1), number(math.nan, 1)
+    ('1,234.6', '0.0', '')
+    """
+    if math.isnan(value):
+        return ""
+    if decimals is None:
+        return f"{value + 0.0:,.6g}".replace("-", "−")
+    # Adding 0 turns −0 into 0.
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}".replace("-", "−")

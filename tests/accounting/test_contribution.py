@@ -16,7 +16,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.accounting import Contribution, Loss, Selection, selection_leak
+from dpgrain.accounting import (
+    Contribution,
+    Event,
+    Gaussian,
+    Loss,
+    Selection,
+    selection_leak,
+)
 from dpgrain.accounting.losses.gaussian import gaussian_delta
 from dpgrain.errors import ParameterError
 from dpgrain.units import RELATIONS, Element, Level, Record, Relation, Unit, User
@@ -429,6 +436,32 @@ def test_the_curve_is_a_root_on_disjoint_coordinates_and_linear_on_shared() -> N
         assert Contribution().sensitivity(k) == pytest.approx(math.sqrt(k), rel=1e-15)
         assert Contribution(layout="shared").sensitivity(k) == k
         assert Contribution(norm="l1").sensitivity(k) == k
+        alone = Contribution(layout="pooled", per_coordinate=1)
+        assert alone.sensitivity(k) == pytest.approx(math.sqrt(k), rel=1e-15)
+        assert Contribution(layout="pooled", per_coordinate=50).sensitivity(k) == k
+        assert Contribution(layout="pooled", per_coordinate=3, norm="l1").sensitivity(k) == k
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"layout": "pooled"},
+        {"per_coordinate": 3},
+        {"layout": "shared", "per_coordinate": 3},
+        {"layout": "pooled", "per_coordinate": 3, "block": "user"},
+        {"layout": "pooled", "per_coordinate": 3, "coordinates": "signed"},
+    ],
+    ids=str,
+)
+def test_only_elements_are_pooled(fields: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=r"must (be given|have) .* not"):
+        Contribution(**fields)
+
+
+def test_a_description_names_what_is_pooled_and_is_else_what_it_was() -> None:
+    pooled = Gaussian(3.0, Contribution(layout="pooled", per_coordinate=4))
+    assert Event.from_json(pooled.to_json()) == pooled
+    assert "per_coordinate" not in Gaussian(3.0).to_json()
 
 
 def test_a_whole_user_is_bounded_by_what_is_known() -> None:
@@ -442,15 +475,21 @@ def test_a_whole_user_is_bounded_by_what_is_known() -> None:
     assert Contribution(cells=4).sensitivity(100, "replace") == pytest.approx(2 * R2)
 
 
+@pytest.mark.parametrize("units_in_pool", [None, 1, 4])
 @pytest.mark.parametrize("block", ["record", "element", "user"])
 @pytest.mark.parametrize("level", ["record", "element", "user"])
-def test_more_units_and_replace_never_cost_less(block: Level, level: Level) -> None:
+def test_more_units_and_replace_never_cost_less(
+    block: Level, level: Level, units_in_pool: int | None
+) -> None:
     for layout, coordinates, norm, maximum in itertools.product(
         LAYOUTS, COORDINATES, NORMS, (None, 1, 3)
     ):
         if block == "record" and maximum is not None:
             continue
         c = Contribution(block, layout, coordinates, norm, maximum)
+        pooled = block == "element" and coordinates == "nonnegative" and layout == "shared"
+        if pooled and units_in_pool:
+            c = replace(c, layout="pooled", per_coordinate=units_in_pool)
         unit = UNIT[level]
         curves = [[c.sensitivity(k, r, unit) for k in range(1, 12)] for r in RELATIONS]
         assert all(curve == sorted(curve) for curve in curves)
@@ -604,6 +643,7 @@ def test_the_leak_is_billed_in_both_directions() -> None:
         ("norm", "linf"),
         ("max_elements", 0),
         ("max_elements", 1.5),
+        ("per_coordinate", 0),
         ("cells", -1),
         ("record_size", math.nan),
         ("record_size", -1.0),

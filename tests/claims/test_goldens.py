@@ -100,6 +100,9 @@ CASES: dict[str, Callable[[], Any]] = {
         TABLE, ["page", "topic"], unit=dg.Record(), max_items=2, **PROMISE
     ),
     "count": lambda: dg.count(TABLE, **USER),
+    "count in pools of cells": lambda: dg.count(
+        TABLE, by="page", unit=dg.Element("page"), domain=[f"p{i}" for i in range(1, 21)], **PROMISE
+    ),
     "count by": lambda: dg.count(TABLE, by=["page", "topic"], **USER),
     "sum": lambda: dg.sum(TABLE, "paid", by="topic", **USER),
     "mean": lambda: dg.mean(TABLE, "paid", by="topic", domain=["t0", "t1"], **USER),

@@ -11,6 +11,7 @@ from tests.cli.tables import row
 from tests.conftest import Command
 
 from dpgrain.accounting import calibrate_gaussian
+from dpgrain.planning import plan_units
 
 
 def test_an_error_is_one_line_and_exit_code_two(command: Command) -> None:
@@ -53,6 +54,20 @@ def test_plans_print_a_table_and_json(kind: str, command: Command) -> None:
         assert (cited is not None) == bool(entry["source"])
         if cited is not None:
             assert f"[{cited[1]}] {entry['source']}\n" in shown.stdout
+
+
+def test_units_stand_side_by_side(command: Command) -> None:
+    asked = ("plan", "units", "--epsilon", "1", "--delta", "1e-6", "--n-users", "10000",
+             "--records", "90", "--elements", "5", "--cells", "40")  # fmt: skip
+    plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
+    shown, told = command(*asked), json.loads(command(*asked, "--json").stdout)
+    assert shown.returncode == 0, shown.stderr
+    for name, *numbers in plan.rows()[1:]:
+        assert row(shown.stdout, name)[1:] == numbers
+    assert told == plan.to_dict()
+    wrong = command(*asked, "--skew", "0.5")
+    assert wrong.returncode == 2
+    assert wrong.stderr.strip() == "Error: skew must lie between 1 and 1e6, not 0.5."
 
 
 def test_a_plan_of_passes(command: Command) -> None:

@@ -44,7 +44,11 @@ def test_histogram_prints_estimates_and_the_promise(
     assert "ε = 1 and δ = 10⁻⁶" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
-    assert rows.column_names == ["page", "estimate", "std_error", "low", "high"]
+    limits = ["at_least", "up_to"]
+    assert rows.column_names == ["page", "estimate", "std_error", "low", "high", *limits]
+    assert "capped at a bound per cell" in done.stdout
+    assert "may be up to" in done.stdout
+    assert "at least: of the total before capping (95%)" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
     assert again.returncode == 0
@@ -62,7 +66,9 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Comm
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
-    assert {"page", "estimate", "std_error", "low", "high"} == set(read[0])
+    assert {"page", "estimate", "std_error", "low", "high", "at_least", "up_to"} == set(read[0])
+    # The bound was stated, so nothing is known of what lies above it; that is blank in every file.
+    assert all(row["up_to"] is None and row["at_least"] >= 0 for row in read)
 
 
 def test_a_domain_and_a_partition_in_files(visits: Path, tmp_path: Path, command: Command) -> None:

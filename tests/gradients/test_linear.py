@@ -154,7 +154,8 @@ def test_without_the_guard_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
         X, y, codes, theta, loss = cancelling(1e2, 3, 12, seed)
         found = LinearBlocks.arrange(X, y, codes, intercept=False).gradients(loss, theta)
         worst = max(worst, float(np.linalg.norm(found.clipped_sum(0.3))) / 0.3)
-    assert worst > 1.01
+    # By how much depends on how the machine rounds; with the guard it is less than 1e-5 on any.
+    assert worst > 1 + 1e-4
 
 
 def test_what_is_not_finite_does_not_poison_the_sum() -> None:

@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain._wording import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
-from dpgrain.report.release import estimates_of
 from dpgrain.statistics.asked import Asked
+from dpgrain.statistics.printed import Line, known_more, lines_of, shown
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 
@@ -62,7 +62,7 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
             domain={"shop": cases.SHOPS, "year": [2023, 2024]},
             **cases.BUDGET,
         ),
-        ["A private count of", "Groups published", "Grouped by", "lowers that sum"],
+        ["A private count of", "Groups published", "Grouped by", "only lowers a sum"],
     ),
     "count": (
         lambda t: dg.count(t, **cases.BUDGET),
@@ -83,13 +83,18 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
             "cut off at the bounds (score between 0 and 100)",
             "split between two public corners",
             "divides by a noisy count",
-            "Intervals cover the noise only",
+            "the average record, not the average person",
             "Records (noisy)",
         ],
     ),
     "one mean": (
         lambda t: dg.mean(t, "score", **cases.BUDGET),
-        ["which were found privately", "The mean is computed", 'class="big"', "records (noisy)"],
+        [
+            "which were found privately",
+            "The mean is computed",
+            'class="big"',
+            "records (noisy, standard error",
+        ],
     ),
     "variance": (
         lambda t: dg.variance(
@@ -164,7 +169,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
         rows = re.search(r'<table class="estimates">(.*?)</table>', page, re.DOTALL)
         assert rows is not None
         assert rows[1].count("<tr>") == 1 + len(release)
-        assert rows[1].count("<th ") == len(release.groups.names) + 4 + len(release.more)
+        assert rows[1].count("<th ") == len(release.groups.names) + 4 + len(known_more(release))
     ax = release.plot(Figure().subplots())
     assert ax.get_figure() is not None
 
@@ -227,6 +232,10 @@ def test_a_million_items_make_no_larger_a_file(tmp_path: Path) -> None:
     path = write_report(release, tmp_path / "report.html")
     assert path.stat().st_size < 1_000_000
     assert "99,900 more items" in path.read_text(encoding="utf-8")
+
+
+def estimates_of(release: dg.Release, count: int) -> list[Line]:
+    return lines_of(release, shown(release, count), letters=120)
 
 
 def test_decimals_of_a_table() -> None:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.report import cases
 
-from dpgrain.report.plots import number
-from dpgrain.report.words import label, printed, shorten
+from dpgrain._wording import number, printed, shorten
+from dpgrain.report.words import label
 from dpgrain.tables.groups import Groups
 
 

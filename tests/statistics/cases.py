@@ -27,12 +27,13 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
+from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import run as run_module
-from dpgrain.statistics.bounds import ChosenBounds
+from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.values import AutoRange
 from dpgrain.tables.dictionary import Dictionary
-from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
@@ -197,6 +198,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return real_noise(event, scale, source)  # type: ignore[arg-type]
 
     real_sums, real_norms = Contributions.sums, Contributions.norm_counts
+    real_pooled = Contributions.pooled_counts
     real_holders, real_narrowed = Contributions.holders, Contributions._narrowed
     real_holdings, real_select = Contributions.holdings, run_module.select
 
@@ -228,9 +230,23 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         known = {"item": ITEMS, "cell": CELLS, "topic": sorted({*MAPPING.values()}), "few": ["x"]}
         return Groups.product(names, [pa.array(known[name]) for name in names])
 
+    def pooled_counts(self: Contributions, pools: Pools, *rest: Any, **options: Any) -> IntArray:
+        recorder.labels, recorder.radius = None, np.full(1, 2.0**WEIGHT_BITS)
+        return real_pooled(self, pools, *rest, **options)
+
     def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
         bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
         return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
+
+    def rough(noisy: FloatArray, edges: FloatArray, *rest: Any) -> RoughBounds:
+        # As after an outcome in which all cells share a row, so that they may pile up.
+        found = chosen(noisy, edges, *rest)
+        size = len(noisy)
+        pool, weight = np.zeros(size, dtype=np.int64), np.full(size, 1 << WEIGHT_BITS)
+        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0, 1.0)
+
+    def pooled(rough: RoughBounds, *_: Any) -> ChosenBounds:
+        return ChosenBounds(rough.bounds, rough.seen)
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (run_module, top_module):
@@ -241,10 +257,15 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "noise_of", noise_of)
         patch.setattr(holdings_module, "noise_of", noise_of)
         patch.setattr(run_module, "select", select)
+        # Few cells share a second look, too.
+        patch.setattr(bounds_module, "POOL_LEAST", 2)
         patch.setattr(run_module, "choose_bounds", chosen)
+        patch.setattr(run_module, "rough_bounds", rough)
+        patch.setattr(run_module, "pooled_bounds", pooled)
         patch.setattr(AutoRange, "choose", lambda *_: (outcome.low, outcome.high))
         patch.setattr(Contributions, "sums", sums)
         patch.setattr(Contributions, "norm_counts", norm_counts)
+        patch.setattr(Contributions, "pooled_counts", pooled_counts)
         patch.setattr(Contributions, "holders", holders)
         patch.setattr(Contributions, "_narrowed", narrowed)
         patch.setattr(Contributions, "holdings", holdings)

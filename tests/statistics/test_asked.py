@@ -52,8 +52,8 @@ def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
 
 def test_a_stated_bound_is_no_chosen_one() -> None:
     release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
-    with pytest.raises(dg.ParameterError, match="clip='auto'"):
-        release.unclipped()
+    assert not release.asked.chosen
+    assert "capped at a stated bound" in release.estimand
 
 
 def _without_facts(path: Path) -> Path:
@@ -78,7 +78,7 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
         again = dg.Release.load(_without_facts(release.save(tmp_path / "old.parquet")))
         assert again.statistic is release.statistic
         assert dict(again.asked) == dict(release.asked)
-        assert repr(again) == repr(release)
+        assert repr(again).splitlines()[1:] == repr(release).splitlines()[1:]
         for trait in ("chosen", "of_shares", "range_was_found", "take_care", "afterwards"):
             assert getattr(again.asked, trait) == getattr(release.asked, trait)
         page = again.report(tmp_path / "page.html").read_text(encoding="utf-8")

@@ -33,15 +33,15 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.noise import SystemSource
 from dpgrain.statistics import run as run_module
-from dpgrain.statistics.bounds import ChosenBounds
+from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import grid_bits, selection_delta
 from dpgrain.statistics.run import select
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines import duckdb as engine_module
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines import memory as memory_module
 from dpgrain.tables.engines.feed import Feed
-from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid
+from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions
@@ -205,7 +205,7 @@ def test_nonnegative_and_largest() -> None:
     assert release.nonnegative
     top = release.largest(5)["estimate"].to_pylist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
-    assert repr(release).startswith("Histogram of 200 items. Record-level")
+    assert repr(release).startswith("Histogram of 200 items: records per item.\n")
     assert len(release.to_pandas()) == 200
 
 
@@ -245,11 +245,9 @@ def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 
         return np.concatenate([data.sums(grid), counts.reshape(-1)])
 
 
-def fed(
-    held: int | None, each: int, scan: Any, shift: int, capacity: int, threads: int, **options: Any
-) -> Feed:
+def fed(held: int | None, each: int, memory: Memory, scan: Any, shift: int, threads: int) -> Feed:
     """A feed that holds so many keys, and hands over so many at a time."""
-    return Feed(scan, shift, held or capacity, threads, **{**options, "call": each})
+    return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums)
 
 
 @pytest.mark.search(keep=1)
@@ -267,7 +265,7 @@ def test_same_integers_for_any_batches_threads_and_order(
     for threads, batch, call, short in [(1, 2048, 1 << 18, False), (3, 4096, 7, True)]:
         monkeypatch.setattr(memory_module, "_MOST_ROWS", batch)
         feed = partial(fed, 64 if short else None, call)
-        monkeypatch.setattr(engine_module, "Feed", feed)
+        monkeypatch.setattr(Feed, "within", feed)
         shuffled = [rows[i] for i in rng.permutation(len(rows))]
         # Users' names do not matter either, be they far apart, negative or text.
         renamed = [(2**61 * (u % 3 - 1) + u, i, c, w) for u, i, c, w in shuffled]
@@ -692,34 +690,69 @@ def test_audit_finds_the_wrong_unit() -> None:
     assert promise.epsilon(unit=dg.User(4)) == promise.epsilon(units=4)
 
 
-def captured_bins(
-    rows: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> tuple[FloatArray, dg.Guarantee]:
-    seen: list[FloatArray] = []
-    real: Callable[..., ChosenBounds] = run_module.choose_bounds  # type: ignore[attr-defined]
+def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Guarantee]:
+    """The noisy counts by cell, those by pool of one cell each, and the promise."""
+    looks: list[FloatArray] = []
+    real = run_module.pooled_bounds  # type: ignore[attr-defined]
 
-    def spy(counts: FloatArray, *rest: Any) -> ChosenBounds:
-        seen.append(counts)
-        return real(counts, *rest)
+    def rough(counts: FloatArray, *_: Any) -> RoughBounds:
+        # Every cell is a pool by itself, so that each is a trial, with the bound 5.
+        looks.append(counts)
+        cells = np.arange(len(counts))
+        weight = np.full(cells.size, 1 << WEIGHT_BITS)
+        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0, 1.0)
 
-    monkeypatch.setattr(run_module, "choose_bounds", spy)
-    release = audited(dg.Element("item"), rows, np.arange(TESTS), clip=dg.AutoClip(share=0.5))
-    monkeypatch.setattr(run_module, "choose_bounds", real)
-    return seen[0], release.guarantee
+    def pooled(rough: RoughBounds, rows: FloatArray, *rest: Any) -> ChosenBounds:
+        looks.append(rows)
+        chosen: ChosenBounds = real(rough, rows, *rest)
+        return chosen
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "rough_bounds", rough)
+        patch.setattr(run_module, "pooled_bounds", pooled)
+        patch.setattr(dg.AutoClip, "shares", lambda *_, **__: (0.3, 0.3))
+        release = audited(dg.Element("item"), rows, np.arange(TESTS), clip="auto")
+    return *looks, release.guarantee  # type: ignore[return-value]
+
+
+def looked(present: FloatArray, absent: FloatArray) -> float:
+    """The distance of the two sides in the bin that tells most, from below."""
+    column = int(present.sum(axis=0).argmax())
+    return mu_below(present[:, column], absent[:, column])
 
 
 def test_audit_of_the_chosen_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    present, promise = captured_bins(one_each(), monkeypatch)
-    absent, _ = captured_bins(nobody(), monkeypatch)
-    bins, _sums = promise.event.events  # type: ignore[attr-defined]
-    column = int(present.sum(axis=0).argmax())
-    found = mu_below(present[:, column], absent[:, column])
-    assert 0.6 * bins.loss().mu < found <= bins.loss().mu
+    *present, promise = captured_looks(one_each())
+    *absent, _ = captured_looks(nobody())
+    billed = [part.loss().mu for part in promise.event.parts]
+    for one, two, mu in zip(present, absent, billed[:2], strict=True):
+        assert 0.6 * mu < looked(one, two) <= mu
+    # Each block counts twice.
+    real = kernel._add_capped
+    monkeypatch.setattr(kernel, "_add_capped", lambda u, r, w, *rest: real(
+        u.repeat(2), r.repeat(2), w.repeat(2), *rest))  # fmt: skip
+    twice = captured_looks(one_each())[1]
+    assert looked(twice, absent[1]) > billed[1]
 
 
-def test_audit_of_auto_clip_as_a_whole() -> None:
-    found, promise = zeroed(dg.Element("item"), clip="auto")
-    assert found <= mu_of(promise)
+def half_of_them() -> tuple[float, dg.Guarantee]:
+    """How far apart cells with a holder and cells without one lie in one release."""
+    # Cells learn from each other, so that tables which differ in everybody are no neighbours.
+    held = np.repeat(2 * np.arange(TESTS), 20)
+    release = audited(
+        dg.Element("item"), {"who": held, "item": held}, np.arange(2 * TESTS), clip="auto"
+    )
+    sums = by_item(release).reshape(-1, 2)
+    return mu_below(sums[:, 0], sums[:, 1]), release.guarantee
+
+
+def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, promise = half_of_them()
+    assert 0.6 * mu_of(promise) < found <= mu_of(promise)
+    real = run_module.noise_of
+    monkeypatch.setattr(run_module, "noise_of", lambda e, scale, s: real(e, scale / 2, s))
+    found, promise = half_of_them()
+    assert found > mu_of(promise)
 
 
 def test_audit_of_laplace() -> None:

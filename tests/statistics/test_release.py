@@ -84,15 +84,6 @@ def test_shrinking_and_totals_are_the_plain_functions(by_item: dg.Histogram) -> 
     assert shrunk.consistent().asked["post-processing"] == "shrunk, consistent"
 
 
-def test_unclipping_needs_chosen_bounds(by_item: dg.Histogram) -> None:
-    assert by_item.unclipped().estimate.sum() >= by_item.shrunk().estimate.sum()
-    fixed = dg.count(releases.shop(), by="item", domain=ITEMS, clip=30.0, **OPTIONS)
-    with pytest.raises(dg.ParameterError, match="needs clip='auto'"):
-        fixed.unclipped()
-    with pytest.raises(dg.ParameterError, match="as it was made"):
-        by_item.shrunk().unclipped()
-
-
 def test_parts_are_reconciled_with_their_totals(
     by_item: dg.Histogram, by_both: dg.Histogram
 ) -> None:

@@ -23,6 +23,7 @@ from dpgrain.accounting import (
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import moments as moments_module
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
 from dpgrain.units import OWN_UNIT, RELATIONS, Relation, Unit
 
@@ -85,10 +86,10 @@ def curve(mu: float, delta: float) -> float:
 # The layout of a person's blocks, and by vector how far two blocks may lie apart.
 PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
     ("count", "own", ("item",), "public", 2.0, "disjoint", [1.0]),
-    ("count", "own", ("item",), "public", "auto", "disjoint", [math.sqrt(2), 1.0]),
+    ("count", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2), math.sqrt(2), 1.0]),
     ("count", "function", ("item",), "selected", 2.0, "disjoint", [math.sqrt(2)] * 2),
     ("count", "record", ("item",), "public", "auto", "record", [math.sqrt(2)]),
-    ("mean", "own", ("item",), "public", "auto", "disjoint", [math.sqrt(2)] * 2),
+    ("mean", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2)] * 3),
     ("mean in a range", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 3),
     ("mean in a range", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
     ("variance", "column", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
@@ -113,7 +114,8 @@ def test_the_loss_that_is_paid_is_the_one_printed(case: Any, relation: Relation)
     for k in (1, 2, 3):
         mu2, leak = 0.0, 0.0
         for i, (vector, s) in enumerate(zip(vectors, apart, strict=True)):
-            shared = layout in ("shared", "record") or (layout == "mixed" and i == 0)
+            # Elements pile up in what picks the range, and in the second look at norms.
+            shared = layout in ("shared", "record") or (layout, i) in (("mixed", 0), ("pooled", 1))
             cells = min(k, 4) if domain == "public" and not shared else k
             moved = (k if shared else math.sqrt(cells)) * (s if relation == "replace" else 1.0)
             multipliers = {vector.scale[name] / vector.radius[name] for name in vector.sums}
@@ -138,7 +140,7 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
     two = 2.0 if relation == "replace" else 1.0
     for statistic, name, keys, clip, apart in [
         ("count", "own", ("item",), 2.0, [1.0]),
-        ("mean", "own", ("item",), "auto", [two, two]),
+        ("mean", "own", ("item",), "auto", [two, two, two]),
         ("sum", "user", (), "auto", [two, two]),
         ("sum in a range", "user", (), 3.0, [two, two]),
         ("quantiles", "column", ("item",), 3.0, [two]),
@@ -155,6 +157,30 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
             )
             assert release.guarantee.epsilon(units=k) == pytest.approx(paid, rel=1e-9)
         assert 0.999 < release.guarantee.epsilon() <= 1.0
+
+
+@pytest.mark.parametrize("cells", [0, 1, 4, 30])
+def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
+    names = [f"i{i:02}" for i in range(cells)]
+    rows: list[Row] = [
+        (user, name, "p", 1.0)
+        for place, name in enumerate(names)
+        if place % 2 == 0
+        for user in range(400)
+        for _ in range(1 + 3 * place)
+    ]
+    options: dict[str, Any] = {
+        "unit": dg.Element("item"), "epsilon": 8.0, "delta": 1e-6, "random_state": 1,
+        "domain": names[::-1] if cells else None,
+    }  # fmt: skip
+    learned = measured(lambda t: dg.count(t, by="item", **options), cases.table_of(rows)).chosen
+    assert learned is not None
+    assert learned.seen.tolist() == [place % 2 == 0 for place in reversed(range(cells))]
+    for place, bound in zip(reversed(range(cells)), learned.bounds, strict=True):
+        # Blocks of one size are hardly cut off, and bounds lie within a coarse bin of their size.
+        assert place % 2 or 0.8 < bound / (1 + 3 * place) < 5.5
+    stated = measured(lambda t: dg.count(t, by="item", clip=2.0, **options), cases.table_of(rows))
+    assert stated.chosen is None
 
 
 # Each assertion fails by chance with probability below this.
@@ -187,6 +213,7 @@ def epsilon_below(present: Values, absent: Values) -> float:
 class Measured(NamedTuple):
     masses: Values
     guarantee: dg.Guarantee
+    chosen: ChosenBounds | None
 
 
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measured:
@@ -208,7 +235,7 @@ def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> Measure
             patch.setattr(module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
-    return Measured(one.masses, one.guarantee)
+    return Measured(one.masses, one.guarantee, one.chosen)
 
 
 def lone(x: float | None, times: int = 20) -> dg.UserTable:

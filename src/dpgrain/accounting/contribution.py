@@ -7,8 +7,9 @@ moves when k units of one person change depends on where the blocks sit:
 - ``disjoint``: blocks of one person lie on disjoint coordinates, because the cell is a public
   function of the item. k blocks move the l2 norm by √k;
 - ``shared``: blocks of one person may share coordinates (the cell is another column, or the sum is a
-  gradient).
-  k blocks move it by k.
+  gradient). k blocks move it by k;
+- ``pooled``: each block adds at most 1 to one coordinate, which counts at most s blocks of one person
+  (cells share a histogram of norms). k ≤ s blocks move it by k, and k > s by at most √(s·k).
 
 Proofs: docs/theory.md, "Sums".
 """
@@ -16,8 +17,8 @@ Proofs: docs/theory.md, "Sums".
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
@@ -42,7 +43,8 @@ class Contribution:
 
     Args:
         block: the unit whose data makes one clipped block.
-        layout: whether blocks of one person lie on disjoint or on shared coordinates.
+        layout: whether blocks of one person lie on disjoint or on shared coordinates, or are pooled:
+            each on one of the coordinates, whichever it is.
         coordinates: whether a block is one non-negative number, several of them, or signed numbers.
             ``"one"`` of a record or a user, or in the shared layout, says that the whole sum is one
             number. ``"stated"`` says that exchanging one block for another moves the sum by at most
@@ -52,6 +54,8 @@ class Contribution:
         cells: the public number of cells, which bounds the elements a user can hold.
         record_size: the largest norm of what one record adds to its block before clipping; infinite
             if unbounded.
+        per_coordinate: the number of blocks of one person that one coordinate counts at most, in the
+            pooled layout and there alone.
 
     Raises:
         ParameterError: if a value is not one of these, or out of range.
@@ -60,15 +64,18 @@ class Contribution:
     2.0
     >>> Contribution(layout="shared").sensitivity(units=4)
     4.0
+    >>> Contribution(layout="pooled", per_coordinate=2).sensitivity(units=4)
+    2.8284271247461903
     """
 
     block: Level = "element"
-    layout: Literal["disjoint", "shared"] = "disjoint"
+    layout: Literal["disjoint", "shared", "pooled"] = "disjoint"
     coordinates: Literal["one", "nonnegative", "signed", "stated"] = "nonnegative"
     norm: Literal["l2", "l1"] = "l2"
     max_elements: int | None = None
     cells: int | None = None
     record_size: float = math.inf
+    per_coordinate: int | None = None
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -83,16 +90,44 @@ class Contribution:
             _validate.integer(minimum=1, cells=self.cells)
         if self.record_size != math.inf:
             _validate.non_negative(record_size=self.record_size)
+        self._check_pooled()
+
+    def _check_pooled(self) -> None:
+        if self.per_coordinate is not None:
+            _validate.integer(minimum=1, per_coordinate=self.per_coordinate)
+        if (self.layout == "pooled") != (self.per_coordinate is not None):
+            raise ParameterError(
+                f"per_coordinate must be given with layout='pooled' and with no other layout, not "
+                f"{self.per_coordinate!r} with {self.layout!r}."
+            )
+        if self.layout == "pooled" and (self.block, self.coordinates) != ("element", "nonnegative"):
+            raise ParameterError(
+                f"layout 'pooled' must have block='element' and coordinates='nonnegative', not "
+                f"{self.block!r} and {self.coordinates!r}."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values; ``per_coordinate`` only where there is one."""
+        values = asdict(self)
+        if self.per_coordinate is None:
+            # Descriptions of other layouts are those that earlier versions wrote and read.
+            del values["per_coordinate"]
+        return values
 
     @property
     def replace_factor(self) -> float:
         """The distance that a block moves at most when it is exchanged for another: 1, √2 or 2."""
         return _REPLACE_FACTORS[self.norm, self.coordinates]
 
-    def _add(self, blocks: float) -> float:
+    def _add(self, blocks: int) -> float:
         """Return the norm of the sum of ``blocks`` blocks of norm 1 that one person holds."""
-        root = self.norm == "l2" and self.layout == "disjoint"
-        return math.sqrt(blocks) if root else float(blocks)
+        if self.norm == "l1" or self.layout == "shared":
+            return float(blocks)
+        if self.per_coordinate is None:
+            return math.sqrt(blocks)
+        # The squares are largest where blocks pile up on as few coordinates as they can.
+        full, rest = divmod(blocks, self.per_coordinate)
+        return math.hypot(math.sqrt(full) * self.per_coordinate, rest)
 
     @property
     def _moved(self) -> float:
@@ -181,6 +216,9 @@ class Contribution:
         changes = records * (2 if relation == "replace" else 1)
         if self.layout == "shared" or self.norm == "l1":
             distance = changes * within
+        elif self.layout == "pooled":
+            # Each change takes at most one block out of a coordinate and puts at most one into another.
+            distance = self._moved * self._add(changes)
         else:
             # Counted one by one, each record moves the sum by at most `within`; an exchanged one
             # moves it by √2 times that when it goes to another cell, and by 2 times that when it

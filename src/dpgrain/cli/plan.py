@@ -34,7 +34,7 @@ plan = Group(
     "Show the noise that a promise takes and the error to expect, from public numbers alone.",
     {
         name: f"dpgrain.cli.plan:{name}"
-        for name in ("histogram", "mean", "gradient", "sco", "select", "shuffle")
+        for name in ("units", "histogram", "mean", "gradient", "sco", "select", "shuffle")
     },
 )
 
@@ -68,6 +68,42 @@ class PromiseOrPure(Promise):
     """The options of every plan, where δ may be 0."""
 
     delta: given.Delta[float] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Units(Promise):
+    """The options that are parameters of `plan_units`, by the same names."""
+
+    n_users: _Users
+    records: Annotated[float, typer.Option(help="Records of a user, on average.")]
+    elements: Annotated[
+        float, typer.Option(help="Cells in which a user has records, on average.")
+    ] = 1.0
+    cells: Annotated[int, typer.Option(help="Public number of cells.", min=1)] = 1
+    skew: Annotated[
+        float, typer.Option(help="What users hold on average ÷ what the one in the middle holds.")
+    ] = 2.5
+
+
+@command(
+    "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 --cells 40",
+    name="units",
+)
+def units(asked: _Units, as_json: given.Json = False) -> None:
+    """Compare record, element and user as the unit: the error of a count, and what each hides."""
+    made = planning.plan_units(**vars(asked))
+    if as_json:
+        say(made.to_json())
+        return
+    first, *rows = made.rows()
+    table = rich_table.Table(title=made.title, title_justify="left")
+    for place, name in enumerate(first):
+        table.add_column(name, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+    for note in made.notes:
+        say(note)
 
 
 @command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500", name="histogram")

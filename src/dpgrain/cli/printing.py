@@ -17,11 +17,19 @@ if TYPE_CHECKING:
     import rich.markup as rich_markup
     import rich.table as rich_table
 
+    from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
 else:
+    printed = later("dpgrain.statistics.printed")
     arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
     rich_console, rich_markup = later("rich.console"), later("rich.markup")
     rich_table = later("rich.table")
+
+
+# The columns of limits have these headings.
+_HEADINGS = {"at_least": "at least", "up_to": "may be up to", "count_error": "its error"}
+# A key is cut to so many letters.
+_LETTERS = 200
 
 
 def console() -> rich_console.Console:
@@ -88,30 +96,33 @@ def tell_release(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
-    ordered = release.statistic.in_order
+    ordered, known = release.statistic.in_order, printed.known_more(release)
     table = rich_table.Table(
         title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
         f"{len(release):,} estimates"
     )
-    names = release.groups.names
-    for name in names:
-        table.add_column(name, overflow="fold")
-    more = list(release.more)
-    for name in ("estimate", "std. error", "95% low", "95% high", *more):
+    for name in release.groups.names:
+        table.add_column(plain(name), overflow="fold")
+    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
         table.add_column(name, justify="right")
-    arrow = release.to_arrow().slice(0, top) if ordered else release.largest(top)
-    for row in arrow.to_pylist():
-        values = [row[column] for column in arrow.column_names[: len(names)]]
-        keys = [plain("more" if value is None else str(value)) for value in values]
-        numbers = (row["estimate"], row["std_error"], row["low"], row["high"])
-        digits = 1 if row["std_error"] >= 1 or row["std_error"] == 0 else 4
-        texts = [f"{number:,.{digits}f}" for number in numbers]
-        table.add_row(*keys, *texts, *(f"{row[name]:,.0f}" for name in more))
+    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
+    for line in lines:
+        more = dict(zip(release.more, line.more, strict=True))
+        numbers = (line.estimate, line.std_error, line.low, line.high)
+        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
     console().print(table)
+    say(f"Estimates of: {release.estimand}.")
     if len(release) > top:
         say("All of them: --output FILE, or a larger --top.")
-    elif not len(release):
+    if not len(release):
         say("None passed the threshold: give --domain or more ε.")
+    elif said := printed.notes(release):
+        say(" ".join(said))
     if release.asked.care:
         say(f"Take care: {release.asked.take_care}.", style="yellow")
     say(str(release.guarantee))
+
+
+def _heading(name: str) -> str:
+    """Return the heading of a further column of numbers."""
+    return _HEADINGS.get(name, name)

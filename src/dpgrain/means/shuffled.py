@@ -15,8 +15,9 @@ from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.means.roster import Roster
 from dpgrain.noise import Source
+from dpgrain.publishing import Promise
 from dpgrain.shuffle import PoissonSum, VectorSum
-from dpgrain.units import RELATIONS, Level, Relation, Trust
+from dpgrain.units import Level, Relation, Trust, User
 
 #: Each round asks users of its own (``"sequential"``), or all of them (``"full"``).
 Interaction: TypeAlias = Literal["sequential", "full"]
@@ -275,11 +276,11 @@ class FreshBatches:
 
     def __post_init__(self) -> None:
         _validate.plain(self)
-        _validate.positive(epsilon=self.epsilon)
-        _validate.delta(allow_zero=False, delta=self.delta)
+        Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
+            "delta = 0 needs pure privacy, which shuffled sums have not: use about 1e-6."
+        )
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.integer(minimum=1, dimension=self.dimension)
-        _validate.one_of(RELATIONS, relation=self.relation)
         _validate.one_of(tuple(_PROTOCOLS), protocol=self.protocol)
 
     @property

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from dpgrain.planning.means import plan_mean
     from dpgrain.planning.plan import ErrorPlan, Row
     from dpgrain.planning.shuffled import plan_shuffle
+    from dpgrain.planning.units import UnitErrors, UnitsPlan, plan_units
 
 __all__ = [
     "ErrorPlan",
     "Row",
+    "UnitErrors",
+    "UnitsPlan",
     "choice_order",
     "convex_order",
     "least_error",
@@ -43,6 +46,7 @@ __all__ = [
     "plan_sco",
     "plan_select",
     "plan_shuffle",
+    "plan_units",
 ]
 
 face(
@@ -71,5 +75,10 @@ face(
             "Row",
         ),
         "dpgrain.planning.shuffled": ("plan_shuffle",),
+        "dpgrain.planning.units": (
+            "UnitErrors",
+            "UnitsPlan",
+            "plan_units",
+        ),
     },
 )

@@ -14,7 +14,7 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from dpgrain.report.words import printed, shorten
+from dpgrain._wording import printed, shorten
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -17,21 +17,17 @@ from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.promises import contributions, grains_of
 from dpgrain.report.words import (
     Words,
-    decimals_of,
     groups_of,
     is_one,
-    key_texts,
     measured,
-    number,
-    number_in_words,
     ranks,
-    shown,
     text,
     value_of,
     words_of,
 )
 from dpgrain.statistics.holdings import Holdings
-from dpgrain.statistics.release import Estimates, Histogram, Release
+from dpgrain.statistics.printed import Line, known_more, lines_of, shown
+from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
@@ -54,7 +50,15 @@ _ASKED = {
     "clip": "Clipping bound",
     "noise": "Noise",
     "range of the numbers": "Range of the numbers",
+    "left out": "Left out by clipping",
     "post-processing": "Afterwards",
+}
+# The further columns of numbers have these headings.
+_MORE = {
+    "at_least": "At least (95%)",
+    "up_to": "May be up to",
+    "count": "Records (noisy)",
+    "count_error": "Their std. error",
 }
 # Some lines have these names where groups are no items.
 _ASKED_OF: dict[Noun, dict[str, str]] = {
@@ -67,18 +71,6 @@ _BLOCKS: dict[Level, str] = {
     "element": "one user adds in one cell",
     "user": "one user adds",
 }
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """One line of the table of estimates, as it is printed."""
-
-    keys: tuple[str, ...]
-    estimate: str
-    std_error: str
-    low: str
-    high: str
-    count: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,31 +183,30 @@ def _estimated(facts: _Facts) -> dict[str, object]:
     release = facts.release
     one = is_one(release)
     groups = groups_of(release)
+    known = known_more(release)
+    lines = lines_of(release, shown(release, _LISTED_ROWS), letters=_NAME_LETTERS)
     return {
         "groups": groups,
-        "one": number_in_words(release) if one else None,
-        "one_error": _one_error(release) if one else "",
-        "one_count": _one_count(release) if one else "",
-        "counted": isinstance(release, Estimates),
+        "one": lines[0] if one else None,
+        "one_more": {**dict.fromkeys(_MORE, ""), **(_named(release, lines[0]) if one else {})},
+        "told": known,
+        "more": [(name, _MORE.get(name, name)) for name in known],
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(measured(release), 80),
-        "estimates": estimates_of(release, _LISTED_ROWS),
+        "estimand": text(release.estimand),
+        "capped": release.asked.capped,
+        "left_out": release.asked.left_out,
+        "estimates": [(line, _named(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, groups),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release),
     }
 
 
-def _one_error(release: Release) -> str:
-    error = float(release.std_error[0])
-    return number(error, decimals_of(error))
-
-
-def _one_count(release: Release) -> str:
-    if not isinstance(release, Estimates):
-        return ""
-    return f"{float(release.count[0]):,.0f}".replace("-", "−")
+def _named(release: Release, line: Line) -> dict[str, str]:
+    """Return the further numbers of a line by their names."""
+    return dict(zip(release.more, line.more, strict=True))
 
 
 def _estimate_plots(release: Release) -> object:
@@ -269,35 +260,6 @@ def _threshold(events: list[dict[str, Any]]) -> str:
 def _events(guarantee: Guarantee) -> list[dict[str, Any]]:
     event = guarantee.event.to_dict()
     return list(event.get("events", [event]))
-
-
-def estimates_of(release: Release, count: int) -> list[Estimate]:
-    """Return the estimates as they are printed, with as many decimals as the noise allows.
-
-    Args:
-        release: a published release of any kind.
-        count: the largest number of rows.
-    """
-    places = shown(release, count)
-    columns = (release.estimate, release.std_error, release.low, release.high)
-    values = np.stack([column[places] for column in columns], axis=1)
-    counts = release.count[places] if isinstance(release, Estimates) else None
-    # Estimates are whole where the noise on whole numbers is whole.
-    whole = bool((values[:, 0] == np.rint(values[:, 0])).all())
-    usual = decimals_of(float(np.median(values[:, 1]))) if len(places) else None
-    lines = []
-    for row, keys in enumerate(key_texts(release, places, letters=_NAME_LETTERS)):
-        decimals = decimals_of(float(values[row, 1]))
-        if counts is not None and usual is not None:
-            # Of one measure: alike, unless an error is far smaller or larger than the others.
-            near = decimals is None or abs(decimals - usual) < 2
-            decimals = usual if near else decimals
-        estimate, error, low, high = (number(float(v), decimals) for v in values[row])
-        if whole and counts is None:
-            estimate = number(float(values[row, 0]), 0)
-        of = "" if counts is None else number(float(counts[row]), 0)
-        lines.append(Estimate(keys, estimate, error, low, high, of))
-    return lines
 
 
 def _ends(values: np.ndarray[Any, Any]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, Source, source_of
 from dpgrain.noise.counts import counts_of
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import Promise, before_publishing
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
@@ -31,7 +31,7 @@ from dpgrain.shuffle.device_noise import Arrivals, Coins
 from dpgrain.shuffle.encoding import Encoding, Packing
 from dpgrain.shuffle.parties import Analyzer, Enrolment, Estimate, Randomizer, Shuffler
 from dpgrain.shuffle.simulation import corrupt_messages, here_of
-from dpgrain.units import RELATIONS, Relation
+from dpgrain.units import Relation, User
 
 # A batch has at most this many devices: one coin of each makes noise of 50,000 steps.
 _MOST_DEVICES = 10**10
@@ -67,12 +67,9 @@ class ShuffledSum(ShownSum, ABC):
         if _validate.integer(minimum=1, n_users=self.n_users) > _MOST_DEVICES:
             raise ParameterError(f"n_users must be at most 10^10, not {self.n_users!r}.")
         _validate.integer(minimum=1, rounds=self.rounds)
-        _validate.positive(epsilon=self.epsilon)
-        if _validate.delta(allow_zero=True, delta=self.delta) == 0:
-            raise ParameterError(
-                "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
-            )
-        _validate.one_of(RELATIONS, relation=self.relation)
+        Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
+            "delta = 0 needs pure privacy, which sums of bits have not: use 1e-6."
+        )
         self.devices_of(self.honest_fraction)
         if self.beside is not None and not isinstance(self.beside, Event):
             raise ParameterError(

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from dpgrain import _fields
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._wording import about, counted, powers, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
@@ -21,6 +21,10 @@ _EACH: dict[Each, str] = {
     "share": "1/√(items of the unit) for each unit that holds the item",
     "user": "1 for each user",
 }
+# These words say what is clipped as one, where there are no elements.
+_PARTS: dict[Level | None, str] = {"record": "each record", "user": "each user's part"}
+# A smaller share that is lost is not told.
+_TOLD = 1e-3
 _NO_KEYS = "none: one number over all records"
 
 
@@ -31,6 +35,7 @@ class Clip:
     Args:
         bound: the public bound; None where bounds were chosen privately.
         over: the name of the parts that have a bound of their own.
+        takes: False where nothing is longer than the bound, so that clipping takes nothing.
 
     >>> str(Clip(2.0)), str(Clip(None, "cell"))
     ('2', 'auto (one bound per cell, chosen privately)')
@@ -38,6 +43,7 @@ class Clip:
 
     bound: float | None
     over: Literal["release", "cell", "item"] = "release"
+    takes: bool = True
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -79,12 +85,17 @@ class Asked(Mapping[str, str]):
         clip: the clipping of contributions; None where nothing is clipped.
         unit: the privacy unit.
         elements: the partition into elements, in words; empty if there is none.
+        max_elements: the largest number of elements of a user that count; None where all do.
         relation: the neighbouring relation.
         epsilon: the ε that was asked for.
         delta: the δ.
         noise: the law of the noise.
         user: the column of users.
         n_users: the number of enrolled users, where that is public.
+        above: the estimated share of blocks above a bound that was chosen; None where it is not known.
+        lost: the estimated share that this takes, at the least; None where it is not known.
+        lost_of: the whole of that share: the total, or the norms of blocks, where those hold several
+            numbers.
         care: warnings for readers of the estimates, in sentences; they follow from noisy numbers alone.
         processed: the post-processing of the estimates.
         told: the words of a file that was written when files had no facts.
@@ -107,12 +118,16 @@ class Asked(Mapping[str, str]):
     clip: Clip | None = None
     unit: Level | None = None
     elements: str = ""
+    max_elements: int | None = None
     relation: Relation | None = None
     epsilon: float | None = None
     delta: float | None = None
     noise: str = ""
     user: str | None = None
     n_users: int | None = None
+    above: float | None = None
+    lost: float | None = None
+    lost_of: Literal["total", "norms"] = "total"
     care: tuple[str, ...] = ()
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
@@ -141,6 +156,8 @@ class Asked(Mapping[str, str]):
         if self.found is not None:
             low, high = self.found
             said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, found privately"
+        if self.left_out:
+            said["left out"] = self.left_out
         if self.care:
             said["take care"] = "; ".join(self.care)
         if self.processed:
@@ -202,6 +219,61 @@ class Asked(Mapping[str, str]):
         return f"{rows}, and rows without a finite number"
 
     # -- what pages ask --
+
+    @property
+    def estimand(self) -> str:
+        """The words for what the estimates are of, and for how much of it one unit may be."""
+        per = f" per {self.items_in_words}" if self.by and not self.statistic.of_bins else ""
+        what = self.measured
+        if self.statistic.ratio:
+            what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
+            per += ", over records"
+        if (limits := self.bounds or self.found) is not None:
+            what = f"{what} between {limits[0]:,.6g} and {limits[1]:,.6g}"
+        if self.max_elements is not None:
+            per += f", of at most {counted(self.max_elements, 'element')} of each user"
+        return f"{what}{per}{self._capped}"
+
+    @property
+    def capped(self) -> bool:
+        """True where clipping may take something; files without facts do not tell whether it does."""
+        if self.told:
+            return "clip" in dict(self.told) and not self.of_shares
+        return self.clip is not None and self.clip.takes
+
+    @property
+    def _capped(self) -> str:
+        """The words for the bound on what a unit adds, after a comma; empty where it takes nothing."""
+        if not self.capped:
+            return ""
+        if self.told:
+            return f", capped: {dict(self.told)['clip']}"
+        assert self.clip is not None  # noqa: S101 - what is capped has a bound
+        if self.clip.over == "item":
+            return ", of the first items of each unit"
+        bound = "a bound" if self.clip.chosen else "a stated bound"
+        per = " per cell" if self.clip.over == "cell" and self.clip.chosen else ""
+        return f", {self._block} capped at {bound}{per}"
+
+    @property
+    def _block(self) -> str:
+        """The words for what is clipped as one."""
+        if self.elements:
+            return "each user's part of a cell"
+        return _PARTS.get(self.unit, "each unit's part")
+
+    @property
+    def left_out(self) -> str:
+        """The words for what clipping takes of all groups together; empty where it is not known."""
+        if self.above is None:
+            return dict(self.told).get("left out", "")
+        said = f"{about(self.above)} of blocks lie above their bound"
+        if self.lost is None or self.lost < _TOLD:
+            return said
+        whole = "all norms" if self.lost_of == "norms" else "the total"
+        if self.statistic.ratio and self.lost_of == "total":
+            whole = "the weight of records"
+        return f"{said}: at least {about(self.lost)} of {whole} is left out"
 
     @property
     def of_shares(self) -> bool:

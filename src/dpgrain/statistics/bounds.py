@@ -25,17 +25,22 @@ from dpgrain.errors import ParameterError
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
 # At most so many cells share a row of the second look, and fewer than POOL_LEAST learn nothing from it.
 POOL_SIZE, POOL_LEAST = 60, 10
-# A bin of that row counts at most so many blocks of one person.
-POOL_MOST = 20
+# A bin of that row counts at most so many blocks of one person; fewer where whole users with so many
+# elements are protected, for whom blocks that pile up cost more than those in cells of their own.
+POOL_MOST, POOL_MOST_OF_USER = 20, 8
 # The second look gets at most this part of the budget for bounds, and so much of the whole that k
 # elements of one person cost at most √(1 + _POOLED_PRICE) = 1.1 times what they would without it.
 _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
+# Shares of ε buy less precision than shares of μ² do where they are small.
+_POOLED_PART_OF_LAPLACE = 0.3
 # The share of the budget for one bound, for fewer than POOL_LEAST, and for more, which share a look.
 _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 # Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
 # The bin where most blocks are is a false one with at most this probability.
 _FALSE_BIN = 1e-6
+# A number anywhere in a range of length 1 has this variance.
+_ANYWHERE_VARIANCE = 1 / 12
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
 _WINDOW_RATIO = 16.0
 # A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
@@ -100,16 +105,20 @@ class AutoClip:
         steps = math.ceil(math.log(self.high / self.low) / math.log(ratio) - 1e-9)
         return np.asarray(self.low * ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
-    def shares(self, *, one_bound: bool, cells: int | None = None) -> tuple[float, float]:
+    def shares(
+        self, *, one_bound: bool, cells: int | None = None, most: int | None = POOL_MOST
+    ) -> tuple[float, float]:
         """Return the shares of the budget of the look at each cell and of the pooled look.
 
         Args:
             one_bound: whether one bound serves all.
             cells: the public number of bounds to choose, if it is known.
+            most: the largest number of blocks of one person that a bin of the pooled look counts;
+                None under Laplace noise, where k elements cost k wherever they lie.
 
-        The pooled look gets s with s·(m − 1) ≤ 0.21, where m is the largest number of blocks of one
-        person in one bin: k elements of one person move its counts by at most √(m·k), so that they
-        cost at most √(1 + s·(m − 1)) ≤ 1.1 times what they would cost without it.
+        The pooled look gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
+        less: k elements of one person move its counts by at most √(m·k), so that they cost at most
+        √(1 + s·(m − 1)) ≤ 1.1 times what they would cost without it.
 
         >>> own, pooled = AutoClip().shares(one_bound=False, cells=1000)
         >>> round(own, 3), round(pooled, 3)
@@ -120,7 +129,9 @@ class AutoClip:
         whole = usual if self.share is None else self.share
         if one_bound or few:
             return whole, 0.0
-        most = POOL_MOST if cells is None else min(POOL_MOST, cells)
+        if most is None:
+            return whole - _POOLED_PART_OF_LAPLACE * whole, _POOLED_PART_OF_LAPLACE * whole
+        most = most if cells is None else min(most, cells)
         pooled = min(_POOLED_PART * whole, _POOLED_PRICE / (most - 1))
         return whole - pooled, pooled
 
@@ -219,6 +230,51 @@ def choose_bounds(
         lost += float((mass * beyond).sum())
     blocks, norms = _totals(noisy_counts, top, edges, count_sd)
     return ChosenBounds(bounds, top >= 0, _share(number, blocks), _share(lost, norms))
+
+
+def bound_of_ratios(
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    shares: FloatArray,
+    noise_multiplier: float,
+    bias: float,
+) -> ChosenBounds:
+    """Return the one clipping bound of sums by group that are divided by their group's count.
+
+    Args:
+        noisy_counts: (1, B) noisy numbers of blocks, by norm.
+        edges: (B + 1,) a geometric sequence.
+        count_sd: the standard deviation of the noise of a count.
+        shares: (G,) about the share of each group in all records, above 0.
+        noise_multiplier: noise sd of a group's sum ÷ clipping bound.
+        bias: the rough share of what clipping takes that shows in a ratio.
+
+    Clipped at r, blocks of norms x leave N(r) = Σ min(x, r), of which group g has its share s_g. Its
+    ratio has noise of sd r·noise_multiplier/(s_g·N(r)), and is off by bias·(1 − N(r)/N(∞)) for what
+    clipping takes. The bound minimises the mean of the squares of both over the groups; a group counts
+    with at most the variance of a number anywhere in the range, as its ratio says nothing then. So
+    small groups, whose ratios the noise would drown, have their say.
+
+    >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
+    >>> even, uneven = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    >>> [bound_of_ratios(counts, edges, 4.0, shares, 4.0, 0.05).bounds.round(1).item()
+    ...  for shares in (even, uneven)]
+    [38.1, 19.0]
+    """
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    if top[0] < 0:
+        return ChosenBounds(edges[:1].copy(), top >= 0)
+    kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
+    points, mass = _spread(kept, edges)
+    candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
+    left = np.minimum(points[:, None], candidates).T @ mass[0]
+    noise = candidates * noise_multiplier / left
+    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
+    error = drowned + (bias * (1 - left / left[-1])) ** 2
+    bound = candidates[error.argmin()]
+    above, lost = mass[0][points > bound].sum() / mass[0].sum(), 1 - left[error.argmin()] / left[-1]
+    return ChosenBounds(np.array([bound]), top >= 0, float(above), float(lost))
 
 
 def rough_bounds(

@@ -6,11 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
+
+from dpgrain._types import BoolArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.intervals import at_least, blank, up_to
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.request import Law, Request
@@ -67,7 +71,8 @@ def histogram(
 
     Returns:
         A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum of
-        clipped contributions, with its guarantee.
+        clipped contributions, what the total before clipping is at least, and up to what it may be,
+        with its guarantee.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
@@ -243,22 +248,52 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     assert isinstance(split, Parts)  # noqa: S101 - what values.total makes
     # A range without numbers above 0 has one corner, for magnitudes.
     sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
-    return as_histogram(measured, request.noise, scale=split.scale, sign=sign)
+    signed = split.corners > 1
+    return as_histogram(measured, request.noise, scale=split.scale, sign=sign, signed=signed)
 
 
 def as_histogram(
-    measured: Measured, noise: str, *, scale: float = 1.0, sign: float = 1.0
+    measured: Measured,
+    noise: str,
+    *,
+    scale: float = 1.0,
+    sign: float = 1.0,
+    signed: bool = False,
 ) -> Histogram:
-    """Return the release of noisy sums of one coordinate, in units of ``scale``."""
+    """Return the release of noisy sums of one coordinate, in units of ``scale``.
+
+    Args:
+        measured: the noisy sums.
+        noise: the law of their noise.
+        scale: the number that a sum of 1 stands for.
+        sign: −1 where the sums are of magnitudes of numbers below 0.
+        signed: True where numbers may be of either sign.
+    """
+    estimate, sd = sign * scale * measured.masses[:, 0], scale * measured.sd
+    least = most = None
+    if measured.asked.capped:
+        # What clipping takes of numbers of both signs may move a sum either way.
+        falls = not signed and sign > 0
+        least = at_least(estimate, sd, noise) if falls else blank(sd.size)
+        most = up_to(estimate, sd, noise, _learned(measured)) if falls else blank(sd.size)
     return Histogram(
         measured.groups,
-        sign * scale * measured.masses[:, 0],
-        scale * measured.sd,
+        estimate,
+        sd,
         scale * measured.clip,
         measured.guarantee,
         measured.asked,
         noise,
+        at_least=least,
+        up_to=most,
     )
+
+
+def _learned(measured: Measured) -> BoolArray:
+    """Return in which groups a bound was learned, and nothing but what is above it was left out."""
+    if measured.chosen is None or measured.asked.max_elements is not None:
+        return np.zeros(len(measured.groups), dtype=np.bool_)
+    return measured.chosen.seen
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
+from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Law, Request
 from dpgrain.statistics.run import Measured, noisy_sums
@@ -19,9 +21,6 @@ from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
-
-# A 95% interval has this half-width in standard deviations, for either law of the noise.
-_Z = {"gaussian": 1.959963984540054, "laplace": 2.118}
 
 
 def mean(
@@ -96,7 +95,7 @@ def mean(
     )
     measured = noisy_sums(request, random_state, progress)
     low, width = _range(measured)
-    masses, sd, z = measured.masses, measured.sd, _Z[request.noise]
+    masses, sd, z = measured.masses, measured.sd, half_width(request.noise)
     part = _shares(masses)[:, 1]
     count = masses.sum(axis=1)
     bottom, top = _ratio_interval(masses[:, 1], masses[:, 0], z * sd)
@@ -109,6 +108,7 @@ def mean(
         count,
         measured.guarantee,
         measured.cautioned(measured.masses.shape[1]),
+        math.sqrt(measured.masses.shape[1]) * measured.sd,
     )
 
 
@@ -195,7 +195,7 @@ def variance(
         ]
     )
     error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, count)
-    half = np.where(count > 4 * np.sqrt(3) * measured.sd, _Z[request.noise] * error, np.inf)
+    half = np.where(count > 4 * np.sqrt(3) * measured.sd, half_width(request.noise) * error, np.inf)
     return Estimates(
         measured.groups,
         width**2 * spread,
@@ -205,6 +205,7 @@ def variance(
         count,
         measured.guarantee,
         measured.cautioned(measured.masses.shape[1]),
+        math.sqrt(measured.masses.shape[1]) * measured.sd,
     )
 
 

@@ -18,7 +18,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.promise import Promise
-from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit, User
 
 # Selecting unknown items gets this share of μ², more where names are what is wanted, and this share of
@@ -28,11 +28,14 @@ SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
 RANGE_SHARE = 0.15
 # Where one bound serves many coordinates, this share tells how much of what clipping takes adds up in
-# the same ones; with few coordinates it is taken to add up entirely.
+# the same ones, or how large the groups are whose counts divide their sums. With few coordinates what
+# clipping takes is taken to add up entirely.
 ALIGN_SHARE = 0.05
-_MANY_COORDINATES = 32
+MANY_COORDINATES = 32
 # The grid: see `grid_bits`.
-_PARTS = ("select", "ranges", "align", "bounds", "sums")
+_PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
+# Counts of blocks are whole numbers, which need no grid.
+_COUNTS = {"bounds", "pool"}
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 
 
@@ -53,7 +56,9 @@ class Plan:
         items: the public number of coordinates, if known.
         ranges: the noisy counts from which the range of the numbers is chosen, if it is.
         align: the noisy sum of blocks scaled to one size, from which is read how much of what clipping
-            takes adds up in the same coordinates.
+            takes adds up in the same coordinates, or how large groups are.
+        pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
+            they are.
     """
 
     level: Level
@@ -67,6 +72,7 @@ class Plan:
     items: int | None = None
     ranges: Gaussian | Laplace | None = None
     align: Gaussian | Laplace | None = None
+    pool: Gaussian | Laplace | None = None
 
     @property
     def one_bound(self) -> bool:
@@ -81,7 +87,7 @@ class Plan:
     @property
     def event(self) -> Event:
         """All that will happen, as the accountant sees it."""
-        parts = (self.select, self.ranges, self.align, self.bounds, self.sums)
+        parts = (self.select, self.ranges, self.align, self.bounds, self.pool, self.sums)
         first, *rest = [part for part in parts if part is not None]
         event: Event = first
         for other in rest:
@@ -102,6 +108,19 @@ class Plan:
         """
         return self.std_error * math.sqrt(1 if self.items is None else self.items)
 
+    def share_of(self, *parts: Gaussian | Laplace | None) -> float:
+        """Return the share of the budget that parts get: of μ², or of ε under Laplace noise."""
+        power = 1 if isinstance(self.sums, Laplace) else 2
+
+        def spent(part: Gaussian | Laplace | Selection) -> float:
+            moved = part.contribution.sensitivity(1, self.relation, self.unit)
+            return (moved / part.noise_multiplier) ** power
+
+        select = self.select if isinstance(self.select, Selection) else None
+        every = (select, self.ranges, self.align, self.bounds, self.pool, self.sums)
+        whole = sum(spent(part) for part in every if part is not None)
+        return sum(spent(part) for part in parts if part is not None) / whole
+
     def __str__(self) -> str:
         of = "" if self.clip is not None else " clipping bounds of the item's cell"
         lines = [
@@ -116,6 +135,10 @@ class Plan:
         if isinstance(self.select, Selection):
             lines.append(
                 f"  an item is named once its noisy weighted count reaches {self.select.threshold:.4g}"
+            )
+        if self.bounds is not None:
+            lines.append(
+                f"  {self.share_of(self.bounds, self.pool):.0%} of the budget chooses clipping bounds"
             )
         lines.append("  clipping adds a bias that depends on the data and is not known beforehand.")
         return "\n".join(lines)
@@ -145,7 +168,7 @@ def make_plan(
     items: int | None = None,
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
-    align: bool = True,
+    align_from: int = MANY_COORDINATES,
 ) -> Plan:
     """Split one promise over the parts of a release and find each part's noise.
 
@@ -161,7 +184,7 @@ def make_plan(
         items: the public number of coordinates, if known.
         record_value: the largest norm of what one record adds, if that is known.
         select_share: the share of the budget that selecting gets.
-        align: whether it matters how much of what clipping takes adds up.
+        align_from: from so many coordinates on, blocks are also added up at one size.
     """
     unit, relation = promise.plain_unit, promise.relation
     # Which bin a block falls into is one of several coordinates, and any record may change it.
@@ -174,10 +197,16 @@ def make_plan(
     left = 1 - shares["select"] - shares["ranges"]
     if auto is not None:
         shared = one_bound(contribution)
-        many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
-        shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
-        shares["bounds"] = left * sum(auto.shares(one_bound=shared))
-    shares["sums"] = left - shares["align"] - shares["bounds"]
+        many = contribution.block != "record" and (items is None or items >= align_from)
+        shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
+        most = _most_pooled(contribution)
+        own, pooled = auto.shares(
+            one_bound=shared, cells=contribution.cells, most=None if noise == "laplace" else most
+        )
+        shares["bounds"], shares["pool"] = left * own, left * pooled
+        if pooled:
+            parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
+    shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
     if select is not None:
         # What a block keeps of its groups may change with any record of it.
         parts["select"] = replace(select, record_size=math.inf)
@@ -202,7 +231,7 @@ def make_plan(
             name: Gaussian(multiplier, parts[name])
             for name, multiplier in zip(named, multipliers, strict=True)
         }
-    for name in events.keys() - {"bounds"}:
+    for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
     chosen = None
     if select is not None:
@@ -222,7 +251,17 @@ def make_plan(
         items,
         events.get("ranges"),
         events.get("align"),
+        events.get("pool"),
     )
+
+
+def _most_pooled(contribution: Contribution) -> int:
+    """The number of one person's blocks that a bin of the pooled look counts, whatever is in a pool."""
+    most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
+    if contribution.norm == "l1":
+        # Blocks in one bin cost no more than blocks in several.
+        most = POOL_SIZE
+    return min(POOL_SIZE, most, contribution.cells or POOL_SIZE)
 
 
 def selection_delta(level: Level) -> float:

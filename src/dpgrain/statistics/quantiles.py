@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
+from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import noisy_sums
@@ -25,7 +27,6 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
-_Z = 1.959963984540054
 # This many groups are turned into ranks at once.
 _CHUNK = 256
 
@@ -114,8 +115,11 @@ def quantiles(
     measured = noisy_sums(request, random_state, progress)
     tree = measured.split
     assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
+    z = half_width(request.noise)
     answers = [
-        read_ranks(measured.masses[at : at + _CHUNK], measured.sd[at : at + _CHUNK], ranks, tree)
+        read_ranks(
+            measured.masses[at : at + _CHUNK], z * measured.sd[at : at + _CHUNK], ranks, tree
+        )
         for at in range(0, len(measured.groups), _CHUNK)
     ]
     estimate, low, high = (
@@ -130,12 +134,13 @@ def quantiles(
     return Estimates(
         Groups.of((*known.names, "quantile"), (*known.columns, rank)),
         estimate.ravel(),
-        ((high - low) / (2 * _Z)).ravel(),
+        ((high - low) / (2 * z)).ravel(),
         low.ravel(),
         high.ravel(),
         count[rows],
         measured.guarantee,
         measured.cautioned(tree.branching),
+        (math.sqrt(tree.branching) * measured.sd)[rows],
     )
 
 
@@ -161,13 +166,13 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Es
 
 
 def read_ranks(
-    masses: FloatArray, sd: FloatArray, ranks: FloatArray, tree: Tree
+    masses: FloatArray, radius: FloatArray, ranks: FloatArray, tree: Tree
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
 
     Args:
         masses: (V, nodes) the noisy counts, level by level.
-        sd: (V,) the standard deviation of the counts of each group.
+        radius: (V,) the half-width of the 95% interval of a count of each group.
         ranks: (R,) the ranks, in [0, 1].
         tree: the tree.
 
@@ -181,14 +186,17 @@ def read_ranks(
     steps = (rising + falling) / 2
     steps -= steps[:, :1]
     total = np.maximum(steps[:, -1:], np.finfo(np.float64).tiny)
-    radius = _Z * _rank_spread(tree.height, tree.branching, tuple(ranks)) * sd[:, None]
+    spread = _rank_spread(tree.height, tree.branching, tuple(ranks)) * radius[:, None]
     edges = np.linspace(tree.low, tree.high, tree.bins + 1)
     out = np.empty((3, len(masses), ranks.size))
     for row in range(len(masses)):
         for j, wanted in enumerate((ranks, ranks, ranks)):
-            shift = (0.0, -1.0, 1.0)[j] * radius[row]
+            shift = (0.0, -1.0, 1.0)[j] * spread[row]
             out[j, row] = _inverse(steps[row], wanted * total[row] + shift, edges)
     estimate, low, high = out
+    # Without a count above the noise, every number is possible.
+    count, unknown = masses[:, : tree.branching].sum(axis=1), radius * math.sqrt(tree.branching)
+    low[count <= unknown], high[count <= unknown] = tree.low, tree.high
     # Nothing is known within a bin, so intervals are widened to the ends of bins.
     width = edges[1] - edges[0]
     low = tree.low + width * np.floor((np.minimum(low, estimate) - tree.low) / width + 1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,22 +18,20 @@ from dpgrain import _validate
 from dpgrain._files import whole_file
 from dpgrain._shown import ShownRelease
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.consistent import consistent, reconcile
+from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.order import misordered_pairs
+from dpgrain.statistics.printed import summary
 from dpgrain.statistics.shrink import shrink
 from dpgrain.statistics.statistic import Statistic
-from dpgrain.statistics.unclip import unclip
 from dpgrain.tables.groups import Groups
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# A 95% interval has this half-width, in standard errors of the noise.
-_HALF_WIDTH = {"gaussian": 1.959963984540054, "laplace": math.log(20) / math.sqrt(2)}
 _FORMATS = (".parquet", ".csv", ".json")
 # Other modules define these kinds of release, and are imported when such a file is read.
 _ELSEWHERE = {"Holdings": "dpgrain.statistics.holdings"}
@@ -91,14 +88,18 @@ class Release(ShownRelease, ABC):
         return len(self.groups)
 
     def to_arrow(self) -> pa.Table:
-        """Return the keys, then the columns estimate, std_error, low and high."""
-        columns: dict[str, Any] = {
+        """Return the keys, then the columns estimate, std_error, low and high, and those of ``more``.
+
+        What is not known is null.
+        """
+        numbers = {
             "estimate": self.estimate,
             "std_error": self.std_error,
             "low": self.low,
             "high": self.high,
             **self.more,
         }
+        columns = {name: as_column(column) for name, column in numbers.items()}
         keys = dict(zip(self.groups.names, self.groups.columns, strict=True))
         # The names of columns of numbers are taken, whether these are shown or only saved.
         for name in {**columns, **self._columns()}:
@@ -219,18 +220,13 @@ class Release(ShownRelease, ABC):
             )
         return float(self.estimate[0])
 
+    @property
+    def estimand(self) -> str:
+        """What the estimates are of, in words: capped where clipping may take something."""
+        return self.asked.estimand
+
     def __repr__(self) -> str:
-        name = f"{self.statistic.name[:1].upper()}{self.statistic.name[1:]}"
-        if not self.groups.names:
-            said = f"{name}: {self.value:,.6g}, 95% from {self.low[0]:,.6g} to {self.high[0]:,.6g}."
-        else:
-            said = (
-                f"{name} of {counted(len(self), 'item' if self.statistic.of_items else 'group')}."
-            )
-        if not len(self):
-            said += " None passed the threshold: give domain= or more ε."
-        care = self.asked.take_care
-        return f"{said}{f' Take care: {care}.' if care else ''} {self.guarantee}"
+        return summary(self)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -244,8 +240,14 @@ class Histogram(Release):
         clip: (V,) the clipping bound of the group's cell.
         guarantee: the guarantee of the release.
         asked: the request for the release.
-        noise: the law of the noise: ``"gaussian"`` or ``"laplace"``.
+        noise: the law of the noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (whole numbers).
         nonnegative: True where estimates below 0 were set to 0.
+        at_least: (V,) the totals before clipping are no less, each with 95% confidence, whatever the
+            data; NaN where values may be below 0. None where clipping takes nothing.
+        up_to: (V,) the totals before clipping may be as large, by a rule that mostly held on public
+            tables and is no guarantee; NaN where no bound was learned from the data.
+
+    Both limits rest on the noisy sums as they came out, so that no post-processing changes them.
     """
 
     groups: Groups
@@ -256,21 +258,30 @@ class Histogram(Release):
     asked: Asked
     noise: str = "gaussian"
     nonnegative: bool = False
+    at_least: FloatArray | None = None
+    up_to: FloatArray | None = None
 
     @property
     def low(self) -> FloatArray:
         """The lower end of a 95% interval for the sum of clipped contributions, (V,)."""
-        low = self.estimate - _HALF_WIDTH[self.noise] * self.std_error
+        low = self.estimate - radius(self.noise, self.std_error)
         return np.maximum(low, 0.0) if self.nonnegative else low
 
     @property
     def high(self) -> FloatArray:
         """The upper end of a 95% interval for the sum of clipped contributions, (V,)."""
-        high = self.estimate + _HALF_WIDTH[self.noise] * self.std_error
+        high = self.estimate + radius(self.noise, self.std_error)
         return np.maximum(high, 0.0) if self.nonnegative else high
 
+    @property
+    def more(self) -> dict[str, FloatArray]:
+        """The limits of the totals before clipping, where that may take something."""
+        limits = {"at_least": self.at_least, "up_to": self.up_to}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
     def _columns(self) -> dict[str, FloatArray]:
-        return {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
+        own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
+        return {**own, **self.more}
 
     def _about(self) -> dict[str, Any]:
         return {"noise": self.noise, "nonnegative": self.nonnegative}
@@ -282,13 +293,8 @@ class Histogram(Release):
             ParameterError: if ``count`` is not a whole number of at least 1.
         """
         order = self._largest(count)
-        return replace(
-            self,
-            groups=self.groups.take(order),
-            estimate=self.estimate[order],
-            std_error=self.std_error[order],
-            clip=self.clip[order],
-        )
+        taken: dict[str, Any] = {name: column[order] for name, column in self._columns().items()}
+        return replace(self, groups=self.groups.take(order), **taken)
 
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: post-processing, free of charge."""
@@ -308,28 +314,9 @@ class Histogram(Release):
         those of the fitted law of true values, no longer those of the noise. For counts and sums of
         what cannot be negative.
         """
-        estimate, error = shrink(self.estimate, self.std_error, prior, noise=self.noise)
+        law = "laplace" if self.noise == "geometric" else self.noise
+        estimate, error = shrink(self.estimate, self.std_error, prior, noise=law)
         return self._processed(["shrunk"], estimate, error, nonnegative=True)
-
-    def unclipped(self) -> Self:
-        """Scale the shrunk release up by what clipping took, as far as can be told: free of charge.
-
-        Raises:
-            ParameterError: if the bounds were not chosen by ``clip="auto"`` under Gaussian noise.
-
-        A bound that balances what it takes against the noise tells by the noise how much it took; all
-        items of a cell are assumed to lose the same share: an approximation, much better than nothing
-        where noise is large. :func:`dpgrain.statistics.unclip.unclip`.
-        """
-        if self.noise != "gaussian" or not self.asked.chosen:
-            raise ParameterError("unclipped() needs clip='auto' and Gaussian noise.")
-        if self.asked.processed:
-            raise ParameterError(
-                "unclipped() needs the release as it was made, not post-processed."
-            )
-        estimate, error = shrink(self.estimate, self.std_error, noise=self.noise)
-        estimate, gain = unclip(self.estimate, self.std_error, estimate)
-        return self._processed(["shrunk", "unclipped"], estimate, error * gain, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
         """Return the nearest estimates that are not negative and add up: free of charge.
@@ -415,9 +402,10 @@ class Estimates(Release):
         std_error: (V,) the approximate standard error that the noise causes.
         lower: (V,) the lower end of a 95% interval for what the estimate would be without noise.
         upper: (V,) the upper end of that interval.
-        count: (V,) the noisy number of records behind each estimate.
+        count: (V,) the noisy number of records behind each estimate, as clipping leaves them.
         guarantee: the guarantee of the release.
         asked: the request for the release.
+        count_error: (V,) the standard error of the count; None where it is not known.
     """
 
     groups: Groups
@@ -428,6 +416,7 @@ class Estimates(Release):
     count: FloatArray
     guarantee: Guarantee
     asked: Asked
+    count_error: FloatArray | None = None
 
     @property
     def low(self) -> FloatArray:
@@ -448,8 +437,9 @@ class Estimates(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """The noisy number of records behind each estimate."""
-        return {"count": self.count}
+        """The noisy number of records behind each estimate, after clipping, with its error."""
+        known = {} if self.count_error is None else {"count_error": self.count_error}
+        return {"count": self.count, **known}
 
     def _columns(self) -> dict[str, FloatArray]:
         return {
@@ -457,7 +447,7 @@ class Estimates(Release):
             "std_error": self.std_error,
             "lower": self.lower,
             "upper": self.upper,
-            "count": self.count,
+            **self.more,
         }
 
 

@@ -15,8 +15,6 @@ from dpgrain.accounting import (
     BoundedRange,
     Contribution,
     Event,
-    Gaussian,
-    Laplace,
     Selection,
     calibrate_bounded_range,
     calibrate_gaussian,
@@ -31,6 +29,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip, Each
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
+    MANY_COORDINATES,
     SELECTION_SHARE,
     TOP_SHARE,
     Plan,
@@ -116,10 +115,9 @@ class Request:
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
-            public = not public_domain(
-                domain, Blocks.of_unit(unit, table, keys), table, keys
-            ).selected
-            noise = better_law(promise, keys, corners, public)
+            asked = public_domain(domain, Blocks.of_unit(unit, table, keys), table, keys)
+            groups = None if asked.selected else len(asked.groups())
+            noise = better_law(promise, corners, groups)
         promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
@@ -186,6 +184,11 @@ class Request:
         return 1 if self.measure is None else self.measure.corners
 
     @property
+    def ratio(self) -> bool:
+        """Whether each group's sums are divided by its count."""
+        return self.measure is not None and self.measure.ratio
+
+    @property
     def net(self) -> bool:
         """Whether a group's second coordinate is subtracted from its first before noise is added."""
         return self.measure is not None and self.measure.net
@@ -205,6 +208,17 @@ class Request:
         """(V, C) what is released of (V·corners,) sums."""
         rows = sums.reshape(-1, self.corners)
         return rows[:, :1] - rows[:, 1:] if self.net else rows
+
+    @property
+    def takes(self) -> bool:
+        """Whether clipping may take anything: not where blocks are known to be within the bound."""
+        longest = math.inf
+        if self.indicator and self.blocks.alone:
+            longest = 1.0
+        elif self.blocks.block == "record":
+            known = {self.norm: 1.0} if self.measure is None else self.measure.record_norm
+            longest = known.get(self.norm, math.inf)
+        return isinstance(self.rule, AutoClip) or longest > self.rule
 
     @property
     def presence(self) -> Split | None:
@@ -300,7 +314,8 @@ class Request:
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
-            align=self.measure is None or not self.measure.ratio,
+            # Where counts divide sums, it matters how large each of several groups is.
+            align_from=2 * self.corners if self.ratio else MANY_COORDINATES,
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
@@ -353,12 +368,13 @@ class Request:
         if isinstance(self.bounds, tuple):
             facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")
         elif isinstance(self.bounds, AutoRange):
-            share = noise_share(plan.ranges, plan)
+            share = plan.share_of(plan.ranges)
             facts.append(f"the range of the numbers is chosen with {share:.0%} of the budget")
         if isinstance(self.rule, AutoClip):
+            together = "" if plan.pool is None else ", those of similar cells together"
             facts.append(
                 f"clipping bounds between {self.rule.low:,.6g} and {self.rule.high:,.10g}, chosen "
-                f"with {noise_share(plan.bounds, plan):.0%} of the budget"
+                f"with {plan.share_of(plan.bounds, plan.pool):.0%} of the budget{together}"
             )
         else:
             facts.append(f"the clipping bound {self.rule:,.6g}")
@@ -378,9 +394,10 @@ class Request:
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
             selected=() if public else self.domain.selected,
-            clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over),
+            clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over, self.takes),
             unit=self.promise.level,
             elements=self.blocks.named,
+            max_elements=self.blocks.max_elements,
             relation=self.promise.relation,
             epsilon=self.promise.epsilon,
             delta=self.promise.delta,
@@ -390,22 +407,34 @@ class Request:
         )
 
 
-def better_law(promise: Promise, keys: Sequence[str], corners: int, public: bool) -> Law:
-    """The law with the smaller noise where that is known beforehand; Gaussian elsewhere.
+def better_law(promise: Promise, corners: int, groups: int | None) -> Law:
+    """The law of noise that suits what is known beforehand.
 
-    A block that lies on one group's few corners is about as long in l1 as in l2. Gaussian noise is
-    kept for elements, whose curve over k it makes far better, and inside a budget, whose shares are
-    shares of μ².
+    Args:
+        promise: the promise.
+        corners: the number of coordinates of each group.
+        groups: the public number of groups; None where they are selected.
+
+    A block's l1 norm is 1 to √C times its l2 norm, where it lies on C coordinates. Laplace noise is
+    fitted to the one and Gaussian noise to the other, so which is smaller depends on the data: the law
+    is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times its noise
+    is below the Gaussian. Gaussian noise is kept for elements, whose curve over k it makes far better,
+    and inside a budget, whose shares are shares of μ².
     """
     unit = promise.unit
     if promise.delta == 0:
         return "laplace"
-    one_group = isinstance(unit, User) and not keys
-    one_group |= isinstance(unit, Record) and (public or not keys)
-    if not one_group or in_budget():
+    if isinstance(unit, Record):
+        # A record has one group, whatever their number.
+        coordinates = None if groups is None else corners
+    elif isinstance(unit, User):
+        coordinates = None if groups is None else corners * groups
+    else:
+        coordinates = None
+    if coordinates is None or in_budget():
         return "gaussian"
     level, own = promise.level, promise.plain_unit
-    several: Literal["nonnegative", "one"] = "nonnegative" if corners > 1 else "one"
+    several: Literal["nonnegative", "one"] = "nonnegative" if coordinates > 1 else "one"
     gaussian = calibrate_gaussian(
         promise.epsilon,
         promise.delta,
@@ -419,7 +448,7 @@ def better_law(promise: Promise, keys: Sequence[str], corners: int, public: bool
         relation=promise.relation,
         unit=own,
     )
-    return "laplace" if math.sqrt(corners) * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
+    return "laplace" if coordinates**0.25 * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
 
 
 def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
@@ -434,16 +463,3 @@ def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:
     if len(set(keys)) < len(keys):
         raise ParameterError(f"by must name different columns, not {list(keys)!r}.", name="by")
     return tuple(keys)
-
-
-def noise_share(part: Gaussian | Laplace | None, plan: Plan) -> float:
-    """The share of the budget (of μ², or of ε under Laplace noise) that a part of a plan got."""
-    power = 1 if isinstance(plan.sums, Laplace) else 2
-    select = plan.select if isinstance(plan.select, Selection) else None
-    parts = [e for e in (select, plan.ranges, plan.align, plan.bounds, plan.sums) if e is not None]
-
-    def spent(event: Gaussian | Laplace | Selection) -> float:
-        moved = event.contribution.sensitivity(1, plan.relation, plan.unit)
-        return (moved / event.noise_multiplier) ** power
-
-    return 0.0 if part is None else spent(part) / sum(map(spent, parts))

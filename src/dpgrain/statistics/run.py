@@ -28,7 +28,16 @@ from dpgrain.noise import (
 from dpgrain.publishing import before_publishing
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
-from dpgrain.statistics.bounds import AutoClip, choose_bounds
+from dpgrain.statistics.bounds import (
+    POOLED_EDGES,
+    AutoClip,
+    ChosenBounds,
+    RoughBounds,
+    bound_of_ratios,
+    choose_bounds,
+    pooled_bounds,
+    rough_bounds,
+)
 from dpgrain.statistics.plan import (
     Plan,
     grid_bits,
@@ -37,7 +46,7 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.values import AutoRange
 from dpgrain.tables.blocks import Blocks
-from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
@@ -45,6 +54,8 @@ from dpgrain.tables.split import Split
 
 # Counts of fewer standard deviations may be of nothing.
 _STANDS_OUT = 3.0
+# A number has at most so many corners, but for the many nodes of a tree of bins.
+_FEW_CORNERS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +70,7 @@ class Measured:
         split: how numbers were split, if they were.
         guarantee: what is promised.
         asked: what was asked for.
+        chosen: the bounds that were chosen, by group; None where the bound was stated.
     """
 
     groups: Groups
@@ -68,6 +80,7 @@ class Measured:
     split: Split | None
     guarantee: Guarantee
     asked: Asked
+    chosen: ChosenBounds | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """What was asked for, with a caution where next to no numbers were seen.
@@ -131,11 +144,12 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         if request.measure is not None:
             split = request.measure.split(*(bounds or (0.0, 0.0)))
         data = Contributions(engine, request.blocks, groups, cells_of, request.value, split, wider)
-        clip = np.array([plan.clip], dtype=np.float64)
+        clip, chosen = np.array([plan.clip], dtype=np.float64), None
         if isinstance(request.rule, AutoClip) and plan.bounds is not None:
             shown.stage("Choosing clipping bounds")
-            clip, seen = _choose(data, plan, request, source)
-            if not seen:
+            chosen = _choose(data, plan, request, source)
+            clip = chosen.bounds
+            if not chosen.seen.any():
                 care.append(
                     "no size of a unit's data stood out from the noise, and the clipping bound is a "
                     "guess: give clip= or more ε"
@@ -149,6 +163,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         scale = np.repeat(plan.sums.noise_multiplier * grid.radius[row], sums.shape[1])
         # Modulo 2^64, as the sums are: post-processing of adding without bound.
         sums = sums + noise_of(plan.sums, scale, source).reshape(sums.shape)
+    left_out = _left_out(chosen, request, known.cell_sizes)
     # In the order of the public domain, or of the keys that were selected.
     order = np.argsort(known.given)
     row = row[order]
@@ -159,8 +174,26 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         clip[row],
         split,
         guarantee,
-        replace(asked, found=found_range, care=tuple(care)),
+        replace(asked, found=found_range, care=tuple(care), **left_out),
+        None if chosen is None else chosen.take(row),
     )
+
+
+def _left_out(chosen: ChosenBounds | None, request: Request, sizes: IntArray) -> dict[str, Any]:
+    """Return what is known of what clipping takes, as facts of what was asked.
+
+    Args:
+        chosen: the bounds that were chosen, if they were.
+        request: the request.
+        sizes: (K,) the number of coordinates in each cell.
+    """
+    if chosen is None:
+        return {}
+    # What is taken above 0 and below it may cancel, so that sums of both signs tell no share.
+    lost = None if request.net else chosen.lost
+    # The norm of a block is about what it adds, if that is one number or its few corners.
+    one = request.corners <= _FEW_CORNERS and bool((sizes == request.corners).all())
+    return {"above": chosen.above, "lost": lost, "lost_of": "total" if one else "norms"}
 
 
 def _selected(
@@ -239,10 +272,12 @@ def _range(
     return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
 
 
-def _choose(
-    data: Contributions, plan: Plan, request: Request, source: Source
-) -> tuple[FloatArray, bool]:
-    """The clipping bound of each cell from noisy counts of block norms; whether any stood out."""
+def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:
+    """Choose the clipping bound of each cell from noisy counts of block norms.
+
+    Where there are several cells, each gets a rough bound first, and cells with similar ones share a
+    second, finer look at how far off these are.
+    """
     event, rule = plan.bounds, request.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
@@ -250,18 +285,62 @@ def _choose(
     counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
+    if request.ratio and plan.align is not None and len(data.dictionary.groups):
+        return _choose_for_ratios(noisy, edges, data, request, source).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
-    chosen = choose_bounds(
+    coordinates = request.noisy_coordinates(data.dictionary.cell_sizes)
+    noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
+    if plan.pool is None or not len(noisy):
+        # Where nothing was selected there is no cell.
+        chosen = choose_bounds(noisy, edges, sd, coordinates, noise_multiplier)
+    else:
+        rough = rough_bounds(noisy, edges, sd, coordinates, noise_multiplier)
+        rows = _pooled_rows(data, plan.pool, rough, request, source)
+        chosen = pooled_bounds(
+            rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
+        )
+    # The last edge may lie beyond the largest norm of interest.
+    return chosen.at_most(rule.high)
+
+
+def _pooled_rows(
+    data: Contributions,
+    event: Gaussian | Laplace,
+    rough: RoughBounds,
+    request: Request,
+    source: Source,
+) -> FloatArray:
+    """Return the noisy counts of blocks by pool and norm ÷ rough bound, (pools, bins), in blocks."""
+    most = event.contribution.per_coordinate
+    assert most is not None  # noqa: S101 - the contribution of a pooled look has it
+    pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
+    counts = data.pooled_counts(pools, request.norm, indicator=request.indicator)
+    scale = np.full(counts.size, event.noise_multiplier * 2**WEIGHT_BITS)
+    noise = noise_of(event, scale, source)
+    return np.asarray((counts + noise.reshape(counts.shape)) / 2**WEIGHT_BITS, dtype=np.float64)
+
+
+def _choose_for_ratios(
+    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, source: Source
+) -> ChosenBounds:
+    """Choose one bound for groups whose counts divide their sums, from about how large each is."""
+    plan, measure = request.plan, request.measure
+    assert plan.align is not None  # noqa: S101 - called only then
+    assert plan.bounds is not None  # noqa: S101 - a plan has it then
+    assert measure is not None  # noqa: S101 - ratios have one
+    rows = _at_one_size(data, plan.align, request, source)[:, : measure.counting]
+    # A group that does not stand out has about the noise's own size, or less.
+    counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
+    return bound_of_ratios(
         noisy,
         edges,
-        noise_sd(event),
-        request.noisy_coordinates(data.dictionary.cell_sizes),
-        noise_sd(plan.sums) / aligned,
+        noise_sd(plan.bounds),
+        counts / counts.sum(),
+        noise_sd(plan.sums) * math.sqrt(measure.noisy),
+        measure.bias,
     )
-    # The last edge may lie beyond the largest norm of interest.
-    return np.minimum(chosen.bounds, rule.high), bool(chosen.seen.any())
 
 
 def _alignment(
@@ -283,15 +362,26 @@ def _alignment(
     What clipping takes from all blocks has about this share of the length that it would have if it
     fell on one coordinate; it is estimated from above by one standard deviation.
     """
+    noisy = _at_one_size(data, event, request, source).ravel()
+    variance = noise_sd(event) ** 2
+    length = float(noisy @ noisy) - noisy.size * variance
+    spread = math.sqrt(2 * noisy.size * variance**2 + 4 * variance * max(length, 0.0))
+    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+
+
+def _at_one_size(
+    data: Contributions, event: Gaussian | Laplace, request: Request, source: Source
+) -> FloatArray:
+    """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
+
+    It is in units of this size, so that blocks count about 1 each.
+    """
     assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
     grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
-    sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
+    sums = request.netted(data.sums(grid, indicator=request.indicator))
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])
-    variance = noise_sd(event) ** 2
-    length = float(noisy @ noisy) - sums.size * variance
-    spread = math.sqrt(2 * sums.size * variance**2 + 4 * variance * max(length, 0.0))
-    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+    noise = noise_of(event, scale, source).reshape(sums.shape)
+    return np.asarray((sums + noise) / float(grid.radius[0]), dtype=np.float64)
 
 
 def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:

@@ -32,6 +32,7 @@ class Statistic:
         holders: True where units are counted, once in each group that they hold.
         weighted: True where its numbers are weights, of which those that are not above 0 count 0.
         signed: True where the numbers that are added up may be negative.
+        ratio: True where its numbers are of the average record, and divide by a count of records.
         amount: the word for the size of an estimate.
         made: the sentences that tell how estimates that are no sums are made from noisy sums, where
             ``{each}`` is "The" or "Each".
@@ -51,6 +52,7 @@ class Statistic:
     holders: bool = False
     weighted: bool = False
     signed: bool = False
+    ratio: bool = False
     amount: str = "count"
     made: str = ""
 
@@ -149,6 +151,7 @@ SUM = Statistic("sum", "What the numbers of all records add up to", signed=True)
 MEAN = Statistic(
     "mean",
     "The mean of the numbers of all records",
+    ratio=True,
     made="Every record then counts 1, split between two public corners, the two bounds: the nearer a "
     "number lies to one, the more of it counts there. Noise was added to the sums of the corners. "
     "{each} mean is computed from these sums alone and divides by a noisy count of records.",
@@ -156,6 +159,7 @@ MEAN = Statistic(
 VARIANCE = Statistic(
     "variance",
     "How far the numbers of the records lie from their mean, squared",
+    ratio=True,
     made="Every record then counts 1, split between three public corners. Noise was added to the sums "
     "of the corners. {each} variance is computed from these sums alone and divides by a noisy count of "
     "records.",
@@ -166,6 +170,7 @@ QUANTILES = Statistic(
     estimate="{value}",
     plural=True,
     ranked=True,
+    ratio=True,
     made="Every record is then split between a few public corners: it counts 1 in each of the bins "
     "that it lies in, from coarse to fine, of a tree of bins of equal width between the bounds. Noise "
     "was added to the number in each bin; the quantiles are read off these noisy counts and are no "

@@ -290,8 +290,12 @@ def _truncated(
             np.full(size, math.sqrt(2 * decay) / (1 - decay)),
             np.ones(size),
             guarantee,
-            replace(request.asked(), noise="truncated geometric", clip=Clip(1.0, "item")),
-            "laplace",
+            replace(
+                request.asked(),
+                noise="truncated geometric",
+                clip=Clip(1.0, "item", takes=most is not None),
+            ),
+            "geometric",
         )
     )
 
@@ -322,7 +326,7 @@ def _names(
             np.full(size, event.noise_multiplier),
             np.ones(size),
             guarantee,
-            replace(request.asked(), each="share", clip=Clip(1.0)),
+            replace(request.asked(), each="share", clip=Clip(1.0, takes=False)),
             "gaussian",
         )
     )

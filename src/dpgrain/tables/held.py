@@ -13,7 +13,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.kernel import Grid, Pools
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
@@ -172,6 +172,33 @@ class Contributions:
             )
 
         return self._users().accumulate(add, shape)
+
+    def pooled_counts(
+        self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
+    ) -> IntArray:
+        """Count the weighted blocks by pool and size of norm, (pools, bins), in 2^-10ths of a block.
+
+        Args:
+            pools: the pools of cells, which the groups tell, and what is counted in each.
+            norm: the norm that is binned.
+            indicator: count each (user, coordinate) pair as 1, whatever its total.
+        """
+        layout, unit = self.dictionary.layout, self._unit
+
+        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+            kernel.pooled_counts(
+                keys,
+                totals,
+                layout,
+                pools,
+                out,
+                norm=norm,
+                unit=unit,
+                indicator=indicator,
+                max_elements=self._blocks.max_elements,
+            )
+
+        return self._users().accumulate(add, pools.shape)
 
     def holdings(self, edges: IntArray) -> IntArray:
         """Count users by the numbers of pairs, and of records, that they hold, (2, bins).

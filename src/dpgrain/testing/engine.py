@@ -28,7 +28,7 @@ from dpgrain.statistics import (
 from dpgrain.statistics import sum as total
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.elements import Elements
-from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Engine, Opener
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
@@ -220,6 +220,26 @@ class EngineContract:
                 for what, integers in expected.items():
                     assert np.array_equal(found[what], integers), (what, unit, keys, value)
 
+    def test_pooled_counts_are_those_of_the_definition(self) -> None:
+        """No user adds more than the bound to a bin, in one thread or in several."""
+        rows = some_rows(self.users)
+        for unit, threads in itertools.product(("item", "topic"), (1, 2)):
+            with self.table(rows, threads=threads).open_engine() as engine:
+                data, groups = _contributions(engine, UNITS[unit], ("item",))
+                cells = data.dictionary.layout.cell_of
+                assert cells is not None
+                pools = _pools(data.dictionary.cell_sizes.size)
+                found = data.pooled_counts(pools, "l1")
+            place = dict(zip(groups, cells.tolist(), strict=True))
+            sizes = Counter((row.who, place[group]) for row, group in _held(rows, ("item",)))
+            mine = np.zeros((self.users + 2, *pools.shape), dtype=np.int64)
+            for (who, cell), size in sizes.items():
+                passed = int((size / pools.scale[cell] > pools.edges[:-1]).sum())
+                if passed:
+                    mine[who, pools.pool[cell], passed - 1] += pools.weight[cell]
+            expected = np.minimum(mine, pools.most << WEIGHT_BITS).sum(axis=0)
+            assert np.array_equal(found, expected), (unit, threads)
+
     def test_public_groups_that_nobody_holds_add_up_to_nothing(self) -> None:
         """Of a public list, what is not held stays, and what is held beside it is left out."""
         rows = some_rows(self.users)
@@ -372,6 +392,13 @@ def _contributions(
     return data, rows_of(data.dictionary.groups)
 
 
+def _pools(cells: int) -> Pools:
+    """Return pools of three cells each, with several scales and weights."""
+    place = np.arange(cells)
+    scale, weight = np.ldexp(1.0, place % 4), 1 + 123 * (place % 9)
+    return Pools(np.array([0.25, 1.0, 4.0]), place // 3, scale, weight, -(-cells // 3), 2)
+
+
 def _integers(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None
 ) -> dict[str, IntArray]:
@@ -386,6 +413,8 @@ def _integers(
         "bins": data.norm_counts(norms, "l2"),
         "holders": data.holders(),
     }
+    if data.dictionary.layout.cell_of is not None and not isinstance(unit, Record):
+        found["pools"] = data.pooled_counts(_pools(data.dictionary.cell_sizes.size), "l2")
     if not isinstance(unit, Record):
         found["first"] = data.sums(Grid(np.ones(1), 20), max_items=2)
         found["holdings"] = data.holdings(np.array([1, 3, 9, 2**62]))

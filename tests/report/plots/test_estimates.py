@@ -19,7 +19,7 @@ def test_estimates_are_at_their_places() -> None:
     ax = plot_estimates(release, Figure().subplots(), top=2)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a $x$", "b"]
     assert cases.x(ax.lines[0]) == [300.0, 140.0]
-    assert "estimate (records)" in ax.get_xlabel()
+    assert "estimate (records, capped)" in ax.get_xlabel()
 
 
 def test_two_keys_share_a_label() -> None:
@@ -52,7 +52,7 @@ def test_one_number_is_written(scores: dg.UserTable) -> None:
     assert not ax.lines
     shown = [text.get_text() for text in ax.texts]
     assert float(shown[0]) == pytest.approx(release.value, abs=0.06)
-    assert shown[1] == "mean of score"
+    assert shown[1] == "mean of score (records capped)"
     assert shown[2].startswith("95% interval ")
 
 

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import dpgrain as dg
-from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Mender, Splitter, oddities, without
+from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, Mender, Splitter
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sources import FileSource
 
@@ -170,10 +170,32 @@ def test_a_copy_is_private_and_goes_with_the_release(
     assert not [*(tmp_path / "spill").iterdir()]
 
 
-def test_a_mark_of_the_byte_order_begins_no_value() -> None:
-    raw = b'\xef\xbb\xbf"who\nis",item\n1,' + b"x" * (LONGEST_BYTES + 1) + b"\n2,a\n"
-    spans = oddities([raw[:64], raw[64:]], ",").long_rows
-    assert b"".join(without([raw[:64], raw[64:]], spans)) == raw[:17] + b"2,a\n"
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+@pytest.mark.parametrize("row", ["", '3,5" disk', "3," + "x" * (LONGEST_BYTES + 1)])
+@pytest.mark.parametrize("header", ["who,item", '"who","item"', 'who,"item"'])
+def test_a_mark_of_the_byte_order_belongs_to_no_value(
+    header: str, row: str, ending: str, tmp_path: Path
+) -> None:
+    """A file says the same with a mark in front of its first name as without."""
+    read = []
+    for mark in (b"", MARK):
+        raw = mark + "\n".join([header, "1,a", row, "2,b"]).encode()
+        path = tmp_path / f"{len(mark)}.{ending}"
+        path.write_bytes(gzip.compress(raw) if ending == "csv.gz" else raw)
+        read.append(dg.read(path, user="who"))
+    assert read[1].source.columns() == {"who": "VARCHAR", "item": "VARCHAR"}
+    plain, marked = (rows_of(table) for table in read)
+    assert plain == marked
+    assert len(plain) == 2 + ("disk" in row)
+
+
+def rows_of(table: dg.UserTable) -> list[dict[str, Any]]:
+    with DuckDB(table) as engine:
+        rows: list[dict[str, Any]] = engine.ask("SELECT * FROM source ORDER BY who").to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", "¦", '"', "\n", "\r", "\0"])

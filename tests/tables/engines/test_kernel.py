@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import (
     SATURATION,
     Grid,
     Layout,
+    Pools,
     clipped_sum,
     norm_histogram,
     pair_totals,
+    pooled_counts,
     record_sum,
 )
 
@@ -222,6 +225,76 @@ def test_norms_are_counted_in_their_bins(
     np.testing.assert_array_equal(out, expected)
 
 
+@st.composite
+def pools_of(draw: st.DrawFn, cells: int, unit: float) -> Pools:
+    """Pools of these cells, with scales at which small blocks hit the edges exactly."""
+    count = draw(st.integers(1, cells))
+    pool = [*range(count), *(draw(st.integers(0, count - 1)) for _ in range(cells - count))]
+    scale = [draw(st.sampled_from([0.5, 1.0, 3.0, 8.0])) * unit for _ in range(cells)]
+    weight = [draw(st.sampled_from([1, 7, 512, 1023, 1024])) for _ in range(cells)]
+    most = draw(st.integers(1, 3))
+    edges = np.array([0.5, 1, 2, 4])
+    return Pools(edges, np.array(pool), np.array(scale), np.array(weight), count, most)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@examples(60)
+@given(
+    case=cases().filter(lambda case: case.layout.cell_of is not None),
+    data=st.data(),
+    unit=st.sampled_from([2.0**-20, 1.0, 8.0]),
+    kept=st.none() | st.integers(1, 2),
+)
+def test_blocks_are_counted_in_their_pools(
+    norm: Norm, case: Case, data: st.DataObject, unit: float, kept: int | None
+) -> None:
+    pools = data.draw(pools_of(case.layout.cells, unit))
+    out = np.zeros(pools.shape, dtype=np.int64)
+    pooled_counts(*case.arguments(), pools, out, norm=norm, unit=unit, max_elements=kept)
+    expected = np.zeros_like(out)
+    for cells in case.pairs().values():
+        mine = np.zeros_like(out)
+        for cell in sorted(cells)[:kept]:
+            size, scale = squared(cells[cell], norm), Fraction(pools.scale[cell]) / Fraction(unit)
+            ends = [Fraction(e) * scale for e in pools.edges[:-1]]
+            passed = sum(size > (end if norm == "l1" else end**2) for end in ends)
+            if passed:
+                mine[pools.pool[cell], passed - 1] += pools.weight[cell]
+        expected += np.minimum(mine, pools.most * 1024)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_pooled_counts_do_not_depend_on_how_users_are_divided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(6)
+    layout = Layout(40, 40, np.arange(40))
+    keys = np.sort((rng.integers(0, 300, 5000) << layout.user_shift) | rng.integers(0, 40, 5000))
+    pools = Pools(
+        np.array([0.5, 1, 2, 4]), np.arange(40) // 9, np.ldexp(np.ones(40), rng.integers(-1, 2, 40)),
+        rng.integers(1, 1025, 40), 5, 2,
+    )  # fmt: skip
+
+    def counted(parts: list[IntArray]) -> IntArray:
+        out = np.zeros(pools.shape, dtype=np.int64)
+        for part in parts:
+            pooled_counts(part, None, layout, pools, out)
+        return out
+
+    whole = counted([keys])
+    cut = np.searchsorted(keys, np.array([20, 21, 150]) << layout.user_shift)
+    np.testing.assert_array_equal(counted(np.split(keys, cut)), whole)
+    monkeypatch.setattr(kernel, "_POOLED_USERS", 7)
+    np.testing.assert_array_equal(counted([keys]), whole)
+    # The bound bites, for some bins of some users.
+    monkeypatch.setattr(kernel, "_add_capped", uncapped)
+    assert counted([keys]).sum() > whole.sum()
+
+
+def uncapped(users: IntArray, rows: IntArray, weights: IntArray, most: int, out: IntArray) -> None:
+    np.add.at(out.reshape(-1), rows, weights)
+
+
 def adversarial_blocks() -> list[tuple[list[int], float]]:
     rng = np.random.default_rng(1)
     blocks: list[tuple[list[int], float]] = [
@@ -338,4 +411,9 @@ def test_nothing_adds_nothing() -> None:
         out = np.zeros(layout.items, dtype=np.int64)
         clipped_sum(nothing, None, layout, Grid(np.ones(1), 8), out, max_elements=1, max_items=1)
         clipped_sum(nothing, np.zeros(0), layout, Grid(np.ones(1), 8), out)
+        if layout.cell_of is not None:
+            cells = np.zeros(layout.cells, dtype=np.int64)
+            scale, count = np.ones(layout.cells), min(layout.cells, 1)
+            pools = Pools(np.array([0.5, 1]), cells, scale, cells + 1, count, 1)
+            pooled_counts(nothing, None, layout, pools, np.zeros(pools.shape, dtype=np.int64))
         assert not out.any()

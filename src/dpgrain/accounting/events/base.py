@@ -333,7 +333,7 @@ class Event(ABC):
         for item in dataclasses.fields(self):  # type: ignore[arg-type]
             value = getattr(self, item.name)
             if isinstance(value, Contribution):
-                value = {k: _finite(v) for k, v in dataclasses.asdict(value).items()}
+                value = {k: _finite(v) for k, v in value.to_dict().items()}
             elif isinstance(value, tuple):
                 value = [x.to_dict() if isinstance(x, Event) else _finite(x) for x in value]
             values[item.name] = _finite(value)

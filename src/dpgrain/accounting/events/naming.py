@@ -69,7 +69,7 @@ class Selection(Event):
         if math.isinf(blocks):
             return 1.0
         several_people = asked.units > 1 and asked.level == "user"
-        may_pile_up = self.contribution.layout == "shared" or self.contribution.block == "record"
+        may_pile_up = self.contribution.layout != "disjoint" or self.contribution.block == "record"
         if blocks > 1 and (may_pile_up or several_people):
             # k blocks may pile up on one item. The worst case is k/√t each on t items, and at most k·t
             # items have a smallest holder with t items.

@@ -13,11 +13,9 @@ from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
 from dpgrain.report.plots.training import plot_training
 from dpgrain.report.promises import contributions
-from dpgrain.report.words import number
 
 __all__ = [
     "contributions",
-    "number",
     "plot_bounds",
     "plot_coefficients",
     "plot_curve",

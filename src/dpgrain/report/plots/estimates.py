@@ -27,15 +27,12 @@ from dpgrain.report.axes import (
     width_of,
 )
 from dpgrain.report.words import (
-    bins_in_words,
     is_one,
-    key_texts,
     label,
     measured,
-    number_in_words,
     ranks,
-    shown,
 )
+from dpgrain.statistics.printed import bins_in_words, key_texts, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
@@ -54,8 +51,8 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         ParameterError: if ``top`` is not a whole number of at least 1.
 
     One number over all records is written, not drawn. Quantiles are one line for each group, or a curve
-    over the ranks where there are no groups; what users hold is drawn bin by bin. The intervals are for
-    the noise: the bias of clipping and of bounds is not in them.
+    over the ranks where there are no groups; what users hold is drawn bin by bin. Intervals are of what
+    is named: where clipping may take something that is "capped", and what it takes is not in them.
     """
     top = _validate.integer(minimum=1, top=top)
     rows = drawn(release, top)
@@ -65,7 +62,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     if is_one(release):
         return _write_number(release, ax)
     if not len(release):
-        ax.set_xlabel(fitting(measured(release), ax))
+        ax.set_xlabel(_what(release, ax))
         return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     if release.statistic.of_bins:
         return _draw_holdings(release, ax)
@@ -77,9 +74,8 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
     interval_bars(ax, np.arange(rows), estimate, low, high)
     sums = isinstance(release, Histogram)
-    what = (
-        f"estimate ({fitting(measured(release), ax)})" if sums else fitting(measured(release), ax)
-    )
+    what = _what(release, ax)
+    what = f"estimate ({what})" if sums else what
     label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
     return ax
 
@@ -95,6 +91,12 @@ def drawn(release: Release, top: int) -> int:
     return min(top, len(release))
 
 
+def _what(release: Release, ax: Axes) -> str:
+    """Say what an estimate is, and that it is capped where clipping may take something."""
+    capped = " (records capped)" if release.statistic.ratio else ", capped"
+    return f"{fitting(measured(release), ax)}{capped if release.asked.capped else ''}"
+
+
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
     """Return the groups in words, their keys joined; of quantiles without the rank."""
     keys = key_texts(release, places, letters=200)
@@ -103,7 +105,7 @@ def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
 
 def _write_number(release: Release, ax: Axes) -> Axes:
     """Write one number, large, with its interval, as there is nothing to compare it with."""
-    number, low, high = number_in_words(release)
+    line = lines_of(release, np.arange(1), letters=0)[0]
     ax.set_axis_off()
     middle: dict[str, Any] = {
         "transform": ax.transAxes,
@@ -111,9 +113,9 @@ def _write_number(release: Release, ax: Axes) -> Axes:
         "color": INK,
         "parse_math": False,
     }
-    ax.text(0.5, 0.62, number, va="center", fontsize=30, fontweight="bold", **middle)
-    ax.text(0.5, 0.3, fitting(measured(release), ax), va="center", **middle)
-    ax.text(0.5, 0.1, f"95% interval {low} to {high}", va="center", **middle)
+    ax.text(0.5, 0.62, line.estimate, va="center", fontsize=30, fontweight="bold", **middle)
+    ax.text(0.5, 0.3, _what(release, ax), va="center", **middle)
+    ax.text(0.5, 0.1, f"95% interval {line.low} to {line.high}", va="center", **middle)
     return ax
 
 
@@ -149,8 +151,8 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
                 markeredgewidth=1.8,
             )
     labels = _labels(release, rows * len(known), ax)
-    gap = "\n" if width_of(ax) < NARROW else ", "
-    what = f"{fitting(measured(release), ax)}: {_ranks_in_words(known)}"
+    gap = "\n" if width_of(ax) < NARROW or release.asked.capped else ", "
+    what = f"{_what(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
     return ax
@@ -174,7 +176,7 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
         capsize=2.5,
     )
     ax.set_xlabel("share of records below")
-    ax.set_ylabel(fitting(measured(release), ax))
+    ax.set_ylabel(_what(release, ax))
     ax.set_xlim(-0.03, 1.03)
     ax.xaxis.set_major_formatter(in_percent())
     ax.yaxis.set_major_formatter(in_full(low, high))

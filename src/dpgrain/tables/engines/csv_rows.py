@@ -54,7 +54,7 @@ _Words = NDArray[np.uint64]
 
 
 def parts(path: str) -> Iterator[bytes]:
-    """Yield the bytes of a file in pieces, unpacked if the file is packed.
+    """Yield the bytes of a file in pieces, unpacked if it is packed, without a mark of the byte order.
 
     Raises:
         OSError: if it cannot be read to its end.
@@ -62,6 +62,8 @@ def parts(path: str) -> Iterator[bytes]:
     opener: Any = gzip.open if path.lower().endswith(".gz") else open
     try:
         with opener(Path(path), "rb") as file:
+            # The mark belongs to no value: with it, quotes of the first name would seem odd.
+            yield file.read(_PIECE_BYTES).removeprefix(_BYTE_ORDER_MARK)
             while part := file.read(_PIECE_BYTES):
                 yield part
     except (EOFError, zlib.error) as error:
@@ -75,7 +77,7 @@ class Oddities:
     Args:
         long_rows: the rows that are longer than :data:`LONGEST_BYTES`: where each begins, and where the
             next does.
-        odd_quotes: whether some quotes are not regular.
+        odd_quotes: True if some quotes are not regular.
     """
 
     long_rows: tuple[tuple[int, int], ...] = ()
@@ -89,7 +91,7 @@ def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
     r"""Look through a file for rows that are too long, and for quotes that are not regular.
 
     Args:
-        pieces: the bytes of a file, the first at least as long as a mark of the byte order.
+        pieces: the bytes of a file, as :func:`parts` yields them.
         delimiter: the ASCII character that stands between values.
 
     >>> oddities([b"who,item\n1,", b'"' + b"2,a\n" * LONGEST_BYTES, b'"\n3,a\n'], ",")
@@ -101,13 +103,12 @@ def oddities(pieces: Iterable[bytes], delimiter: str) -> Oddities:
     splitter = Splitter(delimiter)
     start = read = 0
     for piece in pieces:
-        mark = len(_BYTE_ORDER_MARK) if not read and piece.startswith(_BYTE_ORDER_MARK) else 0
-        first, last = splitter.ends(piece[mark:])
+        first, last = splitter.ends(piece)
         if first >= 0:
             # A row that begins and ends inside one piece is short.
-            if read + mark + first - start > LONGEST_BYTES:
-                long_rows.append((start, read + mark + first + 1))
-            start = read + mark + last + 1
+            if read + first - start > LONGEST_BYTES:
+                long_rows.append((start, read + first + 1))
+            start = read + last + 1
         read += len(piece)
     if read - start > LONGEST_BYTES:
         long_rows.append((start, read))
@@ -133,7 +134,7 @@ def without(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterat
 
 
 class Mender:
-    r"""It writes the rows of a file so that all their quotes are regular.
+    r"""A writer of the rows of a file, all of whose quotes are regular.
 
     A value in which a quote is a letter is put into quotes. A row with other letters behind the quotes
     of a value, or with quotes that are never closed, says nothing certain: it is left out.
@@ -149,45 +150,58 @@ class Mender:
     """
 
     def __init__(self, delimiter: str) -> None:
-        #: How many rows were left out.
+        #: The number of rows that were left out.
         self.left_out = 0
+        self._splitter = Splitter(delimiter)
         letter = re.escape(delimiter.encode())
-        outside = rb'[^"\r\n' + letter + rb"]"
+        outside, inside = rb'[^"\r\n' + letter + rb"]", rb"[^\r\n" + letter + rb"]"
         space = b"" if delimiter == " " else b" ?"
         # Quotes and what stands behind them, or a value that begins otherwise.
-        value = (
-            rb"(?:" + space + rb'"[^"]*+"(?:' + outside + rb'*+"[^"]*+")*+' + outside + rb"*+"
-            rb"|(?!" + space + rb'")[^\r\n' + letter + rb"]*+)"
-        )
+        quoted = space + rb'"[^"]*+"(?:' + outside + rb'*+"[^"]*+")*+' + outside + rb"*+"
+        otherwise = rb"(?!" + space + rb'")'
+        value = rb"(?:" + quoted + rb"|" + otherwise + inside + rb"*+)"
         self._value = re.compile(value)
         self._row = re.compile(value + rb"(?:" + letter + value + rb")*+[\r\n]")
+        # A value that has a quote, behind what stands between values.
+        self._with_quote = re.compile(
+            rb"(?<!" + inside + rb")(?:" + quoted + rb"|" + otherwise + outside + rb'*+"' + inside
+            + rb"*+)"
+        )  # fmt: skip
 
     def rows(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The rows of a file, each with its end; several at once where none of them has a quote.
+        """Yield the rows of a file, each with its end, several at once.
 
         Args:
             pieces: the bytes of the file, in which no row is longer than :data:`LONGEST_BYTES`.
         """
         left = b""
         for piece in pieces:
-            text, at = left + piece, 0
-            while True:
-                # Up to the row of the next quote nothing is to be mended.
-                quote = text.find(b'"', at)
-                until = len(text) if quote < 0 else quote
-                start = max(at, text.rfind(b"\n", at, until) + 1, text.rfind(b"\r", at, until) + 1)
-                yield text[at:start]
-                row = None if quote < 0 else self._row.match(text, start)
-                if row is None:
-                    left = text[start:]
-                    break
-                yield self._mended(row.group())
-                at = row.end()
+            _, last = self._splitter.ends(piece)
+            if last < 0:
+                left += piece
+                continue
+            yield self._whole(left + piece[: last + 1])
+            left = piece[last + 1 :]
         # The last row may have no end.
         if self._row.fullmatch(left + b"\n"):
             yield self._mended(left + b"\n")[:-1]
         else:
             self.left_out += 1
+
+    def _whole(self, text: bytes) -> bytes:
+        """Return some whole rows, mended all at once if no value of theirs is uncertain."""
+        uncertain = False
+
+        def mended(found: re.Match[bytes]) -> bytes:
+            nonlocal uncertain
+            regular = _regular(found.group())
+            uncertain |= regular is None
+            return regular or b""
+
+        whole = self._with_quote.sub(mended, text)
+        if not uncertain:
+            return whole
+        return b"".join(self._mended(row.group()) for row in self._row.finditer(text))
 
     def _mended(self, row: bytes) -> bytes:
         values, at = [], 0
@@ -204,14 +218,13 @@ class Mender:
 
 
 def _regular(value: bytes) -> bytes | None:
-    """The same value with regular quotes; None if nobody can tell what it is."""
-    if b'"' not in value or _REGULAR.fullmatch(value):
+    """Return the same value with regular quotes; None if nobody can tell what it is."""
+    if b'"' not in value:
         return value
-    if _REGULAR.fullmatch(value, 1) and value.startswith(b" "):
-        return value[1:]
-    if value.startswith((b'"', b' "')):
-        return None
-    return b'"' + value.replace(b'"', b'""') + b'"'
+    if not value.startswith((b'"', b' "')):
+        return b'"' + value.replace(b'"', b'""') + b'"'
+    inner = value.removeprefix(b" ")
+    return inner if _REGULAR.fullmatch(inner) else None
 
 
 class Splitter:
@@ -225,13 +238,13 @@ class Splitter:
         self._delimiter = delimiter.encode()
         # The beginning of the value in which the next piece begins, as far as it matters.
         self._begun = b""
-        #: Whether quotes were seen that are not regular.
+        #: True once quotes were seen that are not regular.
         self.odd = False
         self._same = np.zeros(0, dtype=np.bool_)
 
     @property
     def open(self) -> bool:
-        """Whether the text so far ends inside quotes."""
+        """True if the text so far ends inside quotes."""
         return self._begun == _BEGINNINGS[_INSIDE]
 
     def ends(self, piece: bytes) -> tuple[int, int]:
@@ -332,14 +345,14 @@ def _next(words: _Words) -> _Words:
 
 
 def _previous(words: _Words) -> _Words:
-    """The bits one place back."""
+    """Move all bits one place back."""
     moved = words >> np.uint64(1)
     moved[:-1] |= words[1:] << np.uint64(63)
     return moved
 
 
 def _last_of(letters: int) -> _Words:
-    """(n/64,) the bit of the last of n letters."""
+    """Return words in which the bit of the last of n letters is set, (n/64,)."""
     words = np.zeros(-(-letters // 64), dtype=np.uint64)
     words[-1] = np.uint64(1) << np.uint64((letters - 1) % 64)
     return words

@@ -186,15 +186,7 @@ class DuckDB:
             join,
             user,
         )
-        memory = self._memory
-        return Feed(
-            scan,
-            layout.user_shift,
-            memory.keys,
-            self.table.threads,
-            call=memory.call,
-            sums=memory.sums,
-        )
+        return Feed.within(self._memory, scan, layout.user_shift, self.table.threads)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.engines.kernel import SATURATION, pair_totals
+from dpgrain.tables.engines.memory import Memory
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 #: Packed keys are non-negative int64.
@@ -118,6 +119,18 @@ class Feed:
         self._sums = _SMALL_SUMS * threads if sums is None else sums
         self._kept: Chunk | None = None
         self._narrow: Narrow | None = None
+
+    @staticmethod
+    def within(memory: Memory, scan: Scan, user_shift: int, threads: int) -> Feed:
+        """Return a feed that keeps to its parts of the memory.
+
+        Args:
+            memory: the parts of the memory of the release.
+            scan: streams keys from the engine.
+            user_shift: bits of a key below the user code.
+            threads: threads that run the kernel.
+        """
+        return Feed(scan, user_shift, memory.keys, threads, call=memory.call, sums=memory.sums)
 
     @property
     def kept(self) -> bool:

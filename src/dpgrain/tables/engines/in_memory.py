@@ -103,14 +103,7 @@ class InMemory:
             yield chunk[0][mine], None if chunk[1] is None else chunk[1][mine]
 
         memory = Memory.of(self.table.memory, self.table.threads)
-        return Feed(
-            scan,
-            layout.user_shift,
-            memory.keys,
-            self.table.threads,
-            call=memory.call,
-            sums=memory.sums,
-        )
+        return Feed.within(memory, scan, layout.user_shift, self.table.threads)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None

@@ -12,6 +12,7 @@ without bound, so a wrap costs accuracy and never privacy.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,11 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 SATURATION = 2.0**53
 # This many integers below 2^31, at most, add up exactly in a float64.
 _EXACT_SLICE_INTEGERS = 1 << 21
+# Weights of blocks are whole numbers of 2^-10ths.
+WEIGHT_BITS = 10
+# Blocks of this many users are pooled at once: user, row and weight are packed into 63 bits, which
+# leaves 32 for the row.
+_POOLED_USERS = 1 << 20
 # The scale to the bound is lowered by this factor, which is more than float64 rounding can raise it.
 _SAFETY_FACTOR = 1.0 - 2.0**-40
 
@@ -99,6 +105,33 @@ class Grid:
         rest = self.radius - whole
         square = whole.astype(np.int64) ** 2
         return square + np.floor((2 * whole + rest) * rest * (1 - 2.0**-50)).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Pools of cells whose blocks share a row of bins, with a scale and a weight for each cell.
+
+    Args:
+        edges: (B+1,) increasing; bin i holds norms ÷ scale in (edges[i], edges[i+1]], smaller ones have
+            no bin, and the last bin has no upper end.
+        pool: (K,) the pool of each cell, from 0 to P−1.
+        scale: (K,) the scale of the norms of each cell.
+        weight: (K,) the weight of a block of each cell in 2^-10ths of 1, from 1 to 1024.
+        count: the number P of pools.
+        most: the number of one user's blocks that a bin counts at most.
+    """
+
+    edges: FloatArray
+    pool: IntArray
+    scale: FloatArray
+    weight: IntArray
+    count: int
+    most: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of pools and of bins."""
+        return self.count, self.edges.size - 1
 
 
 def clipped_sum(
@@ -174,6 +207,69 @@ def norm_histogram(
         out += np.bincount(index, minlength=out.size).reshape(out.shape)
     else:
         np.add.at(out.reshape(-1), index, 1)
+
+
+def pooled_counts(
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: Layout,
+    pools: Pools,
+    out: IntArray,
+    *,
+    norm: Literal["l2", "l1"] = "l2",
+    unit: float = 1.0,
+    indicator: bool = False,
+    max_elements: int | None = None,
+) -> None:
+    """Count the weighted blocks of whole users by pool and size of norm ÷ scale.
+
+    No user adds more than ``pools.most`` to any bin. The bound is kept for each bin by itself, in
+    integers, so that a block moves a bin by its weight at most and no other bin than its own.
+
+    Args:
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        totals: (r,) the number of ``unit``s that each key counts for (integers), or None for 1.
+        layout: the packing of keys, where the item tells the cell.
+        pools: the pools, and what is counted in each.
+        out: (P, B) counts in 2^-10ths of a block, added to in place.
+        norm: the norm that is binned.
+        unit: the value of one count.
+        indicator: count each pair as 1, whatever its total.
+        max_elements: the number of blocks of a user that are kept, the first in the public order.
+    """
+    _, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    if indicator:
+        sums = np.ones_like(sums)
+    size = blocks.norms(sums, norm) * unit / pools.scale[blocks.cell]
+    bins = np.minimum(np.searchsorted(pools.edges, size) - 1, out.shape[1] - 1)
+    row = pools.pool[blocks.cell] * out.shape[1] + bins
+    weight = pools.weight[blocks.cell]
+    users = np.append(np.flatnonzero(_changes(blocks.user))[::_POOLED_USERS], blocks.user.size)
+    for first, last in itertools.pairwise(users.tolist()):
+        some = first + np.flatnonzero(bins[first:last] >= 0)
+        _add_capped(blocks.user[some], row[some], weight[some], pools.most << WEIGHT_BITS, out)
+
+
+def _add_capped(
+    users: IntArray, rows: IntArray, weights: IntArray, most: int, out: IntArray
+) -> None:
+    """Add the weights of each user to rows of counts, at most ``most`` to each.
+
+    Args:
+        users: (b,) sorted users, at most ``_POOLED_USERS`` of them.
+        rows: (b,) the place in ``out`` that each weight is added to.
+        weights: (b,) weights from 1 to 2^10.
+        most: the largest sum that one user adds to one place.
+        out: the counts, added to in place.
+    """
+    rank = np.cumsum(_changes(users)) - 1
+    # Whoever sorts these sorts by user and row, with the weight beside them.
+    packed = ((rank * out.size + rows) << WEIGHT_BITS) | (weights - 1)
+    packed.sort()
+    places = packed >> WEIGHT_BITS
+    starts = np.flatnonzero(_changes(places))
+    sums = _sum_runs((packed & ((1 << WEIGHT_BITS) - 1)) + 1, starts)
+    np.add.at(out.reshape(-1), places[starts] % out.size, np.minimum(sums, most))
 
 
 def holders(

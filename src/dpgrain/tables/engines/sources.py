@@ -106,7 +106,8 @@ class FileSource:
     """Parquet or CSV files; all columns of CSV are text.
 
     Guessing types from rows would make the result's form depend on one person's row. A row of CSV that
-    has too few values, is not UTF-8 or is longer than 8 MiB is left out by itself.
+    has too few values, is not UTF-8, is longer than 8 MiB or has quotes that can mean several things is
+    left out by itself.
     """
 
     paths: tuple[str, ...]
@@ -126,7 +127,7 @@ class FileSource:
 
     @property
     def is_csv(self) -> bool:
-        """True where the files are CSV."""
+        """True if the files are CSV."""
         return self.paths[0].lower().endswith(_CSV)
 
     def columns(self) -> dict[str, str]:
@@ -189,7 +190,7 @@ class FileSource:
         return found
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """A table function over the files; of CSV with odd rows, over copies without these.
+        """Return a table function over the files; of CSV with odd rows, over copies without these.
 
         The copies lie in the folder that the connection spills into, and go with it.
         """
@@ -201,7 +202,7 @@ class FileSource:
         return f"({' UNION ALL '.join(_as(columns, *each) for each in schemas)})"
 
     def _readable(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """The CSV files, or copies of them, in which DuckDB reads each row by itself."""
+        """Return the CSV files, or copies of them, in which DuckDB reads each row by itself."""
         folder = connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0]
         found = []
         for place, (path, odd) in enumerate(zip(self.paths, self._oddities, strict=True)):
@@ -219,17 +220,17 @@ class FileSource:
 
     @staticmethod
     def _mended(path: str, odd: Oddities, mender: Mender) -> Iterator[bytes]:
-        """The bytes of a CSV file without what DuckDB must not see."""
+        """Yield the bytes of a CSV file without what DuckDB must not see."""
         pieces = without(parts(path), odd.long_rows)
         return mender.rows(pieces) if odd.odd_quotes else pieces
 
     def kept(self) -> Iterator[Iterator[bytes]]:
-        """The bytes of each CSV file without the rows that are left out before it is read."""
+        """Yield the bytes of each CSV file without the rows that are left out before it is read."""
         for path, odd in zip(self.paths, self._oddities, strict=True):
             yield self._mended(path, odd, Mender(self.delimiter))
 
     def _broken(self) -> int:
-        """How many rows are left out because nobody can tell what their quotes mean."""
+        """Count the rows that are left out because nobody can tell what their quotes mean."""
         found = 0
         for path, odd in zip(self.paths, self._oddities, strict=True):
             mender = Mender(self.delimiter)
@@ -549,7 +550,7 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
     try:
         # Only the first line is judged: what stands behind it is somebody's.
         line = _first_line(path)
-        header = next(csv.reader([line.decode("utf-8-sig")], delimiter=delimiter), [])
+        header = next(csv.reader([line.decode()], delimiter=delimiter), [])
     except (OSError, UnicodeError, csv.Error) as error:
         raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
     splitter = Splitter(delimiter)
@@ -567,7 +568,7 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
 
 
 def _first_line(path: str) -> bytes:
-    """The first line of a file, without its end."""
+    """Return the first line of a file, without its end."""
     line = b""
     for piece in parts(path):
         line += piece

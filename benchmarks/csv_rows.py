@@ -1,0 +1,92 @@
+"""The look for odd rows of CSV, beside DuckDB's own reading of the same file.
+
+Usage: python benchmarks/csv_rows.py [--rows 2000000] [--repeats 3]
+
+Every release looks through a CSV file once for rows that DuckDB would misread; a file that has some is
+copied without them. DuckDB reads all columns in one thread, as it does in a release. The two take
+turns; the best of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import duckdb
+
+from dpgrain.tables.engines.csv_rows import Mender, Oddities, oddities, parts
+from dpgrain.tables.engines.sources import FileSource
+
+# Row number i of each kind of file.
+KINDS: dict[str, Callable[[int], str]] = {
+    "plain": lambda i: f"{i % 99991},item {i % 997},{i % 37}",
+    "quoted": lambda i: f'"{i % 99991}","item {i % 997}","{i % 37}"',
+    "line ends in quotes": lambda i: f'{i % 99991},"item\n{i % 997}",{i % 37}',
+    "doubled quotes": lambda i: f'{i % 99991},"item ""{i % 997}""",{i % 37}',
+    "quotes as letters": lambda i: f'{i % 99991},item {i % 997}",{i % 37}',
+}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long the work takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def read(path: Path) -> object:
+    """Read all columns as a release does."""
+    source = FileSource((str(path),))
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET threads = 1")
+        rows = source._csv(source.columns(), [str(path)])
+        return connection.sql(f"SELECT max(who), max(item), max(x) FROM {rows}").fetchall()
+
+
+def looked(path: Path) -> Oddities:
+    """Look through a file for odd rows."""
+    return oddities(parts(str(path)), ",")
+
+
+def copied(path: Path) -> int:
+    """Write the rows of a file with regular quotes to nowhere, and return how many are left out."""
+    mender = Mender(",")
+    for _ in mender.rows(parts(str(path))):
+        pass
+    return mender.left_out
+
+
+def main() -> None:
+    """Print, for each kind of file, the time of the look, and of a copy, as shares of reading."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    print(f"{'file':22}{'MB':>6}{'read s':>9}{'look s':>9}{'look÷read':>11}{'copy÷read':>11}")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, row in KINDS.items():
+            path = Path(folder) / "rows.csv"
+            path.write_text("who,item,x\n" + "\n".join(map(row, range(options.rows))) + "\n")
+            odd = looked(path).odd_quotes
+            times = [
+                (
+                    seconds(partial(read, path)),
+                    seconds(partial(looked, path)),
+                    seconds(partial(copied, path)) if odd else 0.0,
+                )
+                for _ in range(options.repeats)
+            ]
+            reading, look, copy = (min(each) for each in zip(*times, strict=True))
+            size = path.stat().st_size / 1e6
+            print(
+                f"{kind:22}{size:6.0f}{reading:9.2f}{look:9.2f}{look / reading:11.2f}"
+                + (f"{copy / reading:11.2f}" if odd else "")
+            )
+
+
+if __name__ == "__main__":
+    main()

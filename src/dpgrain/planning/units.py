@@ -1,0 +1,260 @@
+"""The error to expect of counts under each privacy unit, beside what each unit hides of a person."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._special import ndtr
+from dpgrain._types import FloatArray
+from dpgrain._wording import powers, rounded_up
+from dpgrain.accounting.events.base import Event
+from dpgrain.errors import ParameterError
+from dpgrain.planning.plan import checked_promise
+from dpgrain.statistics.plan import noise_sd, plan_histogram
+from dpgrain.units import OWN_UNIT, Level, Relation
+
+# Bounds are tried at a ratio of 2^(1/8), up to this many standard deviations of the logarithm.
+_STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
+
+
+@dataclass(frozen=True)
+class UnitErrors:
+    """The error to expect of one cell's count under one privacy unit.
+
+    Args:
+        unit: the level of the privacy unit.
+        epsilon_of_person: ε for all data of one person who holds the average number of records and of
+            elements.
+        clip: the clipping bound of one person's records in one cell at which the error is least.
+        noise: the standard deviation of the noise of a cell's count.
+        lost: the records of a cell that clipping takes.
+        total: the records of a cell.
+        event: the event that would happen.
+    """
+
+    unit: Level
+    epsilon_of_person: float
+    clip: float
+    noise: float
+    lost: float
+    total: float
+    event: Event
+
+    @property
+    def error(self) -> float:
+        """The rms error of a cell's count, of noise and of clipping."""
+        return math.hypot(self.noise, self.lost)
+
+    @property
+    def share(self) -> float:
+        """The rms error as a share of the cell's records."""
+        return self.error / self.total
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain JSON values."""
+        plain = {**asdict(self), "error": self.error, "event": self.event.to_dict()}
+        bounded = math.isfinite(self.epsilon_of_person)
+        return {**plain, "epsilon_of_person": self.epsilon_of_person if bounded else None}
+
+
+@dataclass(frozen=True)
+class UnitsPlan:
+    """The errors to expect under several privacy units, side by side.
+
+    Args:
+        title: the release, the promise and the data, in words.
+        epsilon: the promised ε, for each unit by itself.
+        delta: the promised δ.
+        units: the errors, unit by unit.
+        notes: sentences on what the numbers rest on.
+    """
+
+    title: str
+    epsilon: float
+    delta: float
+    units: tuple[UnitErrors, ...]
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, level: Level) -> UnitErrors:
+        """Return the errors under one unit."""
+        for errors in self.units:
+            if errors.unit == level:
+                return errors
+        named = ", ".join(repr(errors.unit) for errors in self.units)
+        raise ParameterError(f"unit {level!r} is not in this plan; it has {named}.")
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the table: a name, then a number for each unit; the first row names the units."""
+        whole = powers(self.delta)
+        return [
+            ("", *(errors.unit for errors in self.units)),
+            (
+                f"ε of an average person's data, δ = {whole}",
+                *(rounded_up(errors.epsilon_of_person, 3) for errors in self.units),
+            ),
+            ("clipping bound in a cell", *(_short(errors.clip) for errors in self.units)),
+            ("noise sd of a count", *(_short(errors.noise) for errors in self.units)),
+            ("lost to clipping", *(_short(errors.lost) for errors in self.units)),
+            ("rms error of a count", *(_short(errors.error) for errors in self.units)),
+            ("the same, of its records", *(f"{100 * errors.share:.2g}%" for errors in self.units)),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain JSON values."""
+        return {
+            "plan": self.title,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "units": [errors.to_dict() for errors in self.units],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The plan as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        listed = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+            for row in rows
+        ]
+        indented = (f"  {line}" for line in (*listed, *self.notes))
+        return "\n".join([f"{self.title}:", *indented])
+
+
+def plan_units(
+    epsilon: float,
+    delta: float,
+    *,
+    n_users: int,
+    records: float,
+    elements: float = 1.0,
+    cells: int = 1,
+    skew: float = 2.5,
+    relation: Relation = "zero_out",
+) -> UnitsPlan:
+    """Return the error to expect of counts by cell, under record, element and user as the unit.
+
+    Args:
+        epsilon: the promised ε, for each unit by itself.
+        delta: the promised δ, in (0, 1).
+        n_users: the public number of users.
+        records: the average number of records of a user, at least ``elements``.
+        elements: the average number of elements of a user: cells in which they have records.
+        cells: the public number of cells; each is an element of everybody who has records in it.
+        skew: what users hold on average ÷ what the user in the middle holds, at least 1; in logs of
+            chats, shops, games and speeches it is 2.1 to 3.1.
+        relation: ``"zero_out"`` or ``"replace"``.
+
+    Raises:
+        ParameterError: if a number is out of range, or the averages do not fit together.
+
+    What users hold is taken to be lognormal, which its mean and median settle, and evenly divided over
+    their elements. The clipping bound is the best for such data; inside the budget one is found that
+    leaves errors some 10 to 30% larger. None of this touches the promise, which holds for all data.
+
+    Formal guarantee: that of each unit's ``event``, calibrated to (ε, δ).
+
+    >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
+    >>> [f"{errors.unit}: {errors.share:.4f}" for errors in plan.units]
+    ['record: 0.0002', 'element: 0.0684', 'user: 0.1052']
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation)
+    n_users = _validate.integer(minimum=1, n_users=n_users)
+    cells = _validate.integer(minimum=1, cells=cells)
+    if not 1 <= _validate.positive(elements=elements) <= cells:
+        raise ParameterError(
+            f"elements must lie between 1 and the number of cells, {cells:,}, not {elements:g}."
+        )
+    if not elements <= _validate.positive(records=records) <= 1e9:
+        raise ParameterError(
+            f"records must lie between elements ({elements:g}) and 1e9, not {records:g}."
+        )
+    if not 1 <= _validate.positive(skew=skew) <= 1e6:
+        raise ParameterError(f"skew must lie between 1 and 1e6, not {skew:g}.")
+    data = _Data(n_users * elements / cells, records / elements, elements, skew)
+    units = tuple(
+        _errors(level, data, epsilon, delta, relation, cells)
+        for level in ("record", "element", "user")
+    )
+    title = (
+        f"Counts in {cells:,} {'cell' if cells == 1 else 'cells'} of {n_users:,} users with "
+        f"{records:g} records in {elements:g} of them on average, {relation}, ε = {epsilon:g}, "
+        f"δ = {powers(delta)}"
+    )
+    notes = (
+        f"Users hold {skew:g} times as much on average as the one in the middle (logs have 2 to 3).",
+        "Clipping bounds are the best for such data; those found inside the budget do 10 to 30% worse.",
+        "Each unit's promise holds for all data; the errors are for data like these.",
+    )
+    return UnitsPlan(title, epsilon, delta, units, notes)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """The data that errors are computed for: blocks of one user in one cell, of lognormal size."""
+
+    holders: float  # of each cell
+    block: float  # the average size of a block
+    elements: float  # of each user
+    skew: float
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the logarithm of a block's size."""
+        return math.sqrt(2 * math.log(self.skew))
+
+    def lost(self, bounds: FloatArray) -> FloatArray:
+        """Return E(x − r)₊ for the size x of a block, times the holders, (B,)."""
+        if self.spread == 0:
+            return self.holders * np.maximum(self.block - bounds, 0.0)
+        above = np.log(self.block / bounds) / self.spread + self.spread / 2
+        each = self.block * ndtr(above) - bounds * ndtr(above - self.spread)
+        return np.asarray(self.holders * np.maximum(each, 0.0))
+
+    def bounds(self) -> FloatArray:
+        """Return the clipping bounds that are tried, (B,); one record is the smallest."""
+        farthest = max(self.block, 1.0) * math.exp(_FARTHEST_DEVIATIONS * self.spread)
+        steps = math.ceil(_STEPS_PER_OCTAVE * math.log2(2 * farthest))
+        return np.asarray(2.0 ** (np.arange(steps + 1) / _STEPS_PER_OCTAVE), dtype=np.float64)
+
+
+def _errors(
+    level: Level, data: _Data, epsilon: float, delta: float, relation: Relation, cells: int
+) -> UnitErrors:
+    """Return the least error under one unit, over all clipping bounds."""
+    release = plan_histogram(
+        unit=OWN_UNIT[level],
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        items=cells,
+        cells=cells,
+    )
+    noise, total = noise_sd(release.sums), data.holders * data.block
+    held = {"record": data.block * data.elements, "element": data.elements, "user": 1}[level]
+    person = release.event.epsilon(delta, units=math.ceil(held), relation=relation)
+    if level == "record":
+        return UnitErrors(level, person, 1.0, noise, 0.0, total, release.event)
+    # A whole user's bound is for all cells together: a user's elements of size x have norm x·√elements.
+    wider = math.sqrt(data.elements) if level == "user" else 1.0
+    bounds = data.bounds()
+    lost = data.lost(bounds)
+    best = int(np.argmin(np.hypot(lost, bounds * wider * noise)))
+    bound = float(bounds[best])
+    return UnitErrors(
+        level, person, bound, bound * wider * noise, float(lost[best]), total, release.event
+    )
+
+
+def _short(value: float) -> str:
+    """Write an error with three digits, thousands apart."""
+    return f"{float(f'{value:.3g}'):,.10g}"

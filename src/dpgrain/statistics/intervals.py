@@ -1,0 +1,121 @@
+"""What a noisy number says of the number without noise, and of the total before clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._special import ndtri
+from dpgrain._types import BoolArray, FloatArray
+
+# A chosen bound balances what clipping takes against the noise, so that the loss is a few standard
+# errors; on public tables it was rarely more than this many (docs/theory.md, "What clipping leaves").
+_LOSS = 5.0
+
+
+def _laplace(level: float) -> float:
+    tail = 2 * min(level, 1 - level)
+    return math.copysign(-math.log(tail) / math.sqrt(2), level - 0.5)
+
+
+_QUANTILES: dict[str, Callable[[float], float]] = {
+    "gaussian": lambda level: float(ndtri(level)),
+    "laplace": _laplace,
+}
+
+
+def quantile_of(noise: str, level: float) -> float:
+    """Return the quantile of a law of noise, in standard deviations.
+
+    Args:
+        noise: ``"gaussian"`` or ``"laplace"``.
+        level: the probability of less, in (0, 1).
+
+    Raises:
+        ParameterError: if the law is none of these.
+
+    >>> round(quantile_of("gaussian", 0.95), 3), round(quantile_of("laplace", 0.95), 3)
+    (1.645, 1.628)
+    """
+    return _QUANTILES[_validate.one_of(tuple(_QUANTILES), noise=noise)](level)
+
+
+def half_width(noise: str) -> float:
+    """Return the half-width of a 95% interval, in standard deviations of the noise."""
+    return quantile_of(noise, 0.975)
+
+
+def radius(noise: str, std_error: FloatArray) -> FloatArray:
+    """Return the half-widths of 95% intervals, (V,).
+
+    Args:
+        noise: ``"gaussian"``, ``"laplace"``, or ``"geometric"``: whole numbers whose probabilities
+            fall by one factor on either side.
+        std_error: (V,) the standard deviation of the noise.
+
+    Raises:
+        ParameterError: if the law is none of these.
+
+    >>> radius("geometric", np.array([1.357, 100.0])), radius("laplace", np.array([100.0])).round(1)
+    (array([  3., 212.]), array([211.8]))
+    """
+    if noise != "geometric":
+        return half_width(noise) * std_error
+    # The variance is 2d/(1−d)², and more than t is passed with probability 2dᵗ⁺¹/(1+d).
+    inverse = 1 / np.maximum(std_error, np.finfo(np.float64).tiny ** 0.25) ** 2
+    fall = 1 / (1 + inverse + np.sqrt(inverse * (inverse + 2)))
+    passed = np.log(0.025 * (1 + fall)) / np.log(fall)
+    return np.asarray(np.maximum(np.ceil(passed) - 1, 0.0))
+
+
+def at_least(estimate: FloatArray, std_error: FloatArray, noise: str) -> FloatArray:
+    """Return what totals before clipping are at least, (V,), each with 95% confidence.
+
+    Args:
+        estimate: (V,) the noisy sums of clipped contributions, as they came out.
+        std_error: (V,) the standard deviation of their noise.
+        noise: the law of the noise.
+
+    Contributions must not be negative: clipping then only lowers a sum, so that a lower limit of the
+    clipped sum is one of the total, whatever the data are.
+
+    >>> at_least(np.array([100.0, 3.0]), np.array([10.0, 10.0]), "gaussian").round(1)
+    array([83.6,  0. ])
+    """
+    return np.maximum(estimate - quantile_of(noise, 0.95) * std_error, 0.0)
+
+
+def up_to(estimate: FloatArray, std_error: FloatArray, noise: str, seen: BoolArray) -> FloatArray:
+    """Return how large totals before clipping may be, (V,), by a rule of thumb: no guarantee.
+
+    Args:
+        estimate: (V,) the noisy sums of clipped contributions, as they came out.
+        std_error: (V,) the standard deviation of their noise.
+        noise: the law of the noise.
+        seen: (V,) True where the clipping bound was learned from blocks that stood out.
+
+    Returns:
+        (V,) the limits; NaN where no bound was learned.
+
+    >>> sums, sd = np.array([100.0, 3.0]), np.array([10.0, 10.0])
+    >>> up_to(sums, sd, "gaussian", np.array([True, False])).round(1)
+    array([169.6,   nan])
+    """
+    limit: FloatArray = np.maximum(estimate + (half_width(noise) + _LOSS) * std_error, 0.0)
+    return np.where(seen, limit, np.nan)
+
+
+def blank(size: int) -> FloatArray:
+    """Return numbers of which none is known, (V,)."""
+    return np.full(size, np.nan)
+
+
+def as_column(values: FloatArray) -> Any:
+    """Return an Arrow column in which what is not known is null, so that files leave it blank."""
+    import pyarrow as pa
+
+    return pa.array(values, from_pandas=True)

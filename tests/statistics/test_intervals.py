@@ -1,0 +1,234 @@
+"""What a release states of its numbers holds as often as it says, also where few hold most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+from tests.statistics import cases
+
+import dpgrain as dg
+from dpgrain._types import FloatArray
+from dpgrain.noise import Source
+from dpgrain.statistics import run as run_module
+from dpgrain.statistics.intervals import at_least, quantile_of, radius, up_to
+
+ITEMS, USERS = 300, 150
+PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+PURE: dict[str, Any] = {"epsilon": 2.0, "delta": 0.0, "noise": "laplace"}
+
+
+def skewed(seed: int = 0) -> pa.Table:
+    """Amounts with a Pareto tail, one for each user and item, a third of them absent."""
+    generator = np.random.default_rng(seed)
+    who, item = (part.ravel() for part in np.mgrid[0:USERS, 0:ITEMS])
+    kept = generator.random(who.size) < 0.67
+    amount = 10 * (1 + generator.pareto(2.0, who.size)) * 2.0 ** (item % 4)
+    return pa.table({"who": who[kept], "item": item[kept], "amount": amount[kept]})
+
+
+ROWS = skewed()
+
+
+def published(seed: int, **options: Any) -> dg.Histogram:
+    return dg.histogram(
+        dg.read(ROWS, user="who", threads=1), "item", weight="amount", unit=dg.Element("item"),
+        domain=list(range(ITEMS)), random_state=seed, **options,
+    )  # fmt: skip
+
+
+def sums(bounds: FloatArray) -> FloatArray:
+    """The totals of the items, with every amount cut to its item's bound."""
+    item, amount = ROWS["item"].to_numpy(), ROWS["amount"].to_numpy()
+    return np.bincount(item, np.minimum(amount, bounds[item]), minlength=ITEMS).astype(np.float64)
+
+
+@pytest.mark.parametrize("promise", [PROMISE, PURE], ids=["gaussian", "laplace"])
+def test_limits_hold_as_often_as_they_say(promise: dict[str, Any]) -> None:
+    """Intervals and lower limits are exact for capped sums; the rule held for most of such cells."""
+    inside, above, rule = [], [], []
+    total = sums(np.full(ITEMS, np.inf))
+    for seed in range(6):
+        release = published(seed, **promise)
+        capped = sums(release.clip)
+        least, most = release.more["at_least"], release.more["up_to"]
+        inside.append((release.low <= capped) & (capped <= release.high))
+        above.append(least <= capped)
+        assert (least <= total).mean() >= above[-1].mean()
+        rule.append((total <= most)[~np.isnan(most)])
+        assert (total <= release.high).mean() < 0.9, "the interval is not of the total"
+    # With 1,800 cells a share of 95% has a standard deviation of 0.5%.
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
+    assert np.mean(above) == pytest.approx(0.95, abs=0.02)
+    held = np.concatenate(rule)
+    assert held.size > 900
+    assert held.mean() > 0.75
+
+
+HEAVY = pa.table(
+    {
+        "who": np.repeat(np.arange(120), np.arange(120) // 6 + 1),
+        "group": np.arange(1260) % 40,
+        "x": np.random.default_rng(4).beta(2, 5, 1260),
+    }
+)
+RATIOS: dict[str, Callable[..., dg.Estimates]] = {
+    "mean": dg.mean,
+    "variance": dg.variance,
+    "quantiles": lambda table, x, **options: dg.quantiles(table, x, [0.2, 0.5, 0.9], **options),
+}
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("name", RATIOS)
+def test_intervals_of_ratios_hold_what_is_published_without_noise(
+    name: str, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People with many records are capped; intervals are of that, for either law and any count."""
+    table = dg.read(HEAVY, user="who", threads=1)
+
+    def release(seed: int, **options: Any) -> dg.Estimates:
+        return RATIOS[name](
+            table, "x", by="group", domain=list(range(40)), bounds=(0, 1), clip=6.0, unit=dg.User(),
+            epsilon=12.0, noise=law, delta=1e-6 if law == "gaussian" else 0.0, random_state=seed,
+            **options,
+        )  # fmt: skip
+
+    noisy = [release(seed) for seed in range(25)]
+    cases.noiseless(monkeypatch)
+    exact = release(0)
+    inside = [(one.low <= exact.estimate) & (exact.estimate <= one.high) for one in noisy]
+    assert np.mean(inside) > 0.94
+    counts = [
+        np.abs(one.count - exact.count) <= quantile_of("gaussian", 0.975) * one.more["count_error"]
+        for one in noisy
+    ]
+    assert np.mean(counts) == pytest.approx(0.95, abs=0.025)
+    if name == "mean":
+        # Halved intervals would be seen.
+        half = [np.abs(one.estimate - exact.estimate) <= (one.high - one.low) / 4 for one in noisy]
+        assert np.mean(half) < 0.9
+
+
+def test_quantiles_are_those_of_the_laws() -> None:
+    for level in (0.01, 0.3, 0.5, 0.95, 0.975):
+        assert quantile_of("gaussian", level) == pytest.approx(stats.norm.ppf(level))
+        laplace = stats.laplace.ppf(level, scale=1 / math.sqrt(2))
+        assert quantile_of("laplace", level) == pytest.approx(laplace)
+    with pytest.raises(dg.ParameterError, match="noise"):
+        quantile_of("uniform", 0.5)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.05, 0.3, 1.0, 2.0, 5.0, 20.0])
+def test_whole_noise_has_the_narrowest_whole_interval(rate: float) -> None:
+    fall = math.exp(-rate)
+    sd = math.sqrt(2 * fall) / (1 - fall)
+    (width,) = radius("geometric", np.array([sd]))
+
+    def within(most: int) -> float:
+        return 1.0 - 2.0 * fall ** (most + 1) / (1 + fall)
+
+    assert width == int(width)
+    assert within(int(width)) >= 0.95
+    assert width == 0 or within(int(width) - 1) < 0.95
+
+
+def test_where_nothing_is_clipped_there_are_no_limits() -> None:
+    table = dg.read(ROWS, user="who", threads=1)
+    for release in (
+        dg.count(table, by="item", domain=[1, 2], unit=dg.Record(), **PROMISE),
+        dg.top(table, "item", unit=dg.Element("item"), **PROMISE),
+        dg.top(table, "item", unit=dg.Element("item"), domain=[1, 2], **PROMISE),
+        dg.elements_per_user(table, "item", unit=dg.User(), **PROMISE),
+    ):
+        assert not release.more
+        assert "capped" not in release.estimand
+        assert not release.asked.left_out
+
+
+def test_what_is_not_known_is_blank() -> None:
+    table = dg.read(ROWS, user="who", threads=1)
+    stated = published(1, clip=20.0, **PROMISE)
+    assert np.isnan(stated.more["up_to"]).all()
+    assert (stated.more["at_least"] > 0).any()
+    assert stated.asked.above is None
+    signed = dg.sum(table, "amount", bounds=(-5, 100), unit=dg.User(), **PROMISE)
+    below = dg.sum(table, "amount", bounds=(-100, 0), unit=dg.User(), **PROMISE)
+    for release in (signed, below):
+        assert np.isnan(release.more["at_least"]).all()
+        assert np.isnan(release.more["up_to"]).all()
+    assert signed.asked.lost is None
+    # Elements beyond so many are left out, whatever the bound.
+    some = dg.count(table, unit=dg.User(2, by="item"), **PROMISE)
+    assert np.isnan(some.more["up_to"]).all()
+    assert "of at most 2 elements of each user" in some.estimand
+    few = dg.read(pa.table({"who": [1, 2], "item": [1, 2]}), user="who")
+    guessed = dg.count(few, unit=dg.User(), epsilon=0.1, delta=1e-6, random_state=1)
+    assert np.isnan(guessed.more["up_to"]).all()
+    assert guessed.asked.above is None
+
+
+def test_post_processing_keeps_the_limits() -> None:
+    release = published(2, **PROMISE)
+    processed = (release.without_negatives(), release.shrunk(), release.consistent(9e6))
+    for other in processed:
+        assert other.more["at_least"] is release.more["at_least"]
+        assert other.more["up_to"] is release.more["up_to"]
+    order = np.argsort(-release.estimate, kind="stable")[:5]
+    best = release.top(5)
+    for name, column in release.more.items():
+        assert np.array_equal(best.more[name], column[order], equal_nan=True)
+
+
+class Drowned(np.ndarray[Any, Any]):
+    """Noise beside which nothing is left of what it is added to."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is np.add:
+            return np.array(self)
+        plain = [np.asarray(one) if isinstance(one, Drowned) else one for one in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+
+def drowning(event: object, scale: FloatArray, source: Source) -> Any:
+    values = np.rint(scale * (3 + np.arange(scale.size) % 11))
+    return values.astype(np.int64).view(Drowned)
+
+
+PUBLISHED: dict[str, Callable[..., dg.Release]] = {
+    "histogram": lambda table: dg.histogram(
+        table, "item", weight="amount", domain=list(range(40)), unit=dg.Element("item"), **PROMISE
+    ),
+    "users": lambda table: dg.count(table, by="item", domain=[1, 2], unit=dg.User(), **PROMISE),
+    "sum": lambda table: dg.sum(table, "amount", unit=dg.User(), **PROMISE),
+    "mean": lambda table: dg.mean(table, "amount", unit=dg.User(), **PROMISE),
+    "quantiles": lambda table: dg.quantiles(
+        table, "amount", by="item", domain=[1, 2], unit=dg.User(), **PROMISE
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_all_that_is_published_is_made_of_noisy_numbers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables that differ, with the same noisy numbers, are published alike to the last bit."""
+    monkeypatch.setattr(run_module, "noise_of", drowning)
+    made = []
+    for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):
+        release = PUBLISHED[name](dg.read(ROWS.filter(pa.array(kept)), user="who", threads=1))
+        assert release.asked.above is not None
+        made.append([repr(release.to_arrow().to_pydict()), repr(release), str(release.asked)])
+    assert made[0] == made[1]
+
+
+def test_limits_in_small() -> None:
+    sd = np.array([10.0])
+    assert at_least(np.array([5.0]), sd, "laplace")[0] == 0
+    assert np.isnan(up_to(np.array([5.0]), sd, "laplace", np.array([False]))[0])
+    assert up_to(np.array([-900.0]), sd, "gaussian", np.array([True]))[0] == 0

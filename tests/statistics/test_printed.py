@@ -1,0 +1,180 @@
+"""A release that is printed shows numbers, what they are of, and what clipping may have taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from tests.statistics import releases
+
+import dpgrain as dg
+from dpgrain.statistics.printed import lines_of, notes, shown
+
+ITEMS = list(range(1, 41))
+OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
+
+
+@pytest.fixture(scope="module")
+def skewed() -> dg.Histogram:
+    """Items of which most were not seen when bounds were chosen."""
+    generator = np.random.default_rng(1)
+    item = np.minimum(generator.geometric(0.3, 4000), 40)
+    who, paid = generator.integers(0, 900, 4000), 5 + generator.pareto(2, 4000)
+    table = dg.read(pa.table({"who": who, "item": item, "paid": paid}), user="who")
+    return dg.histogram(
+        table, "item", weight="paid", domain=ITEMS, **{**OPTIONS, "unit": dg.Element("item")}
+    )
+
+
+def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
+    head, columns, first, *rest = repr(skewed).splitlines()
+    assert head == (
+        "Histogram of 40 items: sum of paid per item, each user's part of a cell capped at a bound per "
+        "cell."
+    )
+    assert columns.split() == [
+        "item", "estimate", "std_error", "low", "high", "at_least", "up_to",
+    ]  # fmt: skip
+    line = lines_of(skewed, shown(skewed, 1), letters=40)[0]
+    assert first.split() == [
+        *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
+    ]  # fmt: skip
+    assert len({len(row) for row in (columns, first, *rest[:4])}) == 1, "columns are of one width"
+    assert rest[4] == "(largest 5 of 40; all: to_pandas())"
+    assert rest[-1] == str(skewed.guarantee)
+    assert str(skewed) == repr(skewed)
+
+
+def test_what_is_printed_says_what_limits_it(skewed: dg.Histogram) -> None:
+    said = " ".join(notes(skewed))
+    assert "95% intervals are of the capped sum" in said
+    assert "at least: of the total before capping (95%)" in said
+    assert "a rule of thumb for that total, no guarantee, blank where no bound was learned" in said
+    assert "of blocks lie above their bound" in said
+    assert said in repr(skewed)
+    after = " ".join(notes(skewed.shrunk()))
+    assert "Errors and intervals are approximate, as the release is shrunk; at least" in after
+    assert "95% intervals" not in after
+
+
+ASKED: dict[str, tuple[Any, str]] = {
+    "count": (lambda t: dg.count(t, **OPTIONS), "records, each user's part capped at a bound"),
+    "count of records": (
+        lambda t: dg.count(t, by="month", domain=[1], **{**OPTIONS, "unit": dg.Record()}),
+        "records per month",
+    ),
+    "stated": (
+        lambda t: dg.count(t, clip=3.0, **OPTIONS),
+        "records, each user's part capped at a stated bound",
+    ),
+    "sum": (
+        lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
+        "sum of paid between 0 and 30 per month, each user's part capped at a bound",
+    ),
+    "mean": (
+        lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
+        "mean of paid between 0 and 30 per month, item, over records, each user's part capped at a "
+        "bound",
+    ),
+    "mean of records": (
+        lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
+        "mean of paid between 0 and 30, over records",
+    ),
+    "variance": (
+        lambda t: dg.variance(t, "paid", bounds=(0, 30), **OPTIONS),
+        "variance of paid between 0 and 30, over records, each user's part capped at a bound",
+    ),
+    "quantiles": (
+        lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
+        "quantiles of paid between 0 and 30, over records, each user's part capped at a stated bound",
+    ),
+    "top": (
+        lambda t: dg.top(t, "name", **OPTIONS),
+        "holders per name, each user's part capped at a bound",
+    ),
+    "top by names": (
+        lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
+        "weighted holders per name",
+    ),
+    "top at once": (
+        lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
+        "holders per name, of the first items of each unit",
+    ),
+    "elements per user": (lambda t: dg.elements_per_user(t, "item", **OPTIONS), "users"),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
+    make, words = ASKED[name]
+    release = make(releases.shop())
+    assert release.estimand == words
+    assert words in repr(release).splitlines()[0]
+    page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    plain = release.asked.statistic.of_bins or release.asked.statistic.holders
+    assert plain or f"<strong>{words}</strong>" in page
+    again = dg.Release.load(release.save(tmp_path / "release.parquet"))
+    assert again.estimand == words
+    assert repr(again) == repr(release)
+    assert again.to_arrow().equals(release.to_arrow())
+
+
+def test_means_are_told_of_the_average_record() -> None:
+    release = dg.mean(releases.shop(), "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS)
+    assert "the average record, not the average person" in " ".join(notes(release))
+    assert {"count", "count_error"} == set(release.more)
+    assert "count_error" in repr(release)
+    one = dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
+    assert f"± {one.more['count_error'][0]:,.0f} records" in repr(one).splitlines()[0]
+
+
+def test_files_have_the_limits_and_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
+    names = ["item", "estimate", "std_error", "low", "high", "at_least", "up_to"]
+    blank = np.isnan(skewed.more["up_to"])
+    assert blank.any()
+    assert not blank.all()
+    rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
+    assert list(rows[0]) == names
+    assert [row["up_to"] is None for row in rows] == blank.tolist()
+    table = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
+    assert table.column_names == names
+    assert table["up_to"].null_count == blank.sum()
+    assert "nan" not in (tmp_path / "out.csv").read_text().lower()
+    assert pq.read_table(skewed.write(tmp_path / "out.parquet"))["up_to"].null_count == blank.sum()
+    frame = skewed.to_pandas()
+    assert (frame["up_to"].isna() == blank).all()
+
+
+def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> None:
+    path = skewed.save(tmp_path / "old.parquet")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dpgrain"])
+    about["fields"] = ["estimate", "std_error", "clip"]
+    for fact in ("above", "lost", "lost_of", "max_elements"):
+        del about["facts"][fact]
+    del about["facts"]["clip"]["takes"]
+    old = table.drop_columns(["at_least", "up_to"])
+    metadata = {b"dpgrain": json.dumps(about).encode()}
+    pq.write_table(old.replace_schema_metadata(metadata), path)
+    again = dg.Release.load(path)
+    assert not again.more
+    assert np.array_equal(again.estimate, skewed.estimate)
+    assert "at_least" not in repr(again)
+    assert again.report(tmp_path / "page.html").exists()
+
+
+def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:
+    page = skewed.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<th scope="col" class="number">At least (95%)</th>' in page
+    assert '<th scope="col" class="number">May be up to</th>' in page
+    assert "no guarantee" in page
+    assert skewed.asked.left_out in page
+    from matplotlib.figure import Figure
+
+    assert "(sum of paid, capped)" in skewed.plot(Figure().subplots()).get_xlabel()
