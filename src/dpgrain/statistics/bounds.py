@@ -37,8 +37,8 @@ _POOLED_PART_OF_LAPLACE = 0.3
 _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 # Among the cells found in a bin, this is the expected share of false ones.
 _FALSE_SHARE = 0.01
-# A bin that lies j bins beyond the last one found needs a level ratio^(-_FAR·j) times as small.
-_FAR = 1.5
+# The bin where most blocks are is a false one with at most this probability.
+_FALSE_BIN = 1e-6
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
 _WINDOW_RATIO = 16.0
 # A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
@@ -337,12 +337,12 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
     there, hold no bin that was found before, and count over a standard deviation in the bin itself.
     The cells found in a bin are those of Benjamini and Hochberg: the k best, for the largest k
     whose k-th level is at most _FALSE_SHARE·k/K. A bin that lies j bins beyond the last one found, or
-    beyond the bin where most blocks of all cells are, needs a level ratio^(-3j/2) times as small, since
-    a false bin there costs ratio^j times as much noise: far bins together cost little on average.
+    beyond the bin where most blocks of all cells are, needs a level ratio^(-2j) times as small: a false
+    bin there costs ratio^j times as much noise, so that every bin adds the same to the mean square.
     """
     cells, bins = noisy_counts.shape
     top = np.full(cells, -1, dtype=np.int64)
-    usual = _usual_bin(noisy_counts, count_sd, ratio) if cells > 1 else 0
+    usual = _usual_bin(noisy_counts, count_sd)
     sums = np.concatenate([np.zeros((cells, 1)), np.cumsum(noisy_counts, axis=1)], axis=1)
     widths = range(1, 1 + min(4, max(1, int(math.log(_WINDOW_RATIO) / math.log(ratio) + 1e-9))))
     allowed = _FALSE_SHARE * np.arange(1, cells + 1) / max(cells, 1)
@@ -353,7 +353,7 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
             fresh = (top < b + 1 - width) & (noisy_counts[:, b] > count_sd)
             score = np.where(fresh, np.maximum(score, together), score)
         beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
-        level = ndtr(-score) * ratio ** (_FAR * beyond)
+        level = ndtr(-score) * ratio ** (2.0 * beyond)
         ranked = np.sort(level)
         passed = np.flatnonzero(ranked <= allowed)
         if passed.size:
@@ -361,12 +361,12 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
     return top
 
 
-def _usual_bin(noisy_counts: FloatArray, count_sd: float, ratio: float) -> int:
+def _usual_bin(noisy_counts: FloatArray, count_sd: float) -> int:
     """Return the bin where most blocks of all cells are; 0 if it does not stand out."""
     whole = noisy_counts.sum(axis=0)
     fullest = int(whole.argmax())
-    level = ndtr(-whole[fullest] / (count_sd * math.sqrt(len(noisy_counts)))) * whole.size
-    return fullest if level * ratio ** (_FAR * fullest) <= _FALSE_SHARE else 0
+    level = ndtr(-whole[fullest] / (count_sd * math.sqrt(max(len(noisy_counts), 1)))) * whole.size
+    return fullest if level <= _FALSE_BIN else 0
 
 
 def _rough(
@@ -386,7 +386,7 @@ def _rough(
 
 def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
     """Return the pool of each cell, (K,): at most POOL_SIZE cells in the order of their bounds."""
-    order = np.lexsort((bounds, seen))
+    order = np.argsort(bounds, kind="stable")
     pool = np.empty(order.size, dtype=np.int64)
     before = 0
     for part in (order[~seen[order]], order[seen[order]]):
