@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -91,3 +91,33 @@ def test_means_lie_within_their_bounds(
     assert (release.low <= release.estimate).all()
     assert (release.estimate <= release.high).all()
     assert (release.std_error <= (high - low) * (1 + 1e-9)).all()
+
+
+def test_small_groups_have_their_say_in_the_bound() -> None:
+    """One large group and four small ones: a bound for the large one would drown the others."""
+    rng = np.random.default_rng(0)
+    sizes = rng.lognormal(2.5, 1.2, 3000).astype(int) + 1
+    group = np.where(np.arange(3000) < 2800, 0, 1 + np.arange(3000) % 4)
+    table = pa.table(
+        {
+            "who": np.repeat(np.arange(3000), sizes),
+            "group": np.repeat(group, sizes),
+            "x": np.clip(rng.normal(4 + np.repeat(group, sizes), 2), 0, 10),
+        }
+    )
+    true = np.array(
+        [np.mean(table["x"].to_numpy()[table["group"].to_numpy() == g]) for g in range(5)]
+    )
+
+    def error(**options: Any) -> float:
+        off = [
+            dg.mean(
+                dg.read(table, user="who"), "x", by="group", domain=range(5), bounds=(0, 10),
+                unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=seed, **options,
+            ).estimate - true
+            for seed in range(8)
+        ]  # fmt: skip
+        return float(np.sqrt(np.mean(np.square(off))))
+
+    stated = [error(clip=float(clip)) for clip in np.geomspace(0.5, 256, 7)]
+    assert error() < 1.5 * min(stated) < 0.7 * max(stated)

@@ -188,3 +188,33 @@ def test_a_table_without_users_has_records_only(ask: Any) -> None:
             ask(unread(user=None), **{**GOOD, "unit": unit})
     with pytest.raises(dg.ParameterError, match=r"must come from dg\.read"):
         ask({}, **GOOD)
+
+
+@pytest.mark.parametrize(
+    ("unit", "by", "law"),
+    [
+        (dg.User(), None, "laplace"),
+        # 2 corners of so many groups: (2·5)^¼·√2 is below the Gaussian's 4.22, (2·60)^¼·√2 is not.
+        (dg.User(), 5, "laplace"),
+        (dg.User(), 60, "gaussian"),
+        (dg.Element("item"), 5, "gaussian"),
+        (dg.Record(), 60, "laplace"),
+    ],
+)
+def test_the_law_is_the_one_that_can_lose_less(unit: Any, by: int | None, law: str) -> None:
+    rows: list[Row] = [(u, f"i{u % 3}", None, 1.0) for u in range(9)]
+    domain = None if by is None else [f"i{number}" for number in range(by)]
+    found = dg.mean(
+        cases.table_of(rows), "x", by="item" if by else None, domain=domain, unit=unit,
+        epsilon=1.0, delta=1e-6, bounds=(0, 1), random_state=0,
+    )  # fmt: skip
+    assert found.asked.noise == law
+
+
+def test_unknown_groups_get_gaussian_noise() -> None:
+    rows: list[Row] = [(u, "a", None, 1.0) for u in range(900)]
+    found = dg.mean(
+        cases.table_of(rows), "x", by="item", unit=dg.User(), epsilon=1.0, delta=1e-6,
+        bounds=(0, 1), random_state=0,
+    )  # fmt: skip
+    assert (found.asked.noise, len(found)) == ("gaussian", 1)

@@ -39,6 +39,8 @@ _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 _FALSE_SHARE = 0.01
 # The bin where most blocks are is a false one with at most this probability.
 _FALSE_BIN = 1e-6
+# A number anywhere in a range of length 1 has this variance.
+_ANYWHERE_VARIANCE = 1 / 12
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
 _WINDOW_RATIO = 16.0
 # A rough bound is chosen as if the noise were so much larger: counts at the best level are hidden in
@@ -228,6 +230,51 @@ def choose_bounds(
         lost += float((mass * beyond).sum())
     blocks, norms = _totals(noisy_counts, top, edges, count_sd)
     return ChosenBounds(bounds, top >= 0, _share(number, blocks), _share(lost, norms))
+
+
+def bound_of_ratios(
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    shares: FloatArray,
+    noise_multiplier: float,
+    bias: float,
+) -> ChosenBounds:
+    """Return the one clipping bound of sums by group that are divided by their group's count.
+
+    Args:
+        noisy_counts: (1, B) noisy numbers of blocks, by norm.
+        edges: (B + 1,) a geometric sequence.
+        count_sd: the standard deviation of the noise of a count.
+        shares: (G,) about the share of each group in all records, above 0.
+        noise_multiplier: noise sd of a group's sum ÷ clipping bound.
+        bias: the rough share of what clipping takes that shows in a ratio.
+
+    Clipped at r, blocks of norms x leave N(r) = Σ min(x, r), of which group g has its share s_g. Its
+    ratio has noise of sd r·noise_multiplier/(s_g·N(r)), and is off by bias·(1 − N(r)/N(∞)) for what
+    clipping takes. The bound minimises the mean of the squares of both over the groups; a group counts
+    with at most the variance of a number anywhere in the range, as its ratio says nothing then. So
+    small groups, whose ratios the noise would drown, have their say.
+
+    >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
+    >>> even, uneven = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    >>> [bound_of_ratios(counts, edges, 4.0, shares, 4.0, 0.05).bounds.round(1).item()
+    ...  for shares in (even, uneven)]
+    [38.1, 19.0]
+    """
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    if top[0] < 0:
+        return ChosenBounds(edges[:1].copy(), top >= 0)
+    kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
+    points, mass = _spread(kept, edges)
+    candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
+    left = np.minimum(points[:, None], candidates).T @ mass[0]
+    noise = candidates * noise_multiplier / left
+    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
+    error = drowned + (bias * (1 - left / left[-1])) ** 2
+    bound = candidates[error.argmin()]
+    above, lost = mass[0][points > bound].sum() / mass[0].sum(), 1 - left[error.argmin()] / left[-1]
+    return ChosenBounds(np.array([bound]), top >= 0, float(above), float(lost))
 
 
 def rough_bounds(

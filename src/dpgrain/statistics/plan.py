@@ -28,9 +28,10 @@ SELECTION_DELTA = 0.01
 # Choosing the range of the numbers gets this share.
 RANGE_SHARE = 0.15
 # Where one bound serves many coordinates, this share tells how much of what clipping takes adds up in
-# the same ones; with few coordinates it is taken to add up entirely.
+# the same ones, or how large the groups are whose counts divide their sums. With few coordinates what
+# clipping takes is taken to add up entirely.
 ALIGN_SHARE = 0.05
-_MANY_COORDINATES = 32
+MANY_COORDINATES = 32
 # The grid: see `grid_bits`.
 _PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
 # Counts of blocks are whole numbers, which need no grid.
@@ -55,7 +56,7 @@ class Plan:
         items: the public number of coordinates, if known.
         ranges: the noisy counts from which the range of the numbers is chosen, if it is.
         align: the noisy sum of blocks scaled to one size, from which is read how much of what clipping
-            takes adds up in the same coordinates.
+            takes adds up in the same coordinates, or how large groups are.
         pool: the noisy norms of blocks of many cells, by which bounds of single cells are corrected, if
             they are.
     """
@@ -167,7 +168,7 @@ def make_plan(
     items: int | None = None,
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
-    align: bool = True,
+    align_from: int = MANY_COORDINATES,
 ) -> Plan:
     """Split one promise over the parts of a release and find each part's noise.
 
@@ -183,7 +184,7 @@ def make_plan(
         items: the public number of coordinates, if known.
         record_value: the largest norm of what one record adds, if that is known.
         select_share: the share of the budget that selecting gets.
-        align: whether it matters how much of what clipping takes adds up.
+        align_from: from so many coordinates on, blocks are also added up at one size.
     """
     unit, relation = promise.plain_unit, promise.relation
     # Which bin a block falls into is one of several coordinates, and any record may change it.
@@ -196,8 +197,8 @@ def make_plan(
     left = 1 - shares["select"] - shares["ranges"]
     if auto is not None:
         shared = one_bound(contribution)
-        many = contribution.block != "record" and (items is None or items >= _MANY_COORDINATES)
-        shares["align"] = left * ALIGN_SHARE if align and shared and many else 0.0
+        many = contribution.block != "record" and (items is None or items >= align_from)
+        shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
         most = _most_pooled(contribution)
         own, pooled = auto.shares(
             one_bound=shared, cells=contribution.cells, most=None if noise == "laplace" else most

@@ -29,6 +29,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip, Each
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
+    MANY_COORDINATES,
     SELECTION_SHARE,
     TOP_SHARE,
     Plan,
@@ -114,10 +115,9 @@ class Request:
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
         if noise == "auto":
             corners = 1 if measure is None else measure.corners
-            public = not public_domain(
-                domain, Blocks.of_unit(unit, table, keys), table, keys
-            ).selected
-            noise = better_law(promise, keys, corners, public)
+            asked = public_domain(domain, Blocks.of_unit(unit, table, keys), table, keys)
+            groups = None if asked.selected else len(asked.groups())
+            noise = better_law(promise, corners, groups)
         promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
@@ -182,6 +182,11 @@ class Request:
     def corners(self) -> int:
         """How many coordinates each group has."""
         return 1 if self.measure is None else self.measure.corners
+
+    @property
+    def ratio(self) -> bool:
+        """Whether each group's sums are divided by its count."""
+        return self.measure is not None and self.measure.ratio
 
     @property
     def net(self) -> bool:
@@ -309,7 +314,8 @@ class Request:
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
-            align=self.measure is None or not self.measure.ratio,
+            # Where counts divide sums, it matters how large each of several groups is.
+            align_from=2 * self.corners if self.ratio else MANY_COORDINATES,
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:
@@ -401,22 +407,34 @@ class Request:
         )
 
 
-def better_law(promise: Promise, keys: Sequence[str], corners: int, public: bool) -> Law:
-    """The law with the smaller noise where that is known beforehand; Gaussian elsewhere.
+def better_law(promise: Promise, corners: int, groups: int | None) -> Law:
+    """The law of noise that suits what is known beforehand.
 
-    A block that lies on one group's few corners is about as long in l1 as in l2. Gaussian noise is
-    kept for elements, whose curve over k it makes far better, and inside a budget, whose shares are
-    shares of μ².
+    Args:
+        promise: the promise.
+        corners: the number of coordinates of each group.
+        groups: the public number of groups; None where they are selected.
+
+    A block's l1 norm is 1 to √C times its l2 norm, where it lies on C coordinates. Laplace noise is
+    fitted to the one and Gaussian noise to the other, so which is smaller depends on the data: the law
+    is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times its noise
+    is below the Gaussian. Gaussian noise is kept for elements, whose curve over k it makes far better,
+    and inside a budget, whose shares are shares of μ².
     """
     unit = promise.unit
     if promise.delta == 0:
         return "laplace"
-    one_group = isinstance(unit, User) and not keys
-    one_group |= isinstance(unit, Record) and (public or not keys)
-    if not one_group or in_budget():
+    if isinstance(unit, Record):
+        # A record has one group, whatever their number.
+        coordinates = None if groups is None else corners
+    elif isinstance(unit, User):
+        coordinates = None if groups is None else corners * groups
+    else:
+        coordinates = None
+    if coordinates is None or in_budget():
         return "gaussian"
     level, own = promise.level, promise.plain_unit
-    several: Literal["nonnegative", "one"] = "nonnegative" if corners > 1 else "one"
+    several: Literal["nonnegative", "one"] = "nonnegative" if coordinates > 1 else "one"
     gaussian = calibrate_gaussian(
         promise.epsilon,
         promise.delta,
@@ -430,7 +448,7 @@ def better_law(promise: Promise, keys: Sequence[str], corners: int, public: bool
         relation=promise.relation,
         unit=own,
     )
-    return "laplace" if math.sqrt(corners) * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
+    return "laplace" if coordinates**0.25 * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
 
 
 def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from dpgrain.statistics.bounds import (
     AutoClip,
     ChosenBounds,
     RoughBounds,
+    bound_of_ratios,
     choose_bounds,
     pooled_bounds,
     rough_bounds,
@@ -284,6 +285,8 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
+    if request.ratio and plan.align is not None and len(data.dictionary.groups):
+        return _choose_for_ratios(noisy, edges, data, request, source).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
@@ -319,6 +322,27 @@ def _pooled_rows(
     return np.asarray((counts + noise.reshape(counts.shape)) / 2**WEIGHT_BITS, dtype=np.float64)
 
 
+def _choose_for_ratios(
+    noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, source: Source
+) -> ChosenBounds:
+    """Choose one bound for groups whose counts divide their sums, from about how large each is."""
+    plan, measure = request.plan, request.measure
+    assert plan.align is not None  # noqa: S101 - called only then
+    assert plan.bounds is not None  # noqa: S101 - a plan has it then
+    assert measure is not None  # noqa: S101 - ratios have one
+    rows = _at_one_size(data, plan.align, request, source)[:, : measure.counting]
+    # A group that does not stand out has about the noise's own size, or less.
+    counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
+    return bound_of_ratios(
+        noisy,
+        edges,
+        noise_sd(plan.bounds),
+        counts / counts.sum(),
+        noise_sd(plan.sums) * math.sqrt(measure.noisy),
+        measure.bias,
+    )
+
+
 def _alignment(
     data: Contributions,
     event: Gaussian | Laplace,
@@ -338,15 +362,26 @@ def _alignment(
     What clipping takes from all blocks has about this share of the length that it would have if it
     fell on one coordinate; it is estimated from above by one standard deviation.
     """
+    noisy = _at_one_size(data, event, request, source).ravel()
+    variance = noise_sd(event) ** 2
+    length = float(noisy @ noisy) - noisy.size * variance
+    spread = math.sqrt(2 * noisy.size * variance**2 + 4 * variance * max(length, 0.0))
+    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+
+
+def _at_one_size(
+    data: Contributions, event: Gaussian | Laplace, request: Request, source: Source
+) -> FloatArray:
+    """Return the noisy sum of blocks that are shortened to the smallest size of interest, (V, C).
+
+    It is in units of this size, so that blocks count about 1 each.
+    """
     assert isinstance(request.rule, AutoClip)  # noqa: S101 - asked for only then
     grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
-    sums = request.netted(data.sums(grid, indicator=request.indicator)).ravel()
+    sums = request.netted(data.sums(grid, indicator=request.indicator))
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
-    noisy = (sums + noise_of(event, scale, source)) / float(grid.radius[0])
-    variance = noise_sd(event) ** 2
-    length = float(noisy @ noisy) - sums.size * variance
-    spread = math.sqrt(2 * sums.size * variance**2 + 4 * variance * max(length, 0.0))
-    return min(max(math.sqrt(max(length + spread, 0.0)) / blocks, 1 / math.sqrt(blocks)), 1.0)
+    noise = noise_of(event, scale, source).reshape(sums.shape)
+    return np.asarray((sums + noise) / float(grid.radius[0]), dtype=np.float64)
 
 
 def noise_of(event: Gaussian | Laplace, scale: FloatArray, source: Source) -> IntArray:

@@ -40,7 +40,8 @@ class Measure:
             little in ratios, where what is left is like what was taken.
         noisy: the rough number of coordinates whose noise shows in the result of one group.
         ratio: whether results are divided by their group's count: then what clipping takes of all
-            groups shows in each, and noise the more, the more groups share the records.
+            groups shows in each, and noise the more, the fewer of the records a group has.
+        counting: the number of a group's first corners that add up to the count of its records.
     """
 
     corners: int
@@ -52,6 +53,7 @@ class Measure:
     bias: float = 1.0
     noisy: int = 1
     ratio: bool = False
+    counting: int = 1
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ def moments(degree: int) -> Measure:
         bias=0.05,
         noisy=degree,
         ratio=True,
+        counting=degree + 1,
     )
 
 
@@ -211,6 +214,7 @@ def ranks(height: int) -> Measure:
         # A rank is the sum of a few nodes.
         noisy=4 * height,
         ratio=True,
+        counting=Tree(0, 1, height).branching,
     )
 
 
