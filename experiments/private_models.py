@@ -11,9 +11,10 @@ Features are encoded by what is public knowledge (a count has at most 3 balls an
 standardised by the data. A fifth of the users is held out. The *gain* of a fit is how far its held-out
 loss (log-loss, or squared error; mean over records) lies below that of predicting the mean of the
 training targets. Reported is the share that is kept of the gain of the fit without privacy: at
-defaults; with a public bound on the norm of a row, which suits the default clipping bound; and with a
-clipping bound chosen inside the budget. ``weighed`` is without privacy and clipping, but with each unit
-weighing one, as it does in a private fit: what a unit's data average to, and no more than that, counts.
+defaults, which find a clipping bound inside the budget; the same with a public bound on the norm of a
+row; and with ``clip=1``, whatever the gradients are. ``weighed`` is without privacy and clipping, but
+with each unit weighing one, as it does in a private fit: what a unit's data average to, and no more
+than that, counts.
 
     python experiments/private_models.py [--data FOLDER] [--out experiments/out] [--seeds 3]
         [--only baseball] [--quick]
@@ -201,8 +202,8 @@ class Row:
         default_se: its standard error.
         bound: the same with ``feature_bound``, the public bound of a row.
         bound_se: its standard error.
-        auto: the same with ``clip="auto"``.
-        auto_se: its standard error.
+        one: the same with ``clip=1``.
+        one_se: its standard error.
         weighed: the share without privacy and clipping, but with each unit weighing one.
         base: held-out loss of the mean.
         fitted: held-out loss of the fit without privacy.
@@ -216,8 +217,8 @@ class Row:
     default_se: float
     bound: float
     bound_se: float
-    auto: float
-    auto_se: float
+    one: float
+    one_se: float
     weighed: float
     base: float
     fitted: float
@@ -234,7 +235,7 @@ def run(problem: Problem, *, epsilons: Sequence[float] = EPSILONS, seeds: int = 
         fits = [reference(problem, test, weights) for test in tests]
         kept = [(z - f) / (z - b) for (z, b), (_, f) in zip(references, fits, strict=True)]
         for epsilon in epsilons:
-            options: list[dict[str, Any]] = [{}, {"feature_bound": problem.bound}, {"clip": "auto"}]
+            options: list[dict[str, Any]] = [{}, {"feature_bound": problem.bound}, {"clip": 1.0}]
             shares, seconds = np.zeros((seeds, len(options))), 0.0
             for seed, (test, (zero, best)) in enumerate(zip(tests, references, strict=True)):
                 for i, option in enumerate(options):
@@ -315,7 +316,7 @@ def private(
 
 HEADER = (
     f"{'target':22} {'unit':17} {'ε':>4} {'default':>15} {'bound':>15} "
-    f"{'clip=auto':>15} {'weighed':>8} {'base':>8} {'fitted':>8} {'s/fit':>6}"
+    f"{'clip=1':>15} {'weighed':>8} {'base':>8} {'fitted':>8} {'s/fit':>6}"
 )
 
 
@@ -326,7 +327,7 @@ def line(row: Row) -> str:
         for share, error in (
             (row.default, row.default_se),
             (row.bound, row.bound_se),
-            (row.auto, row.auto_se),
+            (row.one, row.one_se),
         )
     ]
     return (

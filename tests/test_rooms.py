@@ -372,7 +372,6 @@ WITHOUT_A_TEST = {
     "cli/predict.py",
     "cli/printing.py",
     "cli/table.py",
-    "gradients/norms.py",
     "learn/summary.py",
     "report/axes.py",
     "tables/engines/check.py",

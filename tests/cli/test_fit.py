@@ -342,3 +342,41 @@ def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
         .replace("&#39;", "'")
     )  # fmt: skip
     assert guarantee["level"] == "user"
+
+
+def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, command: Command) -> None:
+    table = pa.table(
+        {
+            "person": range(6),
+            "minutes": [1.0] * 6,
+            "said": ["yes", "no", "no", "maybe", None, "yes"],
+        }
+    )
+    pq.write_table(table, tmp_path / "said.parquet")
+    words: list[str | Path] = ["fit", "logistic", tmp_path / "said.parquet", "--target", "said"]
+    words += ["--features", "minutes", "--user", "person", "--check"]
+    for classes, lost in (("0,1", 5), ("yes,no", 1)):
+        told = command(*words, "--classes", classes).stdout
+        assert re.search(rf" {lost}  rows with said outside the domain \(left out\)", told)
+        assert re.search(r" 1  rows without an item \(left out\)", told)
+    assert "without an item" in command(*words).stdout
+    words[1], words[4] = "linear", "minutes"
+    words[words.index("--features") + 1] = "person"
+    assert "cells of 'minutes' that are not numbers" in command(*words).stdout
+
+
+def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Command) -> None:
+    rng = np.random.default_rng(0)
+    minutes = rng.uniform(size=4000)
+    said = np.where(minutes > 0.5, "yes", "no")
+    table = pa.table({"person": range(4000), "minutes": minutes, "said": said})
+    pq.write_table(table, tmp_path / "said.parquet")
+    words: list[str | Path] = ["fit", "logistic", tmp_path / "said.parquet", "--target", "said"]
+    words += ["--features", "minutes", "--user", "person", "--unit", "user", "--n-users", "4000"]
+    words += ["--epsilon", "2", "--delta", "1e-6", "--out", tmp_path / "model.json", "--seed", "0"]
+    told = " ".join(command(*words, "--classes", "0,1").stdout.split())
+    assert "Take care: only about" in told
+    assert "of 4,000 users have rows that move the fit" in told
+    told = " ".join(command(*words, "--classes", "no,yes").stdout.split())
+    assert "Take care" not in told
+    assert "for the average person, not for the average record" in told

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tests.learn import cases
 
 from dpgrain.gradients.linear import LinearBlocks
-from dpgrain.learn import (
-    LogisticRegression,
-)
+from dpgrain.gradients.norms import release_norms
+from dpgrain.learn import LinearRegression, LogisticRegression, central
+from dpgrain.learn.rounds import train
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.units import Element, Record, User
 
@@ -27,39 +27,104 @@ def test_parts_share_one_promise() -> None:
     assert len(model.guarantee_.event.parts) == 3
     assert 0.99 < model.guarantee_.epsilon() <= 1.0
     assert model.history_.clip in 2.0 ** np.arange(-12, 12.5, 0.5)
-    alone = LogisticRegression(unit=Element(), epsilon=1.0, n_users=600, classes=[0, 1])
+    stated: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "clip": 1.0}
+    alone = LogisticRegression(unit=Element(), epsilon=1.0, **stated)
     alone.fit(cases.X, cases.BINARY, users=cases.USERS, elements=cases.ELEMENTS)
     # The noise of the rounds is larger for what the others take.
     noise = [m.guarantee_.event.parts[0].noise_multiplier for m in (model, alone)]  # type: ignore[attr-defined]
     assert 1.05 < noise[0] / noise[1] < 1.4
 
 
-def test_whole_users_are_clipped_to_what_is_found_near_the_solution() -> None:
-    stated: dict[str, Any] = {"rounds": 50, "n_users": 600, "classes": [0, 1]}
-    model = LogisticRegression(**stated).fit(cases.X, cases.BINARY, users=cases.USERS)
+@pytest.mark.parametrize("unit", [None, Record(), Element(), User(max_elements=2)], ids=repr)
+def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> None:
+    stated: dict[str, Any] = {"unit": unit, "rounds": 50, "n_users": 600, "classes": [0, 1]}
+    cells = None if unit in (None, Record()) else cases.ELEMENTS
+    passed: dict[str, Any] = {"users": cases.USERS, "elements": cells}
+    model = LogisticRegression(**stated).fit(cases.X, cases.BINARY, **passed)
     rounds, norms = model.guarantee_.event.parts
     # All rounds are accounted for, those that look for the neighbourhood too, with the same noise.
     assert rounds.rounds == 50  # type: ignore[attr-defined]
     assert model.n_iter_ == len(model.history_.points) == 40
     assert model.history_.points[0].any()
-    assert norms.level == "user"
+    # So is each look at norms.
+    assert norms.count == len(model.fitted_.looks) == 2  # type: ignore[attr-defined]
+    assert norms.level == rounds.level
     history = model.history_
     assert history.noise_sd == pytest.approx(rounds.noise_multiplier * history.clip / 600)  # type: ignore[attr-defined]
-    assert history.clip * 2 in 2.0 ** np.arange(-12, 12.5, 0.5)
-    assert "the first fifth of the rounds takes the directions" in str(model.guarantee_)
-    for options in ({"clip": 1.0}, {"intervals": 0.2}, {"algorithm": Sgd(Constant(1.0))}):
-        plain = LogisticRegression(**stated, **options).fit(
-            cases.X, cases.BINARY, users=cases.USERS
-        )
+    assert history.clip in 2.0 ** np.arange(-12, 12.5, 0.5)
+    assert "the first fifth of the rounds looks for the solution" in str(model.guarantee_)
+    for options in ({"clip": 1.0}, {"algorithm": Sgd(Constant(1.0))}):
+        plain = LogisticRegression(**stated, **options).fit(cases.X, cases.BINARY, **passed)
         assert (plain.n_iter_, plain.history_.clip) == (50, 1.0)
         assert not plain.history_.points[0].any()
         assert "a clipping bound of 1" in str(plain.guarantee_)
-    # What intervals cover is less than half clipped.
-    wide = LogisticRegression(**stated, clip="auto", intervals=0.2).fit(
-        cases.X, cases.BINARY, users=cases.USERS
+
+
+@pytest.mark.parametrize("rounds", [1, 12])
+@pytest.mark.parametrize("held", [1.0, "auto"])
+@pytest.mark.parametrize("clip", [None, 1.0, "auto"])
+@pytest.mark.parametrize("algorithm", ["auto", Sgd(Constant(1.0))], ids=["betting", "sgd"])
+def test_nothing_is_published_that_was_not_charged(
+    algorithm: Any, clip: Any, held: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Any] = []
+    steps: list[Any] = []
+
+    def look(gradients: Any, event: Any, source: Any) -> Any:
+        looks.append(event)
+        return release_norms(gradients, event, source)
+
+    def step(at: Any, mean: Any, *given: Any, **options: Any) -> Any:
+        steps.append(mean)
+        return train(at, mean, *given, **options)
+
+    monkeypatch.setattr(central, "release_norms", look)
+    monkeypatch.setattr(central, "train", step)
+    model = LogisticRegression(
+        algorithm=algorithm, clip=clip, elements_per_user=held, rounds=rounds, intervals=0.2
     )
-    assert wide.n_iter_ == 40
-    assert wide.history_.clip in 2.0 ** np.arange(-12, 12.5, 0.5)
+    model.set_params(n_users=600, classes=[0, 1])
+    model.fit(cases.X, cases.BINARY, users=cases.USERS)
+    parts = model.guarantee_.event.parts
+    charged = parts[0]
+    assert sum(mean.rounds for mean in steps) == charged.rounds == rounds  # type: ignore[attr-defined]
+    assert {mean.noise_multiplier for mean in steps} == {charged.noise_multiplier}  # type: ignore[attr-defined]
+    norms = parts[1] if looks else None
+    assert len(looks) == (0 if norms is None else norms.count)  # type: ignore[attr-defined]
+    assert all(event is not None and event == norms for event in looks)
+
+
+@pytest.mark.parametrize("n", [2000, 20_000])
+def test_regression_comes_to_the_mean_of_skewed_errors(n: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(n, 1))
+    y = X[:, 0] + rng.exponential(1, n) - 1
+    model = LinearRegression(epsilon=3.0, n_users=n, random_state=0).fit(X, y)
+    # The median of the errors is −0.31: a bound at the median of norms leads there.
+    assert abs(model.intercept_) < 0.1
+    assert abs(model.coef_[0] - 1) < 0.15
+
+
+def test_people_with_another_slope_have_their_share() -> None:
+    rng, n = np.random.default_rng(0), 5000
+    rows = np.where(np.arange(n) < n // 10, 50, 5)
+    users = np.repeat(np.arange(n), rows)
+    X = rng.uniform(-1, 1, size=(len(users), 1))
+    slope = np.where(users < n // 10, 1.0, -1.0)
+    y = slope * X[:, 0] + 0.3 * rng.normal(size=len(users))
+    model = LinearRegression(epsilon=3.0, n_users=n, random_state=0).fit(X, y, users=users)
+    assert model.coef_[0] == pytest.approx(-0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("unit", [User(), Record()], ids=repr)
+def test_classifiers_of_people_with_few_rows_are_not_too_sure(unit: Any) -> None:
+    rng, n = np.random.default_rng(0), 5000
+    users = np.repeat(np.arange(n), rng.integers(1, 3, n))
+    X = rng.normal(size=(len(users), 3))
+    y = rng.random(len(users)) < 1 / (1 + np.exp(-(X @ [2.0, -1.0, 0.0])))
+    model = LogisticRegression(unit=unit, epsilon=2.0, n_users=n, random_state=0)
+    model.fit(X, y, users=users)
+    assert np.allclose(model.coef_[0], [2.0, -1.0, 0.0], atol=0.25)
 
 
 @pytest.mark.parametrize("sampling", ["pairs", "users", "full"])
@@ -75,11 +140,11 @@ def test_how_blocks_are_drawn(sampling: Any) -> None:
         classes=[0, 1],
     )
     model.fit(cases.X, cases.BINARY, users=cases.USERS, elements=cases.ELEMENTS)
-    event = model.guarantee_.event
+    event = model.guarantee_.event.parts[0]
     assert (event.sampling_rate, event.rounds) == (rate or 1.0, 40)  # type: ignore[attr-defined]
     assert event.sampling == ("users" if sampling == "users" else "pairs")  # type: ignore[attr-defined]
     assert model.guarantee_.epsilon() <= 3.0
-    assert len(model.history_.norms) == model.n_iter_ == 40
+    assert len(model.history_.norms) == model.n_iter_ == 32
 
 
 def test_exact_sums_give_about_the_same_model() -> None:

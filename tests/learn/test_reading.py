@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -139,3 +141,34 @@ def test_an_odd_target_is_left_out(cell: Any) -> None:
         missing, odd = list(given), list(given)
         missing[5], odd[5] = np.nan, cell
         assert np.array_equal(fitted(model, odd), fitted(model, missing))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"a": [1.0, 2.0], "sex": pd.array(["f", "m"], dtype="string")}),
+        pd.DataFrame({"a": [1.0, 2.0], "sex": ["f", "m"]}, dtype=pd.ArrowDtype(pa.string())).assign(
+            a=[1.0, 2.0]
+        ),
+        pa.table({"a": [1.0, 2.0], "sex": ["f", "m"]}),
+        pl.DataFrame({"a": [1.0, 2.0], "sex": ["f", "m"]}),
+        pl.LazyFrame({"a": [1.0, 2.0], "sex": ["f", "m"]}),
+    ],
+    ids=["pandas", "arrow in pandas", "arrow", "polars", "lazy"],
+)
+def test_columns_of_text_are_refused_by_their_type(frame: Any) -> None:
+    with pytest.raises(ParameterError, match=r"not text as in its column 'sex': leave that out"):
+        LinearRegression().fit(frame, [1.0, 2.0])
+
+
+def test_all_columns_of_text_are_named() -> None:
+    frame = pa.table({"sex": ["f"], "a": [1.0], "city": ["x"]})
+    with pytest.raises(ParameterError, match="in its columns 'sex', 'city'"):
+        LinearRegression().fit(frame, [1.0])
+
+
+def test_an_odd_cell_is_no_reason_to_refuse_a_column() -> None:
+    frame = pd.DataFrame({"a": [*cases.ROWS[1:, 0], "x"], "b": cases.ROWS[:, 1]})
+    assert frame["a"].dtype.kind == "O"
+    model = LinearRegression(n_users=1000, rounds=1, random_state=0).fit(frame, cases.ROWS[:, 0])
+    assert np.isfinite(model.coef_).all()

@@ -304,6 +304,15 @@ def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPa
     assert chosen.bounds[~rough.seen].max() > 2
 
 
+def test_noise_lowers_a_bound_to_a_quarter_at_most() -> None:
+    rough = RoughBounds(
+        np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024), 2e3, 2e4
+    )
+    row = np.zeros((1, POOLED_EDGES.size - 1))
+    row[0, 3] = 50.0
+    assert (pooled_bounds(rough, row, SD, np.ones(20, int), 1000.0, 1.0).bounds == 2.5).all()
+
+
 def test_a_block_of_many_items_counts_less() -> None:
     counts = np.full((5, MANY.size - 1), 100.0)
     rough = rough_bounds(counts, MANY, SD, np.array([1, 4, 4, 4, 400]), NOISE)

@@ -178,8 +178,8 @@ class Training:
     clip: Annotated[
         str | None,
         typer.Option(
-            help="Clipping bound of a unit's mean gradient, a number or 'auto'; by default 'auto' for "
-            "--unit user, otherwise 1."
+            help="Clipping bound of a unit's mean gradient: a number, or 'auto' (the default with a "
+            "curator), which finds one that few pass inside the budget."
         ),
     ] = None
     rounds: Annotated[
@@ -247,8 +247,8 @@ def fit(
 ) -> None:
     """Fit a linear model under differential privacy: logistic, linear, huber, quantile, svm, poisson.
 
-    What is not a number counts 0, a row without target or user is left out. Give --range or
-    --feature-bound: gradients are clipped, and columns of large numbers are clipped most.
+    What is not a number counts 0, a row without target or user is left out: --check counts them. Give
+    --range: features on one scale are learned best. Each user, element or record counts once.
     """
     if not reading.check:
         for option, value, such in (
@@ -263,9 +263,7 @@ def fit(
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
     if reading.check or out is None:
-        numbers = [*encoding.numbers, *([] if kind in _CLASSIFIERS else [target])]
-        cells = [] if promise.element is None else [promise.element]
-        tell_curator(data, items=cells, values=numbers)
+        _check(kind, data, encoding, target, promise.element, classes)
         return
     own = {"classes": classes, "quantile": quantile, "threshold": threshold}
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
@@ -278,6 +276,24 @@ def fit(
         pages.write_fit_report(model, report)
     _tell(model, top)
     written(out, report)
+
+
+def _check(
+    kind: Kind,
+    table: UserTable,
+    encoding: Columns,
+    target: str,
+    element: str | None,
+    classes: str | None,
+) -> None:
+    """Tell the curator of cells that are no numbers, and of targets that count for nothing."""
+    cells = [] if element is None else [element]
+    if kind not in _CLASSIFIERS:
+        tell_curator(table, items=cells, values=[*encoding.numbers, target])
+        return
+    stated = None if classes is None else {target: _labels(classes, target, table)}
+    items = list(dict.fromkeys([*cells, target]))
+    tell_curator(table, items=items, values=encoding.numbers, domain=stated)
 
 
 def _own(kind: Kind, options: dict[str, Any]) -> dict[str, Any]:
@@ -357,6 +373,8 @@ def _tell(model: LinearModel, top: int) -> None:
         say(
             "Intervals are centred at the corrected average of the rounds; predictions use the value."
         )
-    if found.caution:
-        say(f"Take care: {found.caution}", style="yellow")
+    for caution in found.cautions:
+        say(f"Take care: {caution}", style="yellow")
+    for sentence in found.meaning:
+        say(sentence)
     say(str(model.guarantee_))

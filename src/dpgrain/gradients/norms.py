@@ -15,6 +15,11 @@ from dpgrain.noise.sums import noised
 
 # Bins are half octaves from 2^-12 to 2^12; the first and the last hold all shorter and longer norms.
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
+# Norms are seen beyond an edge where the next bins, three octaves of them, hold so many standard
+# deviations of noise: all bins above would hold more noise, and one draw of it could lift the edge far.
+_SEEN, _NEXT_BINS = 2.0, 6
+# All norms together are certain where their number is so many standard deviations above 0.
+_CERTAIN = 3.0
 # Gradients are made in batches of at most this many entries: 16 MB.
 _BATCH_ENTRIES = 1 << 21
 
@@ -34,18 +39,61 @@ class Norms:
     @property
     def blocks(self) -> float:
         """The noisy number of blocks that are not zero, at least 1."""
-        return max(float(self.counts.sum()), 1.0)
+        return max(self._total, 1.0)
+
+    @property
+    def blocks_sd(self) -> float:
+        """The standard deviation of the noise of that number."""
+        return self.noise_sd * math.sqrt(len(self.counts))
+
+    @property
+    def resolved(self) -> bool:
+        """True where the number of blocks stands out from its noise."""
+        return self._total > _CERTAIN * self.blocks_sd
 
     @property
     def middle(self) -> float:
         """The upper edge of the bin with the median norm; 1 where the noise hides it."""
-        reached = np.flatnonzero(np.cumsum(self.counts) >= self.blocks / 2)
-        seen = self.blocks > 3 * self.noise_sd * math.sqrt(len(self.counts))
-        return (
-            float(_BIN_EDGES[min(reached[0], len(_BIN_EDGES) - 1)])
-            if seen and len(reached)
-            else 1.0
-        )
+        return float(_BIN_EDGES[self._median]) if self.resolved else 1.0
+
+    def bound(self, worth: float, otherwise: float) -> float:
+        """Return the lowest edge, from the median on, beyond which few norms are seen.
+
+        Args:
+            worth: the number of norms for whose sake alone the bound should not be higher.
+            otherwise: the answer where the noise hides all norms.
+        """
+        if not self.resolved:
+            return otherwise
+        total = np.concatenate([[0.0], np.cumsum(self.counts)])
+        for edge in range(self._median, len(_BIN_EDGES) - 1):
+            end = min(edge + 1 + _NEXT_BINS, len(self.counts))
+            unseen = _SEEN * self.noise_sd * math.sqrt(end - edge - 1)
+            if total[end] - total[edge + 1] <= max(worth, unseen):
+                return float(_BIN_EDGES[edge])
+        return float(_BIN_EDGES[-1])
+
+    @property
+    def _median(self) -> int:
+        """The place of the edge above the median norm."""
+        # The last sum is the total, which is above 0 where norms are resolved.
+        reached = np.flatnonzero(np.cumsum(self.counts) >= self._total / 2)
+        return min(int(reached[0]), len(_BIN_EDGES) - 1)
+
+    @property
+    def _total(self) -> float:
+        """The noisy number of blocks that are not zero, which may be below 0."""
+        return float(np.cumsum(self.counts)[-1])
+
+    def share_beyond(self, edge: float) -> tuple[float, float]:
+        """Return the noisy share of blocks that are longer, and the standard deviation of its noise.
+
+        Args:
+            edge: the norm, which is an edge of a bin.
+        """
+        beyond = self.counts[int(np.searchsorted(_BIN_EDGES, edge)) + 1 :]
+        share = min(max(float(beyond.sum()) / self.blocks, 0.0), 1.0)
+        return share, self.noise_sd * math.sqrt(len(beyond)) / self.blocks
 
 
 def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> Norms:

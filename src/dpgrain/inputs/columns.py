@@ -23,7 +23,7 @@ else:
     pa = later("pyarrow")
     kinds = later("pyarrow.types")
 
-__all__ = ["is_time", "kind_of", "stored", "values"]
+__all__ = ["is_text", "is_time", "kind_of", "stored", "types_of", "values"]
 
 # The kinds of NumPy's types in words without sizes: the length of the longest text tells of its row.
 _WORDS_OF_KINDS = {
@@ -95,6 +95,34 @@ def is_time(kind: Any) -> bool:
         # This is a type of Polars.
         return bool(kind.is_temporal())
     return isinstance(kind, np.dtype) and kind.kind in "mM"
+
+
+def is_text(kind: Any) -> bool:
+    """Return True for a type of text, in pandas, Polars or Arrow; NumPy's depends on single cells.
+
+    >>> is_text(pd.StringDtype()), is_text(pa.string()), is_text(np.dtype("U3")), is_text(pa.int64())
+    (True, True, False, False)
+    """
+    arrow = kind if isinstance(kind, pa.DataType) else stored(kind)
+    if arrow is not None:
+        return bool(kinds.is_string(arrow) or kinds.is_large_string(arrow))
+    # Polars calls the type so.
+    return isinstance(kind, pd.StringDtype) or str(kind) == "String"
+
+
+def types_of(X: Any) -> list[tuple[Any, Any]]:
+    """Return the names and types of the columns of a frame or Arrow table; nothing for anything else.
+
+    >>> types_of(pa.table({"a": [1]})), types_of([[1]])
+    ([('a', DataType(int64))], [])
+    """
+    if isinstance(X, pa.Table):
+        return list(zip(X.column_names, X.schema.types, strict=True))
+    if isinstance(X, pd.DataFrame):
+        return list(zip(X.columns, X.dtypes, strict=True))
+    if type(X).__module__.partition(".")[0] == "polars" and hasattr(X, "collect_schema"):
+        return list(X.collect_schema().items())
+    return []
 
 
 def kind_of(kind: Any) -> str:

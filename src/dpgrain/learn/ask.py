@@ -164,15 +164,13 @@ class Ask:
         """The clipping bound, or that it is found inside the budget."""
         if self.clip is not None:
             return self.clip
-        # Intervals are to cover what all gradients say, not what is left of them when most are clipped.
-        alone = self.recipe is None and self.algorithm == "auto"
-        chosen = self.promise.unit == User() and alone and not self.intervals
-        return "auto" if chosen else 1.0
+        # The steps of another solver are made for a scale, which a bound that is found would change.
+        return "auto" if self.recipe is None and self.algorithm == "auto" else 1.0
 
     @property
     def warms_up(self) -> bool:
         """Whether the first rounds only look for the neighbourhood of the solution."""
-        return self.clipping == "auto" and self.promise.unit == User() and self.algorithm == "auto"
+        return self.clipping == "auto" and self.algorithm == "auto"
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -187,8 +185,8 @@ class Ask:
         if self.warms_up:
             facts.append(
                 Fact(
-                    "the first fifth of the rounds takes the directions of gradients alone; then the "
-                    "clipping bound is chosen inside the budget"
+                    "the first fifth of the rounds looks for the solution; then the clipping bound is "
+                    "chosen inside the budget"
                 )
             )
         if self.intervals:

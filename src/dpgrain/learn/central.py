@@ -30,13 +30,13 @@ from dpgrain.units import Level, User
 _ROUNDS = 100
 # The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
 _TUNING = 0.1
-# One round in so many looks for the neighbourhood of the solution, where a clipping bound is found; …
+# One round in so many looks for the neighbourhood of the solution, where a clipping bound is found …
 _WARM_UP = 5
-# There the bound is so many times below the median: noise is less, and users with few records, whose
-# gradients are long by chance, count no more than others. …
-_SHORTER = 2.0
-# … with a bound that leaves only the direction of users' gradients.
-_DIRECTIONS = 2.0**-12
+# … with a bound so many times below the median norm at the start: noise is then small, but gradients
+# do not count by their directions alone, whose root lies far beyond the solution of a classifier.
+_SHORTER = 4.0
+# What is cut off gradients adds up to about this share of its length; the rest cancels.
+_ALIGNED = 0.25
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Plan:
     Args:
         ask: what is asked for.
         mean: the noisy gradients, for a clipping bound of 1.
-        norms: the histogram of norms, where something is chosen inside the budget.
+        norms: the histograms of norms, where something is chosen inside the budget: one near the
+            solution, and before it one at the start if rounds look for the solution first.
         evidence: the second moments for confidence intervals.
         roster: the number of users, and its release where it is not stated.
         names: the selection of labels, where they are not stated.
@@ -110,7 +111,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
     contribution = Contribution(level, "shared", "nonnegative", max_elements=kept)
     signed = Contribution(level, "shared", "signed", max_elements=kept)
     tuned = "auto" in (ask.clipping, ask.elements_per_user)
-    norms = _part(promise, contribution, _TUNING) if tuned else None
+    norms = _part(promise, contribution, _TUNING, 2 if ask.warms_up else 1) if tuned else None
     evidence = _part(promise, signed, ask.intervals) if ask.intervals else None
     roster = Roster.of(ask.n_users, promise)
     labels = selection(promise) if names else None
@@ -159,8 +160,8 @@ def _check_loss(plan: Plan, data: Data, classes: Any = None) -> None:
         check_curvature(loss, loss.outputs * (data.X.shape[1] + plan.ask.fit_intercept))
 
 
-def _part(promise: Promise, contribution: Contribution, share: float) -> Gaussian:
-    """A Gaussian release with a share of the budget, counted in μ²."""
+def _part(promise: Promise, contribution: Contribution, share: float, count: int = 1) -> Gaussian:
+    """So many Gaussian releases, which have a share of the budget together, counted in μ²."""
     whole = calibrate(
         lambda noise: Gaussian(noise, contribution),
         promise.epsilon,
@@ -168,7 +169,7 @@ def _part(promise: Promise, contribution: Contribution, share: float) -> Gaussia
         unit=promise.unit,
         relation=promise.relation,
     )
-    return Gaussian(whole.parameter / math.sqrt(share), contribution)
+    return Gaussian(whole.parameter * math.sqrt(count / share), contribution, count)
 
 
 class _Run:
@@ -196,6 +197,7 @@ class _Run:
             blocks=len(self.rows.owners),
         )
         self.ridge = ridge_of(self.ask, self.loss.outputs, data.X.shape[1])
+        self.looks: list[Norms] = []
 
     def fitted(self) -> Fitted:
         """All that is released."""
@@ -229,33 +231,40 @@ class _Run:
             mean.sampling_rate < 1,
             self.classes,
             evidence,
+            tuple(self.looks),
         )
 
     def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """The rounds that are left, and a point near the solution, where a bound is to be found."""
-        if not self.ask.warms_up or mean.rounds == 1:
+        if not self.ask.warms_up:
             return mean, start
         # Far from the solution norms say how far it is, not how much users differ.
-        first = max(1, mean.rounds // _WARM_UP)
-        near, _ = self._steps(replace(mean, rounds=first, clip=_DIRECTIONS), start)
-        return replace(mean, rounds=mean.rounds - first), near
+        short = self._look(start).middle / _SHORTER
+        first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
+        near = start
+        if first:
+            near, _ = self._steps(replace(mean, rounds=first, clip=short), start)
+        return replace(mean, rounds=mean.rounds - first, clip=short), near
 
     def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
         """The mean with the clipping bound and the divisor as stated, or as found."""
         clip, held = self.ask.clipping, self.ask.elements_per_user
         if self.plan.norms is not None:
-            norms = release_norms(self._at(start), self.plan.norms, self.source)
+            norms = self._look(start)
             found = max(norms.blocks / mean.n_users, 1 / mean.n_users)
-            clip = self._share_of(norms) if clip == "auto" else clip
+            clip = norms.bound(_worth(mean, len(start)), mean.clip) if clip == "auto" else clip
             held = found if held == "auto" else held
         if clip == "auto" or held == "auto":
             return mean
         return mean.scaled(clip=clip, blocks_per_user=held)
 
-    def _share_of(self, norms: Norms) -> float:
-        """The clipping bound that norms suggest: their median, or less of it where they are small."""
-        near = self.ask.warms_up and not self.ask.intervals
-        return norms.middle / _SHORTER if near else norms.middle
+    def _look(self, theta: FloatArray) -> Norms:
+        """The histogram of norms at a point, of which there are as many as were charged."""
+        event = self.plan.norms
+        assert event is not None  # noqa: S101 - for the type checker
+        assert len(self.looks) < event.count  # noqa: S101 - what is published was charged
+        self.looks.append(release_norms(self._at(theta), event, self.source))
+        return self.looks[-1]
 
     def _at(self, theta: FloatArray) -> LinearGradients:
         return self.blocks.gradients(self.loss, theta)
@@ -271,3 +280,13 @@ class _Run:
             owners=self.rows.owners,
             progress=self.ask.progress,
         )
+
+
+def _worth(mean: ClippedMean, parameters: int) -> float:
+    """The number of blocks for whose sake the bound of a mean should not be higher.
+
+    A bound that is higher by 1 adds 1 of this noise to the sum of gradients, all rounds together, and
+    gives back 1 of the length of each block beyond it.
+    """
+    noise = mean.noise_multiplier * math.sqrt(parameters / mean.rounds) / mean.sampling_rate
+    return noise / _ALIGNED

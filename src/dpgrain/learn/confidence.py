@@ -32,6 +32,11 @@ else:
     pd = later("pandas")
 
 
+#: What intervals cover, and what they do not.
+COVERED = (
+    "Intervals cover the noise, and which users happened to be in the data; what clipping changes is "
+    "not in them, nor whether the model is true."
+)
 # The bounds, the curvature and the scores get these shares of μ².
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
 # Thresholds on a user's vector, in clipping bounds, are more than 1 apart, so a block crosses only one.
@@ -96,7 +101,8 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        return str(self.to_pandas())
+        doubt = f"\nTake care: intervals are a guess: {self.doubt}." if self.doubt else ""
+        return f"{self.to_pandas()}\n{COVERED}{doubt}"
 
 
 def score_sensitivity(longest: float, moved: float) -> float:

@@ -95,6 +95,9 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 class LogisticRegression(_Classifier):
     """Logistic regression under differential privacy; multinomial where there are more than two labels.
 
+    What is fitted is for the average unit: the average person by default, the average record with
+    ``Record()``. A ``clip`` below the usual length of gradients makes coefficients too large.
+
     Args:
         classes: the labels. By default (None) False and True for targets of truths; otherwise those
             that enough people have are selected privately, with 3% of the budget and a tenth of δ
@@ -179,7 +182,9 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 class LinearRegression(_Regressor):
     """Least squares under differential privacy.
 
-    Gradients of least squares grow with the error of a record; clipping makes far ones count less.
+    Gradients of least squares grow with the error of a record. The default bound shortens few of them,
+    and comes to the mean as users become more; a lower ``clip`` leads towards a median. What is fitted
+    is for the average unit: the average person by default, the average record with ``Record()``.
 
     Arguments, ``fit``, errors, guarantee and source: :class:`LinearModel`.
 

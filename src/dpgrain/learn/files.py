@@ -18,6 +18,7 @@ from dpgrain._files import whole_file
 from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.gradients.norms import Norms
 from dpgrain.learn.confidence import Evidence, Intervals
 from dpgrain.learn.fitted import Fitted
 from dpgrain.learn.rounds import History
@@ -173,6 +174,9 @@ def _values(described: Described, shown: Intervals | None) -> dict[str, Any]:
             "gradients": history.gradients.tolist(),
         },
         "evidence": None,
+        "norms": [
+            {"counts": look.counts.tolist(), "noise_sd": look.noise_sd} for look in fitted.looks
+        ],
     }
     if evidence is not None:
         found["evidence"] = {
@@ -321,5 +325,10 @@ def _fitted(values: dict[str, Any], outputs: int) -> Fitted:
             _array(known["scores"], (width, width)),
             float(known["scores_sd"]),
             int(known["n_users"]),
+        ),
+        # Files of old have none.
+        tuple(
+            Norms(_array(look["counts"]), float(look["noise_sd"]))
+            for look in values.get("norms", ())
         ),
     )

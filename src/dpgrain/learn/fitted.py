@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.arrays.blocks import Rows
+from dpgrain.gradients.norms import Norms
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
@@ -56,6 +57,8 @@ class Fitted:
         sampled: whether rounds took samples.
         classes: the labels, of a classifier.
         evidence: noisy second moments, for intervals; None where no budget was kept.
+        looks: the noisy histograms of gradients' norms, where a clipping bound or a divisor was found:
+            of the last one it follows.
     """
 
     theta: FloatArray
@@ -66,6 +69,7 @@ class Fitted:
     sampled: bool = False
     classes: Classes = None
     evidence: Evidence | None = None
+    looks: tuple[Norms, ...] = ()
 
     def coefficients(
         self, features: int, bound: float | None, *, intercept: bool

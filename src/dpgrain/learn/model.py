@@ -26,6 +26,7 @@ from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Data, Fitted, Way
+from dpgrain.learn.meaning import doubts, meaning
 from dpgrain.learn.reading import bounded, finite, ridge_of, table, vector
 from dpgrain.learn.rounds import History
 from dpgrain.learn.tuning import fit_tuned
@@ -52,12 +53,12 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         share: the share of the budget that is open at the fit, in place of ε and δ; see
             :func:`dpgrain.budget`.
         clip: the clipping bound ρ of a block's mean gradient, l2, or ``"auto"``, which chooses it
-            inside the budget, at a tenth of it: the median norm, for whole users near the solution,
-            where the gradients of users with many records lie close to 0. By default (None) ``"auto"``
-            for ``User()`` without intervals, and otherwise 1, which suits rows that are about 1 to 3
-            long; longer ones are clipped whatever ε is, and predictions are then biased: give a public
-            ``feature_bound`` (for records and small elements), or ``"auto"``. Targets of regressions
-            should be about 1, too.
+            inside the budget, at a tenth of it: near the solution, the bound beyond which no gradients
+            stand out from noise, or the median norm where noise hides all others. So fewer and fewer
+            are clipped as users become more or ε larger. By default (None) ``"auto"`` for
+            ``algorithm="auto"``, and otherwise 1. A number is the bound whatever ε is: where many
+            gradients are longer, coefficients are biased (with squares towards medians, with whole
+            users towards those with many records), however many users there are.
         rounds: how many noisy gradients; by default 100 passes.
         sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
             of more than 50,000 users.
@@ -133,7 +134,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         Args:
             X: (m, d) features: an array, a data frame, an Arrow table or a sparse matrix; or a list of
                 rows (see ``n_features``). What is not finite counts 0, as all of a list's row
-                does that has not d cells.
+                does that has not d cells, and a cell of a column of objects that is no number; a
+                column whose type is text is refused.
             y: (m,) targets. A row whose target is not finite, or no class, is left out.
             users: (m,) whose each row is; None for one user per row. A row without user is left out.
                 When two labels are one: :mod:`dpgrain.inputs.labels`.
@@ -399,6 +401,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         return margins
 
     # -- what a subclass says --
+
+    def __str__(self) -> str:
+        """Return the model, and of a fitted one what its numbers mean and what is promised."""
+        if not hasattr(self, "fitted_"):
+            return repr(self)
+        cautions = (f"Take care: {doubt}" for doubt in doubts(self))
+        return "\n".join((repr(self), *cautions, *meaning(self), str(self.guarantee_)))
 
     @abstractmethod
     def loss(self, classes: Classes) -> MarginLoss:

@@ -14,6 +14,7 @@ from dpgrain.arrays.blocks import Rows
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.codes import column
+from dpgrain.inputs.columns import is_text, types_of
 from dpgrain.inputs.numbers import readable
 from dpgrain.learn.ask import Ask
 
@@ -55,8 +56,9 @@ def table(X: Any, features: int | None) -> Any:
         features: the public number of features, where it is stated.
 
     Raises:
-        ParameterError: if it has other dimensions.
+        ParameterError: if it has other dimensions, or a column whose type is text.
     """
+    _check_types(X)
     found = readable(X, features)
     if len(found.shape) != 2:
         raise ParameterError(
@@ -73,6 +75,21 @@ def table(X: Any, features: int | None) -> Any:
             f"n_features = {features} must be the number of features, which is {found.shape[1]}."
         )
     return found
+
+
+def _check_types(X: Any) -> None:
+    """Refuse a frame with columns whose type is text, which would count 0 in every row.
+
+    A column of objects is let in: one odd cell makes it of a column of numbers.
+    """
+    named = types_of(X)
+    text = [repr(name) for name, kind in named if is_text(kind)]
+    if text:
+        raise ParameterError(
+            f"X must be numbers, not text as in its column{'s' * (len(text) > 1)} {', '.join(text)}: "
+            "leave that out, or make a column of 0 and 1 for each of its values that you list, since "
+            "those in the data are not public."
+        )
 
 
 def vector(y: Any, rows: int) -> NDArray[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgrain.learn.meaning import doubts, meaning
 from dpgrain.learn.model import LinearModel
 
 
@@ -46,12 +47,14 @@ class Coefficients:
     Args:
         rows: the coefficients; of several labels one label after the other.
         intervals: True where they have intervals.
-        caution: the reason why intervals may be wrong, in words; empty if there is none.
+        cautions: the reasons why numbers may be wrong, in words.
+        meaning: sentences on whom they are for, what was clipped, and what intervals cover.
     """
 
     rows: tuple[Coefficient, ...]
     intervals: bool
-    caution: str = ""
+    cautions: tuple[str, ...] = ()
+    meaning: tuple[str, ...] = ()
 
     def text(self, value: float) -> str:
         """Return a number of these, with decimals that suit the median of them all."""
@@ -83,12 +86,12 @@ def coefficients(model: LinearModel) -> Coefficients:
             Coefficient(name, value, intercept=intercept)
             for name, value, intercept in zip(names, values, intercepts, strict=True)
         )
-        return Coefficients(rows, False)
+        return Coefficients(rows, False, doubts(model), meaning(model))
     found = model.confidence_intervals()
     ends = (found.estimate, found.low, found.high)
     rows = tuple(
         Coefficient(name, value, *map(float, line), intercept=intercept)
         for name, value, intercept, *line in zip(names, values, intercepts, *ends, strict=True)
     )
-    caution = f"intervals are a guess: {found.doubt}." if found.doubt else ""
-    return Coefficients(rows, True, caution)
+    guess = (f"intervals are a guess: {found.doubt}.",) if found.doubt else ()
+    return Coefficients(rows, True, (*doubts(model), *guess), meaning(model))

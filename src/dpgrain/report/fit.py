@@ -112,7 +112,8 @@ def _estimated(found: Coefficients) -> dict[str, object]:
     return {
         "count": len(found.rows),
         "intervals": found.intervals,
-        "caution": found.caution,
+        "cautions": found.cautions,
+        "meaning": found.meaning,
         "lines": [
             (text(row.name, 120), [found.text(value) for value in row.values])
             for row in found.rows[:_LISTED_ROWS]

@@ -1,0 +1,106 @@
+"""What the numbers of a fit mean, in sentences: whom they are for, what was clipped, what is in doubt.
+
+All of it follows from public numbers and from what the fit has published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain.learn.ask import Ask
+from dpgrain.learn.confidence import COVERED
+from dpgrain.units import Element, Record, Unit
+
+if TYPE_CHECKING:
+    from dpgrain.gradients.norms import Norms
+    from dpgrain.learn.model import LinearModel
+
+# A fit is in doubt where it is certain that fewer than this share of the users move it,
+# with so many standard deviations.
+_EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
+
+
+def meaning(model: LinearModel) -> tuple[str, ...]:
+    """Say whom the coefficients are for, what was clipped, and what intervals cover.
+
+    Args:
+        model: a fitted model.
+    """
+    ask, fitted = model.asked(), model.fitted_
+    said = (whom(ask.promise.unit), _clipped(ask, fitted.history.clip, fitted.looks))
+    return said if fitted.evidence is None else (*said, COVERED)
+
+
+def whom(unit: Unit) -> str:
+    """Say whom the coefficients of a fit are for.
+
+    Args:
+        unit: the privacy unit, whose rows count as one.
+
+    >>> whom(Record())
+    'Each record counts once: the coefficients are for the average record.'
+    """
+    if isinstance(unit, Record):
+        return "Each record counts once: the coefficients are for the average record."
+    if isinstance(unit, Element) or unit.max_elements is not None:
+        kept = "" if isinstance(unit, Element) else f" of the {unit.max_elements} that are kept"
+        return (
+            f"Each user counts once in each cell{kept}, by the mean of the records there: the "
+            "coefficients are for the average element, not for the average record."
+        )
+    return (
+        "Each user counts once, by the mean of all their records: the coefficients are for the average "
+        "person, not for the average record."
+    )
+
+
+def _clipped(ask: Ask, clip: float, looks: tuple[Norms, ...]) -> str:
+    """Say what was clipped, and of how many, where that was published."""
+    block = ask.promise.level
+    if ask.recipe is not None:
+        return f"The recipe lets the mean gradient of a {block} count up to a length of {clip:.3g}."
+    if ask.clipping != "auto":
+        return (
+            f"Mean gradients that are longer than {clip:.3g} are shortened to it, whatever ε is: where "
+            "many are longer the coefficients are biased, and clip='auto' finds a bound that few pass."
+        )
+    if not looks or not looks[-1].resolved:
+        return (
+            f"Mean gradients that are longer than {clip:.3g} are shortened to it; noise hid how many "
+            "are, so that the coefficients may be biased, which more users or a larger ε would change."
+        )
+    share, error = looks[-1].share_beyond(clip)
+    return (
+        f"Mean gradients that are longer than {clip:.3g} are shortened to it: about {share:.0%} of "
+        f"them, give or take {2 * error:.0%}, which biases the coefficients where those differ from "
+        "the rest; the share falls with more users or a larger ε."
+    )
+
+
+def doubts(model: LinearModel) -> tuple[str, ...]:
+    """Say what is in doubt about a fit as a whole; nothing where no histogram of norms was published.
+
+    Args:
+        model: a fitted model.
+    """
+    fitted = model.fitted_
+    if not fitted.looks:
+        return ()
+    # A row without error does not move the fit either: hardly any is so both at the start and later.
+    level, most = model.asked().promise.level, max(fitted.looks, key=lambda look: look.blocks)
+    n, enough = fitted.n_users or 0, most.blocks + _CERTAIN * most.blocks_sd
+    why = (
+        "is the target written as the classes are (1 is not the text 'yes'), and are targets numbers "
+        "where numbers are asked"
+    )
+    if enough < _EXPECTED_SHARE * n:
+        return (
+            f"only about {most.blocks:,.0f} {level}s of {n:,} users have rows that move the fit, give "
+            f"or take {2 * most.blocks_sd:,.0f}: {why}?",
+        )
+    if not most.resolved:
+        return (
+            f"it does not stand out from noise that any {level} has rows that move the fit: there are "
+            f"too few for this ε, or targets are left out; {why}?",
+        )
+    return ()

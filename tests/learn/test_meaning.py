@@ -1,0 +1,103 @@
+"""A fit says whom it is for, what was clipped, and that rows do not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.learn import cases
+
+from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
+from dpgrain.learn.meaning import doubts, meaning
+from dpgrain.optimize import Constant, Sgd
+from dpgrain.recipes import Concentrated
+from dpgrain.units import Element, Record, User
+
+STATED: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "rounds": 10, "epsilon": 4.0}
+
+
+def fitted(**options: Any) -> LogisticRegression:
+    model = LogisticRegression(**{**STATED, "random_state": 0, **options})
+    cells = cases.ELEMENTS if isinstance(model.unit, Element) else None
+    return model.fit(cases.X, cases.BINARY, users=cases.USERS, elements=cells)
+
+
+@pytest.mark.parametrize(
+    ("unit", "whom"),
+    [
+        (User(), "for the average person, not for the average record"),
+        (Element(), "for the average element, not for the average record"),
+        (Record(), "for the average record"),
+    ],
+    ids=repr,
+)
+def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
+    model = fitted(unit=unit)
+    assert whom in meaning(model)[0]
+    assert whom in str(model)
+    assert whom in model.report(tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert whom in str(load(model.save(tmp_path / "model.json")))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "shortened to it: about"),
+        ({"epsilon": 0.05}, "noise hid how many are"),
+        ({"clip": 0.5}, "longer than 0.5 are shortened to it, whatever ε is"),
+        ({"algorithm": Sgd(Constant(1.0))}, "longer than 1 are shortened to it, whatever ε is"),
+        ({"algorithm": Concentrated()}, "The recipe lets the mean gradient of a user count"),
+    ],
+    ids=["found", "hidden", "stated", "a solver", "a recipe"],
+)
+def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
+    if isinstance(options.get("algorithm"), Concentrated):
+        options = {**options, "rounds": None}
+    assert said in meaning(fitted(**options))[1]
+
+
+def test_intervals_say_what_they_cover() -> None:
+    model = fitted(intervals=0.2)
+    assert len(meaning(model)) == 3
+    assert "what clipping changes is not in them" in str(model)
+    assert "what clipping changes is not in them" in str(model.confidence_intervals())
+
+
+def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 4000
+    X = rng.normal(size=(n, 2))
+    said = np.where(X[:, 0] > 0, "yes", "no").astype(object)
+    options: dict[str, Any] = {"n_users": n, "random_state": 0}
+    wrong = LogisticRegression(classes=[0, 1], **options).fit(X, said)
+    (doubt,) = doubts(wrong)
+    assert "only about" in doubt
+    assert "of 4,000 users have rows that move the fit" in doubt
+    assert f"Take care: {doubt}" in str(wrong)
+    assert "have rows that move the fit" in wrong.report(tmp_path / "a.html").read_text(
+        encoding="utf-8"
+    )
+    assert doubts(load(wrong.save(tmp_path / "model.json"))) == (doubt,)
+    right = LogisticRegression(classes=["no", "yes"], **options).fit(X, said)
+    assert doubts(right) == ()
+    text = LinearRegression(**options).fit(X, said)
+    assert "have rows that move the fit" in doubts(text)[0]
+    few = LogisticRegression(classes=[0, 1], n_users=100, random_state=0).fit(X[:100], said[:100])
+    assert "does not stand out from noise" in doubts(few)[0]
+
+
+def test_what_is_stated_leaves_nothing_to_doubt() -> None:
+    assert doubts(fitted(clip=1.0)) == ()
+    assert doubts(fitted(algorithm=Concentrated(), rounds=None)) == ()
+    assert str(LogisticRegression()) == repr(LogisticRegression())
+
+
+@pytest.mark.parametrize("model", [LinearRegression, PoissonRegressor, LinearSVC])
+def test_rows_without_error_at_the_start_or_the_end_are_no_doubt(model: Any) -> None:
+    rng, n = np.random.default_rng(0), 4000
+    X = rng.uniform(-1, 1, size=(n, 2))
+    # Nine of ten targets are 0 for squares and 1 for counts; classes can be told apart.
+    y = (rng.random(n) < 0.1).astype(float) + (model is PoissonRegressor)
+    y = X[:, 0] > 0 if model is LinearSVC else y
+    assert doubts(model(n_users=n, random_state=0).fit(X, y)) == ()
