@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
-from dpgrain.learn.confidence import release_evidence, score_sensitivity
+from dpgrain.learn.confidence import Intervals, release_evidence, score_sensitivity
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
 from dpgrain.noise.sums import noised
@@ -238,3 +239,12 @@ def test_intervals_are_on_the_scale_of_the_features() -> None:
     counts = np.random.default_rng(1).poisson(np.exp(X[:, 0] / 3)).astype(float)
     poisson = PoissonRegressor(epsilon=3.0, intervals=0.2, random_state=0)
     assert len(poisson.fit(X, counts, users=users).confidence_intervals().names) == 5
+
+
+def test_intervals_tell_their_doubt() -> None:
+    one = np.ones(1)
+    sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
+    assert str(sure) == repr(sure) == str(sure.to_pandas())
+    guess = replace(sure, doubt="the rounds have not converged")
+    told = f"{sure}\nThese intervals are a guess: the rounds have not converged."
+    assert str(guess) == repr(guess) == told

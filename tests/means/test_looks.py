@@ -17,21 +17,48 @@ from dpgrain.units import RELATIONS, Relation, User
 Array = NDArray[np.float64]
 
 
-def test_a_stated_radius_is_the_farthest() -> None:
-    plan = method_of("recentred").make(
-        Problem(cases.N, cases.D, Promise(User(), 4.0, 1e-6, "zero_out"), 10.0, cases.RADIUS)
+def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
+    # Only the choice of a method rests on it: a wrong one costs no accuracy of the looks.
+    X = np.random.default_rng(1).normal(size=(3000, cases.D))
+    with_one, without = (
+        cases.mean(X, method="recentred", radius=radius, epsilon=1.0) for radius in (0.01, None)
     )
-    assert isinstance(plan.mean, Recentred)
-    assert isinstance(plan.mean.radius, tuple)
-    # Looks go as far as needed, the last one no farther than stated.
-    assert set(plan.mean.radius[:-1]) == {20.0}
-    assert plan.mean.radius[-1] == cases.RADIUS
+    assert np.array_equal(with_one.value, without.value)
+    assert with_one.radius > 1.0
+
+
+@pytest.mark.parametrize(
+    ("users", "bound", "radius", "chosen"),
+    [
+        # Looks among so few users would draw half of them in, which costs more than noise.
+        (42, 3.0, 0.5, "clip"),
+        (42, 3.0, None, "clip"),
+        (600, 3.0, None, "clip"),
+        (3000, 3.0, None, "recentred"),
+        (300, 10.0, 0.5, "winsorized"),
+        (5000, 10.0, 0.5, "recentred"),
+    ],
+)
+def test_the_choice_weighs_who_is_drawn_in(
+    users: int, bound: float, radius: float | None, chosen: str
+) -> None:
+    X = 0.3 + np.random.default_rng(2).uniform(-0.4, 0.4, size=(users, 1))
     for seed in range(5):
-        records = 100 * np.random.default_rng(seed).normal(size=(cases.N * cases.EACH, cases.D))
-        assert (
-            cases.mean(records, cases.rows()[1], method="recentred", radius=cases.RADIUS).radius
-            <= cases.RADIUS
-        )
+        options = {"bound": bound, "radius": radius, "epsilon": 1.0, "random_state": seed}
+        found = cases.mean(X, **options)
+        assert found.method == chosen
+        off = float(np.linalg.norm(found.value - X.mean(axis=0)))
+        assert off < found.error
+        assert off < 4 * cases.mean(X, **options, method="clip").std_error
+
+
+def test_few_users_are_told_from_public_numbers_alone() -> None:
+    told = {
+        cases.mean(X, n_users=300, epsilon=1.0).reason
+        for X in (np.ones((300, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
+    }
+    assert len(told) == 1
+    assert told.pop().startswith("300 users are few for this promise in 2 dimensions")
 
 
 @pytest.mark.search(keep=1)

@@ -20,6 +20,7 @@ from dpgrain._wording import rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.means import Recentred, Vectors
 from dpgrain.means import recentred as recentred_module
+from dpgrain.means.clipped import clip_of, with_weights
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.methods import METHODS, method_of
 from dpgrain.means.of_users import (
@@ -107,7 +108,7 @@ def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) 
         told = "recentred" in plans and plans["recentred"].tells
         assert found[0].method == ("recentred" if told else "clip")
     else:
-        assert found[0].method == min(plans, key=lambda method: plans[method].expected)
+        assert found[0].method == min(plans, key=lambda method: plans[method].weight)
         assert all(method in found[0].reason for method in plans)
 
 
@@ -115,7 +116,7 @@ def test_auto_has_reasons_to_choose_each_of_two() -> None:
     few = cases.mean(np.ones((30, 8)), epsilon=1.0)
     many = cases.mean(np.ones((3000, 8)), epsilon=1.0)
     assert (few.method, many.method) == ("clip", "recentred")
-    assert few.reason.startswith("30 users are too few to tell in 8 dimensions how far")
+    assert few.reason.startswith("30 users are few for this promise in 8 dimensions")
     assert many.reason.startswith("3,000 users can look for their centre in 8 dimensions")
     # With a radius that is known, few users in many dimensions agree.
     known = cases.mean(np.ones((400, 200)), epsilon=1.0, radius=0.001)
@@ -358,6 +359,22 @@ def test_no_neighbour_moves_the_clipped_mean_farther(relation: Relation) -> None
     assert 0.9 * most < largest <= most * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("d", [1, 4, 100])
+def test_no_neighbour_moves_the_sum_and_the_number_farther(relation: Relation, d: int) -> None:
+    rng, largest = np.random.default_rng(3), 0.0
+    problem = Problem(20, d, Promise(User(), 1.0, 1e-6, relation), 2.0, None)
+    most = clip_of(problem)
+    for _ in range(100):
+        vectors = rng.normal(size=(9, d)) * 10.0 ** rng.integers(-3, 9)
+        other = np.vstack([vectors[1:], -vectors[:1] if relation == "replace" else vectors[:0]])
+        sums = [with_weights(problem, Vectors(x)).vectors().sum(axis=0) for x in (vectors, other)]
+        largest = max(largest, float(np.linalg.norm(sums[0] - sums[1])))
+    # An exchanged user is there in both, and moves the number not at all.
+    farthest = most if relation == "zero_out" else 2 * problem.bound
+    assert 0.99 * farthest < largest <= farthest * (1 + 1e-9) <= 2 * most
+
+
 # -- the audit: one user at the bound, or nobody at all --
 
 
@@ -434,9 +451,18 @@ def test_a_seed_is_marked() -> None:
 SENTENCES = [
     ("clip", None, []),
     (
+        "clip",
+        None,
+        ["their number, which is released with the sum"],
+    ),
+    (
         "recentred",
         None,
-        ["looks, each around what the one before has published", "a radius that is chosen inside"],
+        [
+            "3% of the budget for the number of users",
+            "looks, each around what the one before has published",
+            "a radius that is chosen inside",
+        ],
     ),
     (
         "softcore",
@@ -453,8 +479,8 @@ def test_the_sentence(method: str, radius: float | None, parts: list[str]) -> No
     text = str(cases.mean(method=method, radius=radius).guarantee)
     for part in (
         "whether all records of any one user were removed (the user stays enrolled)",
-        "a roster of 1,200 users; vectors of 4 numbers; a bound of 10, which longer records are "
-        "shortened to",
+        "a roster of 1,200 users; ",
+        "vectors of 4 numbers; a bound of 10, which longer records are shortened to",
         *parts,
     ):
         assert part in text
@@ -465,11 +491,16 @@ def test_it_prints_what_was_found_and_promised() -> None:
     found = cases.mean(np.full((2000, 5), 0.123456), bound=1.0, method="clip", random_state=None)
     first, promise = str(found).split("\n")
     numbers = ", ".join(f"{x:.4g}" for x in found.value[:4])
-    assert first == f"mean ({numbers}, …) ± {rounded_up(found.std_error, 3)} each (clip)."
+    assert first == (
+        f"mean ({numbers}, …) ± {rounded_up(found.std_error, 3)} each by noise and at most "
+        f"{rounded_up(found.error, 3)} off in all, with 95% confidence: this covers noise, and the "
+        "number of users with records (clip)."
+    )
     assert promise == str(found.guarantee)
     drawn = cases.mean(method="recentred", random_state=1)
     assert drawn.outside > 0
     assert f"about {drawn.outside:.2g} of the users lie farther than" in str(drawn)
+    assert "this covers noise, users who are drawn in, and the number" in str(drawn)
     assert str(drawn).split("\n")[1].startswith("NOT PRIVATE")
     scattered = np.random.default_rng(0).normal(size=(1200, 3))
     nothing = cases.mean(scattered, bound=10.0, radius=0.01, method="softcore")
@@ -506,8 +537,12 @@ def test_json() -> None:
     found = cases.mean(method="winsorized")
     told = json.loads(found.to_json())
     assert told["value"] == found.value.tolist()
-    assert {name: told[name] for name in ("std_error", "method", "reason", "radius")} == {
+    told_of = ("std_error", "error", "confidence", "covers", "method", "reason", "radius")
+    assert {name: told[name] for name in told_of} == {
         "std_error": found.std_error,
+        "error": found.error,
+        "confidence": 0.95,
+        "covers": found.covers,
         "method": "winsorized",
         "reason": "as asked for",
         "radius": found.radius,
@@ -528,7 +563,8 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
     assert math.isnan(found.std_error)
     assert found.guarantee.epsilon() <= 4.0
     told = json.loads(found.to_json())
-    assert (told["value"], told["std_error"], told["radius"]) == (None, None, radius)
+    nothing = {"value": None, "std_error": None, "error": None, "radius": radius}
+    assert {name: told[name] for name in nothing} == nothing
 
 
 # -- what is wrong says so --

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.means import cases
 
+from dpgrain.arrays.roster import Roster
 from dpgrain.errors import ParameterError
 from dpgrain.means.methods import method_of
 from dpgrain.means.problem import Problem
@@ -20,6 +21,7 @@ Array = NDArray[np.float64]
 
 def test_the_error_to_expect_is_the_one_that_is_met() -> None:
     for method in ("clip", "softcore", "winsorized"):
+        # The roster is stated, and all of it have records.
         plan = method_of(method).make(
             Problem(cases.N, cases.D, Promise(User(), 4.0, 1e-6, "zero_out"), 10.0, cases.RADIUS)
         )
@@ -33,25 +35,32 @@ def test_the_error_to_expect_is_the_one_that_is_met() -> None:
     assert 0.5 < ratio < 3
 
 
-def test_users_without_rows_count_by_the_rule() -> None:
+@pytest.mark.parametrize("method", ["auto", "clip", "recentred"])
+@pytest.mark.parametrize("of", [2, 20])
+def test_the_mean_is_of_users_with_records(method: str, of: int) -> None:
     records, users = cases.rows()
-    half, options = records.mean(axis=0) / 2, {"n_users": 2 * cases.N, "epsilon": 20.0}
-    # Clipping counts them as 0.
-    assert np.allclose(cases.mean(records, users, method="clip", **options).value, half, atol=0.1)
-    # Recentring as its centre: where half are missing each look goes half of the way.
-    plan = method_of("recentred").make(
-        Problem(2 * cases.N, cases.D, Promise(User(), 20.0, 1e-6, "zero_out"), 10.0, None)
-    )
-    found = cases.mean(records, users, method="recentred", **options).value
-    assert np.allclose(found, records.mean(axis=0) * (1 - 0.5**plan.mean.rounds), atol=0.05)
-    # A radius that is not stated is found where a few are missing.
+    found = cases.mean(records, users, method=method, n_users=of * cases.N, epsilon=20.0)
+    off = float(np.linalg.norm(found.value - records.mean(axis=0)))
+    assert off < found.error
+    # So many of the roster are missing that sums are divided by the number that is there.
+    assert found.n_users == pytest.approx(cases.N, abs=10)
+    assert off < 0.05
+    assert f"a roster of {of * cases.N:,} users;" in str(found.guarantee)
+
+
+def test_a_roster_of_which_a_few_are_missing() -> None:
+    records, users = cases.rows()
     few = cases.mean(records, users, n_users=cases.N + cases.N // 20)
     assert few.method == "recentred"
     assert few.radius < 4 * cases.RADIUS
     assert np.allclose(few.value, records.mean(axis=0), atol=0.1)
-    assert "a roster of 2,400 users;" in str(
-        cases.mean(records, users, n_users=2 * cases.N).guarantee
-    )
+
+
+def test_nothing_tells_of_the_middle() -> None:
+    # Soft cores leave out who is far, and winsorized means count the missing as the middle.
+    found = cases.mean(method="winsorized", radius=cases.RADIUS)
+    assert found.covers.startswith("all that the bound allows: nothing that is published tells")
+    assert found.error == pytest.approx(10 + np.linalg.norm(found.value))
 
 
 def test_the_number_that_suffices_does() -> None:
@@ -59,13 +68,11 @@ def test_the_number_that_suffices_does() -> None:
         cases.mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
     (enough,) = re.findall(r"about ([\d,]+) suffice", str(caught.value))
     n = int(enough.replace(",", ""))
-    plan = method_of("recentred").make(
-        Problem(n, 100, Promise(User(), 1.0, 1e-6, "zero_out"), 10.0, None)
-    )
+    promise = Promise(User(), 1.0, 1e-6, "zero_out")
+    number = Roster.of(None, promise).event
+    plan = method_of("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
-    # So many are enough to look around, and not for a mean of all.
-    assert not plan.tells
+    # So many are enough to look around, with few looks.
+    assert plan.mean.rounds == 2
     with pytest.raises(ParameterError, match="too few for the method 'recentred'"):
-        method_of("recentred").make(
-            Problem(n - 2, 100, Promise(User(), 1.0, 1e-6, "zero_out"), 10.0, None)
-        )
+        method_of("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))

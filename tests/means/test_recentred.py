@@ -49,6 +49,77 @@ class TestSlowlyMoved(Contract):
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
+def test_no_neighbour_moves_the_excess_farther(
+    relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user moves the released excess by what the noise is scaled to, and by no more."""
+    rng, ratios, seen = np.random.default_rng(5), [], []
+    real = exactly_noised
+
+    def watched(c: Any, r: float, z: float, s: Any, **more: Any) -> Array:
+        found = real(c, r, z, s, **more)
+        if "centre" not in more:
+            # The noise is what the event says.
+            assert z == 1e-2
+            seen.append((float(found[0]), r))
+        return found
+
+    monkeypatch.setattr(module, "exactly_noised", watched)
+    for trial in range(200):
+        centre = tuple(rng.normal(size=DIMENSION) * 10.0 ** rng.integers(-2, 2))
+        mean = Recentred(2.0, 0.5, BLOCKS, bound=5.0, excess=1e-2, centre=centre, choice_scale=0.0)
+        vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-2, 9)
+        # Somebody opposite of the centre, as far as the bound allows, or much farther.
+        away = -np.array(centre) / np.linalg.norm(centre) * 5.0 * 10.0 ** rng.integers(0, 3)
+        vectors[0] = away if trial % 2 else vectors[0]
+        other = vectors[1:]
+        if relation == "replace":
+            other = np.vstack([[centre], other])
+        seen.clear()
+        for each in (vectors, other):
+            mean.start(SeededSource(trial)).estimate(Vectors(each))
+        (one, most), (two, same) = seen
+        assert most == same
+        ratios.append(abs(one - two) / most)
+    assert 0.99 < max(ratios) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("bound", [None, 8.0])
+def test_the_excess_is_paid_for(bound: float | None) -> None:
+    mean = Recentred.calibrate(
+        epsilon=1.0, delta=1e-6, n_users=100, rounds=4, radius=3.0, choose=True, bound=bound
+    )
+    assert 0.999 < mean.event.epsilon(1e-6) <= 1.0
+    plain = Gaussian(mean.noise_multiplier, ONE_EACH, 4)
+    paid = [part for part in mean.event.parts if isinstance(part, Gaussian)]
+    assert paid == [plain, *([Gaussian(mean.excess, ONE_EACH)] if bound else [])]
+    if bound:
+        # A tenth of what sums have.
+        assert mean.excess**-2 / (mean.excess**-2 + 4 / mean.noise_multiplier**2) == pytest.approx(
+            0.1
+        )
+
+
+def test_the_last_round_takes_all_where_the_excess_is_large() -> None:
+    mean = Recentred(1.0, 0.5, 1000, rounds=2, bound=10.0, excess=1.0, beyond=0.01)
+    near = np.zeros((1000, 2))
+    far = np.where(np.arange(1000)[:, None] < 100, 6.0, near)
+    for seed in range(10):
+        run = mean.start(SeededSource(seed))
+        for _ in range(2):
+            found = run.estimate(Vectors(near))
+        noisy, sd = run.excess
+        assert run.radius == 1.0
+        assert abs(noisy) < 6 * sd == pytest.approx(6 * (9 + np.linalg.norm(run.centre)))
+        run = mean.start(SeededSource(seed))
+        for _ in range(2):
+            found = run.estimate(Vectors(far))
+        assert run.radius == pytest.approx(10 + np.linalg.norm(run.centre))
+        assert run.excess == (0.0, 0.0)
+        assert np.allclose(found, 0.6, atol=0.1)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_no_neighbour_moves_later_rounds_farther(relation: Relation) -> None:
     # Around any public centre; a removed user has no vector, and counts as the centre.
     rng, largest = np.random.default_rng(1), 0.0
@@ -244,6 +315,8 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"radius": (1.0, math.nan)}, "radius must be finite and above 0"),
         ({"radius": (1.0, 1e200)}, "radius must lie between"),
         ({"centre": math.inf}, "centre must be finite"),
+        ({"excess": 1.0}, "bound must be stated where excess = 1.0 is above 0"),
+        ({"excess": -1.0, "bound": 1.0}, "excess must be finite and at least 0"),
         ({"shares": (0.5,)}, "shares must be 2, one for each round"),
         ({"shares": (0.5, 0.6)}, "shares must be 2, one for each round"),
     ],

@@ -193,6 +193,6 @@ def _tell_numbers(found: MeanOfUsers, names: list[str], top: int) -> None:
         say("All of them: --output FILE, or a larger --top.")
     centre = methods.method_of(found.method).centre or "0"
     say(
-        f"Users count in full up to {found.radius:.3g} from {centre}; what is cut off "
-        "beyond is not in the noise."
+        f"Users count in full up to {found.radius:.3g} from {centre}. The mean of all who have records "
+        f"is {found.off}."
     )

@@ -277,7 +277,7 @@ def mean(
         list[str] | None,
         typer.Option(
             help="Columns of numbers, as a,b,c; may repeat. With --bound and --unit user: the mean of "
-            "users' vectors, each the mean of the user's rows."
+            "the vectors of users who have rows, each the mean of the user's rows."
         ),
     ] = None,
     bound: Annotated[
@@ -289,7 +289,8 @@ def mean(
     radius: Annotated[
         float | None,
         typer.Option(
-            help="With --columns: about how far users' vectors lie from their mean, if that is known."
+            help="With --columns: about how far users' vectors lie from their mean, if that is known; "
+            "a method is chosen by it."
         ),
     ] = None,
     method: Annotated[

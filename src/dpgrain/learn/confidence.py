@@ -104,6 +104,9 @@ class Intervals:
         doubt = f"\nTake care: intervals are a guess: {self.doubt}." if self.doubt else ""
         return f"{self.to_pandas()}\n{COVERED}{doubt}"
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def score_sensitivity(longest: float, moved: float) -> float:
     """Return how far vv' moves in Frobenius norm when v, no longer than one bound, moves by another.

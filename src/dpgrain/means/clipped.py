@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._clipping import clipped
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
 from dpgrain.accounting import Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
-from dpgrain.means.problem import Candidate, Method, Problem
-from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn
+from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn, Vectors
+from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 from dpgrain.units import Element, Level, Relation, Unit, User
@@ -244,33 +246,85 @@ class ClippedRounds(CountedRounds):
         )
 
 
+# A user also counts as one, which adds this to the length of what the user adds, in bounds, squared and
+# times √d: the best for a mean whose norm is half of the bound.
+_ONE_SQUARED = 0.5
+
+
 def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
-    """Offer a clipped mean as a mean of users."""
-    return Candidate("clip", mean, mean.noise_sd * math.sqrt(problem.d))
+    """Offer a mean of those who have records: a noisy sum, divided by their noisy number.
+
+    Args:
+        problem: the problem.
+        mean: the clipped mean of a roster of one, whose sums are published. Its bound is the length of
+            a vector and of the weight with which each user counts.
+    """
+    # A mean of half of the bound is expected, and that all of a stated roster have records.
+    number_sd = 0.0 if problem.stated else mean.noise_sd / _weight(problem)
+    off = math.hypot(mean.noise_sd * math.sqrt(problem.d), number_sd * problem.bound / 2)
+    return Candidate(
+        "clip",
+        mean,
+        off / problem.n,
+        ("their number, which is released with the sum",),
+        publish=lambda vectors, source, _: _publish(problem, mean, vectors, source),
+    )
+
+
+def clip_of(problem: Problem) -> float:
+    """Return the l2 norm of what one user adds: a vector within the bound, and a weight."""
+    return math.hypot(problem.bound, _weight(problem))
+
+
+def with_weights(problem: Problem, vectors: Vectors) -> Vectors:
+    """Return the vectors with one coordinate more, in which each user adds a public weight.
+
+    Args:
+        problem: the problem.
+        vectors: one for each user who has one; longer ones are shortened to the bound.
+
+    Formal guarantee: a user adds a vector of norm :func:`clip_of` at most. Source: docs/theory.md,
+    "The number beside the sum".
+    """
+    weights = np.full((vectors.blocks, 1), _weight(problem))
+    return Vectors(np.hstack([clipped(vectors.vectors(), problem.bound), weights]))
+
+
+def _weight(problem: Problem) -> float:
+    """Return the number that each user adds in a coordinate of its own, so that users are counted."""
+    return problem.bound * math.sqrt(_ONE_SQUARED / math.sqrt(problem.d))
+
+
+def _publish(problem: Problem, mean: ClippedMean, vectors: Vectors, source: Source) -> Found:
+    """Publish the noisy sum of vectors and of weights, and the mean as their ratio."""
+    weight, sums = _weight(problem), mean.start(source).estimate(with_weights(problem, vectors))
+    most = problem.n if problem.stated else None
+    number = Number(float(sums[-1]) / weight, mean.noise_sd / weight, most)
+    value, n = sums[:-1] / number.divisor, number.divisor
+    length = float(np.linalg.norm(value))
+    noise = math.hypot(mean.noise_sd, number.divisor_sd * length / math.sqrt(problem.d)) / n
+    error = number.error(length, mean.noise_sd, problem.d)
+    covers = "noise, and the number of users with records"
+    return Found(value, noise, problem.bound, n, error, covers)
 
 
 def _for_users(problem: Problem) -> Candidate:
-    return around_zero(problem, _mean(problem))
-
-
-def _unstated(problem: Problem) -> Candidate:
-    """Offer the clipped mean, whose cost does not depend on the number of users."""
-    mean = _mean(problem)
-    made = around_zero(problem, mean)
-    return replace(made, then=lambda known: replace(made, mean=replace(mean, n_users=known.n)))
-
-
-def _mean(problem: Problem) -> ClippedMean:
-    return ClippedMean.calibrate(
-        **problem.calibration, clip=problem.bound, rounds=1, unit=User(), exact=True
+    # The sum does not depend on the number of users, which it tells itself.
+    mean = ClippedMean.calibrate(
+        **{**problem.calibration, "n_users": 1},
+        clip=clip_of(problem),
+        rounds=1,
+        unit=User(),
+        exact=True,
     )
+    return around_zero(problem, mean)
 
 
 METHOD = Method(
     "clip",
     _for_users,
     alone=True,
-    unstated=_unstated,
-    why="{people} are too few to tell in {space} how far from each other they lie; state a radius if "
-    "that is known, or ask for method='recentred', the middle of most of them",
+    unstated=_for_users,
+    why="{people} are few for this promise in {space}: who is far from the others could not be told, "
+    "so that all count in full; state a radius if one is known",
 )

@@ -6,10 +6,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from dpgrain.errors import ParameterError
-from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
+from dpgrain.means.problem import SMALLEST, Candidate, Found, Method, Problem
+from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred
+from dpgrain.means.total_error import Number, upper
+from dpgrain.noise import Source
 
 # Recentring goes on only where the noise of a look around is at most this share of its radius.
 _NOISE_PER_RADIUS = 0.25
@@ -22,8 +26,11 @@ _MOST_LOOKS = 4
 # so that what is cut off is about as large as the noise. It is at least the second number times the
 # noise of a choice of a radius, in users: fewer could not be told from noise.
 _OUTSIDE_PER_NOISE, _LEAST_OUTSIDE_SCALES = 40.0, 8.0
-# Where that least share is larger than this, the result is a middle of most users, not a mean.
-_MOST_OUTSIDE_SHARE = 0.1
+# All users lie within about this many bounds of a centre.
+_FAR_IN_BOUNDS = 1.5
+# Where that least share is larger than the first number, the result is a middle of most users, which
+# may be far from their mean where no radius is known; above the second, radii are chosen by chance.
+_MOST_OUTSIDE, _MOST_OUTSIDE_OF_A_RADIUS = 0.2, 1.0
 
 
 def shares(problem: Problem) -> tuple[float, ...]:
@@ -48,9 +55,7 @@ def shares(problem: Problem) -> tuple[float, ...]:
 
 def most(problem: Problem) -> Recentred:
     """Return the mean with most looks, fixed before the number of users is released."""
-    return Recentred.calibrate(
-        **problem.calibration, rounds=_MOST_LOOKS + 1, radius=2 * problem.bound, choose=True
-    )
+    return Recentred.calibrate(**_options(problem), rounds=_MOST_LOOKS + 1, beside=problem.number)
 
 
 def unstated(problem: Problem, instead: str = "") -> Candidate:
@@ -66,7 +71,14 @@ def unstated(problem: Problem, instead: str = "") -> Candidate:
         f"radius that is chosen inside the budget{instead}; how many, and how they share the noise, "
         "follows from the number that was released"
     )
-    return Candidate("recentred", spent, math.inf, (fact,), then=lambda known: remade(known, spent))
+    return Candidate(
+        "recentred",
+        spent,
+        math.inf,
+        (fact,),
+        counts=True,
+        then=lambda number: remade(replace(problem, n=number.divisor), spent),
+    )
 
 
 def remade(problem: Problem, spent: Recentred) -> Candidate:
@@ -82,55 +94,102 @@ def remade(problem: Problem, spent: Recentred) -> Candidate:
     except ParameterError:
         # There are too few users; who asks for it nevertheless gets the middle of most of them.
         parts = (_LOOKS_SHARE, 1 - _LOOKS_SHARE)
+    noise = spent.noise_multiplier * math.sqrt(len(parts) / spent.rounds) * (1 + 1e-12)
     mean = replace(
-        of_rounds(spent, len(parts)),
-        n_users=problem.n,
-        shares=parts,
-        radius=_radii(problem, len(parts)),
+        spent, noise_multiplier=noise, rounds=len(parts), n_users=problem.n, shares=parts
     )
+    mean = _with_outside(problem, mean)
     return _around(problem, mean)
 
 
-def of_rounds(mean: Recentred, rounds: int) -> Recentred:
-    """Change the number of rounds, whose sums have no more of μ² together than before."""
-    noise = mean.noise_multiplier * math.sqrt(rounds / mean.rounds) * (1 + 1e-12)
-    return replace(mean, noise_multiplier=noise, rounds=rounds, shares=None)
+def whole(spent: Recentred) -> float:
+    """Return the noise multiplier of one sum that takes the budget of all sums of a mean."""
+    budget = spent.rounds / spent.noise_multiplier**2 + spent.excess**-2
+    return 1 / math.sqrt(budget) * (1 + 1e-12)
+
+
+def _options(problem: Problem) -> dict[str, Any]:
+    """Return the arguments of calibrations, whose largest radius holds all users."""
+    far = 2 * problem.bound
+    return {**problem.calibration, "radius": far, "bound": problem.bound, "choose": True}
 
 
 def _made(problem: Problem) -> Candidate:
     parts = shares(problem)
-    options: dict[str, Any] = {**problem.calibration, "rounds": len(parts), "shares": parts}
-    radii = _radii(problem, len(parts))
-    return _around(problem, Recentred.calibrate(**options, radius=radii, choose=True))
-
-
-def _radii(problem: Problem, rounds: int) -> tuple[float, ...]:
-    """Return each round's largest radius: it holds all users, but in the last round is as stated."""
-    far = 2 * problem.bound
-    return (far,) * (rounds - 1) + (problem.radius or far,)
+    mean = Recentred.calibrate(
+        **_options(problem), rounds=len(parts), shares=parts, beside=problem.number
+    )
+    mean = _with_outside(problem, mean)
+    return _around(problem, mean)
 
 
 def _blurred(problem: Problem) -> float:
     """Return the rms noise of a mean to which the whole budget goes, ÷ its radius."""
-    return CLIP.make(problem).expected / problem.bound
+    noise = Recentred.calibrate(**problem.calibration, rounds=1, radius=1.0, beside=problem.number)
+    return noise.noise_sd * math.sqrt(problem.d)
 
 
 def _around(problem: Problem, mean: Recentred) -> Candidate:
-    """Offer looks, with the share of users that the last one leaves outside."""
-    least = _LEAST_OUTSIDE_SCALES * mean.choice_scale / problem.n
-    outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), 0.5)
-    mean = replace(mean, beyond=outside, bound=problem.bound)
+    """Offer looks as they are until the number of users is released."""
     facts = (
         f"{mean.rounds} looks, each around what the one before has published, as far as a radius "
-        f"that is chosen inside the budget, at most {mean.radius_of(mean.rounds - 1):g} in the "
-        f"end, and leaves about {outside:.0%} of the users outside then",
+        f"that is chosen inside the budget, and leaves about {mean.beyond:.0%} of the users outside "
+        "in the end, unless how far they lie beyond it says that all should count",
     )
-    expected = mean.noise_sd * math.sqrt(problem.d)
-    made = Candidate("recentred", mean, expected, facts, outside=outside)
-    if problem.radius is not None:
-        return made
-    # Where no radius is known, the expected error is that of the smallest one to hope for.
-    return replace(made, expected=expected * SMALLEST, tells=least <= _MOST_OUTSIDE_SHARE)
+    most = _MOST_OUTSIDE if problem.radius is None else _MOST_OUTSIDE_OF_A_RADIUS
+    return Candidate(
+        "recentred",
+        mean,
+        _expected(problem, mean),
+        facts,
+        counts=True,
+        tells=_least_outside(problem, mean) <= most,
+        publish=lambda vectors, source, number: _publish(mean, vectors, source, number),
+    )
+
+
+def _with_outside(problem: Problem, mean: Recentred) -> Recentred:
+    """Return looks of which the last one leaves the right share of users outside."""
+    least = _least_outside(problem, mean)
+    outside = min(max(_OUTSIDE_PER_NOISE * _blurred(problem), least), 0.5)
+    return replace(mean, beyond=outside)
+
+
+def _least_outside(problem: Problem, mean: Recentred) -> float:
+    """Return the least share of users that can be told to be outside of a radius."""
+    return _LEAST_OUTSIDE_SCALES * mean.choice_scale / problem.n
+
+
+def _expected(problem: Problem, mean: Recentred) -> float:
+    """Return the rms error to expect with the stated radius, or the smallest one to hope for."""
+    radius, far = problem.radius or problem.bound * SMALLEST, _FAR_IN_BOUNDS * problem.bound
+    noise = mean.multiplier(mean.rounds - 1) * math.sqrt(problem.d) / problem.n
+    if noise * (far - radius) < mean.beyond * radius / 2:
+        # The last look would take all.
+        return noise * far
+    if _least_outside(problem, mean) <= _MOST_OUTSIDE:
+        # What is cut off is about as large as the noise.
+        return math.sqrt(2.0) * noise * radius
+    # Of users at all distances up to the radius τ the share φ lies about φτ/2 beyond the chosen one,
+    # at worst on one side.
+    return math.hypot(noise * radius, mean.beyond**2 * radius / 2)
+
+
+def _publish(mean: Recentred, vectors: Vectors, source: Source, number: Number | None) -> Found:
+    """Publish the mean that the last look finds, of as many users as were released."""
+    number = Number(mean.n_users, 0.0) if number is None else number
+    mean = replace(mean, n_users=number.divisor)
+    run = mean.start(source)
+    for _ in range(mean.rounds):
+        value = run.estimate(vectors)
+    moved, d = float(np.linalg.norm(value - run.centre)), vectors.dimension
+    noise = math.hypot(run.noise_sd, number.divisor_sd * moved / math.sqrt(d) / mean.n_users)
+    noisy, sd = run.excess
+    error = number.error(moved, run.noise_sd * mean.n_users, d, upper(noisy, sd))
+    outside = mean.beyond if sd else 0.0
+    drawn = "users who are drawn in, " if outside else ""
+    covers = f"noise, {drawn}and the number of users with records"
+    return Found(value, noise, run.radius, mean.n_users, error, covers, outside)
 
 
 METHOD = Method(

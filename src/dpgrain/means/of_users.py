@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,41 +21,52 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import cells
 from dpgrain.means import Recentred, Vectors, clipped, looks
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.clipped import ClippedMean, around_zero
+from dpgrain.means.clipped import ClippedMean, around_zero, clip_of
 from dpgrain.means.methods import METHODS, method_of
-from dpgrain.means.problem import Candidate, Method, Problem
+from dpgrain.means.problem import Candidate, Found, Method, Problem
+from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing, takes_share
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
+# What an error covers that is as large as the bound allows.
+NOTHING = (
+    "all that the bound allows: nothing that is published tells how far users who are left out or "
+    "drawn in, and members of the roster without records, move it"
+)
+
 
 @dataclass(frozen=True)
 class MeanOfUsers:
-    """The mean over users of one vector each, as it is published.
+    """The mean of the vectors of users who have records, as it is published.
 
     Args:
         value: (d,) the mean; not a number where users did not agree, as "softcore" and a search for a
             radius may find: then state a larger radius, or ask for another method.
         std_error: the standard deviation of the noise of each coordinate; not a number without a mean.
-            What clipping takes from users far from the others is not in it.
+            It covers noise alone.
         guarantee: what is promised.
         method: which private mean it is.
         reason: why, in one sentence, from public numbers.
         radius: how far from the centre users count in full; as stated, as found, or the bound.
-        outside: about the share of the users that lie farther away and are drawn in to there, which is
-            not in ``std_error``; 0 where all count in full.
-        n_users: the number of users that sums were divided by: as stated, or as released with noise,
-            whose part of the error is in ``std_error`` where it does not vanish.
+        outside: about the share of the users that lie farther away and are drawn in to there, which
+            ``error`` covers and ``std_error`` does not; 0 where all count in full.
+        n_users: the number of users that sums were divided by: the stated roster, unless clearly
+            fewer have records; or their number, as released with noise.
+        error: how far the whole vector is at most, in l2 norm, from the mean of users who have
+            records, shortened to the bound, with at least 95% confidence. Where nothing that is
+            published tells, it is as far as the bound allows.
+        covers: what that error covers, in words.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
-    ('clip', ['guarantee', 'method', 'n_users'])
+    ('clip', ['confidence', 'covers', 'error'])
     >>> sure = mean_of_users(
     ...     np.ones((100, 2)), bound=2.0, epsilon=1e6, delta=1e-6, method="clip", n_users=100
     ... )
-    >>> str(sure).split("\\n")[0]
-    'mean (1, 1) ± 1.96e-5 each (clip).'
+    >>> str(sure).partition(" and ")[0]
+    'mean (1, 1) ± 2.28e-5 each by noise'
     """
 
     value: FloatArray
@@ -65,20 +77,33 @@ class MeanOfUsers:
     radius: float
     outside: float = 0.0
     n_users: int = 0
+    error: float = math.inf
+    covers: str = NOTHING
 
     def __str__(self) -> str:
         if not np.isfinite(self.value).all():
             found = f"no mean of {counted(len(self.value), 'number')}: users did not agree"
             return f"{found} ({self.method}).\n{self.guarantee}"
-        drawn = ""
-        if self.outside:
-            drawn = (
-                f"; about {self.outside:.2g} of the users lie farther than {self.radius:.3g} from the "
-                "centre and are drawn in, which is not in the error"
-            )
         return (
-            f"mean {shown(self.value)} ± {rounded_up(self.std_error, 3)} each "
-            f"({self.method}{drawn}).\n{self.guarantee}"
+            f"mean {shown(self.value)} ± {rounded_up(self.std_error, 3)} each by noise and "
+            f"{self.off} ({self.method}{self._drawn_in}).\n{self.guarantee}"
+        )
+
+    @property
+    def off(self) -> str:
+        """How far the whole vector is off at most, and what that covers, in words."""
+        return (
+            f"at most {rounded_up(self.error, 3)} off in all, with {CONFIDENCE:.0%} confidence: this "
+            f"covers {self.covers}"
+        )
+
+    @property
+    def _drawn_in(self) -> str:
+        if not self.outside:
+            return ""
+        return (
+            f"; about {self.outside:.2g} of the users lie farther than {self.radius:.3g} from the "
+            "centre and are drawn in"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,6 +112,9 @@ class MeanOfUsers:
         return {
             "value": self.value.tolist() if agreed else None,
             "std_error": self.std_error if agreed else None,
+            "error": self.error if agreed else None,
+            "confidence": CONFIDENCE,
+            "covers": self.covers,
             "method": self.method,
             "reason": self.reason,
             "radius": self.radius if math.isfinite(self.radius) else None,
@@ -136,12 +164,11 @@ def mean_of_users(
             err least, from n, d, ε, δ, the bound and the radius. A :class:`~dpgrain.means.Method`
             of your own is possible, too.
         relation: the neighbouring relation.
-        n_users: the public size of the roster. If it is not known (None), about how many users have
-            records is released first, with 3% of the budget, and only "clip" and "recentred" are
-            possible. Users of a roster without records count as 0 (clip), as the centre (recentred,
-            winsorized), or not at all. Where a share of the roster is missing, each look of
-            ``"recentred"`` leaves that share of the way to go, which is not in the error: leave the
-            roster out, state the number who have records, if that is public, or clip.
+        n_users: the public size of the roster, from which a method is chosen. The mean is of those who
+            have records in any case: "clip" releases their number with the sum, "recentred" before,
+            with 3% of the budget, and both divide by it where clearly fewer than the roster have
+            records. "softcore" leaves others of the roster out, and "winsorized" counts them as the
+            middle. If it is not known (None), only "clip" and "recentred" are possible.
         dimension: the public d. An array, a frame or a table has it; of a list it must be stated: to
             take it from the rows would let one of them decide the shape of what is published.
         random_state: a seed, for tests and research: it makes the release not private.
@@ -151,8 +178,8 @@ def mean_of_users(
             users for the method.
 
     Recentring draws in the share :attr:`MeanOfUsers.outside` of the users, who lie farthest, unless
-    the noise of taking all in full is less than what that may cost; ``"clip"`` to a true bound is
-    without bias.
+    the noise of taking all in full is less than what that costs, as far as a noisy excess tells.
+    :attr:`MeanOfUsers.error` covers it; where it is much larger than the noise, an outlier may hide.
 
     Formal guarantee: (ε, δ)-DP for users, whatever their records are. Users' vectors that lie close
     together have less noise (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
@@ -170,8 +197,13 @@ def mean_of_users(
     asked = _asked(method)
     promise.require_delta("delta must be above 0, such as 1e-6: means of users have normal noise.")
     rows = arrange(len(records), users, None, User())
-    roster = Roster.of(n_users, promise)
-    problem = Problem(n_users or 1, records.shape[1], promise, bound, radius, roster.event)
+    if n_users is not None:
+        n_users = _validate.integer(minimum=1, n_users=n_users)
+    # Who states a roster does not say how many of it have records.
+    roster = Roster.of(None, promise)
+    problem = Problem(
+        n_users or 1, records.shape[1], promise, bound, radius, roster.event, n_users is not None
+    )
     plan = _before(asked, problem) if n_users is None else asked.make(problem)
     if n_users is not None and rows.users > n_users and plan.compares:
         raise ParameterError(
@@ -182,9 +214,10 @@ def mean_of_users(
     source = source_of(random_state)
     guarantee = guarantee_of(
         promise,
-        plan.event.beside(roster.event),
+        plan.event.beside(roster.event if plan.counts else None),
         (
-            *roster.facts,
+            *(() if n_users is None else Roster.of(n_users, promise).facts),
+            *(roster.facts if plan.counts else ()),
             f"vectors of {counted(problem.d, 'number')}",
             f"a bound of {bound:g}, which longer records are shortened to",
             *plan.facts,
@@ -194,22 +227,34 @@ def mean_of_users(
         elements=None,
     )
     before_publishing(guarantee, n_users=n_users)
-    n = roster.users(rows.users, source)
-    if plan.then is not None:
-        plan = plan.then(replace(problem, n=n))
+    number = None
+    if plan.counts:
+        number = Number(roster.users(rows.users, source), roster.noise_sd, n_users)
+        plan = plan if plan.then is None else plan.then(number)
     vectors = Vectors(user_means(records[rows.kept], rows.blocks, len(rows.owners), bound))
-    value, error, far = plan.run(vectors, source)
-    chosen = asked if plan.method == asked.name else method_of(plan.method)
-    if chosen.centre is None:
-        # A sum around 0 is off by as many shares of the mean as the number of users is.
-        off = roster.noise_sd / n * float(np.linalg.norm(value)) / math.sqrt(problem.d)
-        error = math.hypot(error, off)
-    length = float(np.linalg.norm(value))
+    return _published(plan.run(vectors, source, number), bound, guarantee, plan)
+
+
+def _published(found: Found, bound: float, guarantee: Guarantee, plan: Candidate) -> MeanOfUsers:
+    """Return what was found as it is published: no farther than the bound from 0, as the mean is."""
+    value, length = found.value, float(np.linalg.norm(found.value))
     if length > bound:
-        # The mean is within the bound, whatever the noise says.
-        value = value * (bound / length)
-    drawn_in = plan.outside if far < bound else 0.0
-    return MeanOfUsers(value, error, guarantee, plan.method, plan.reason, far, drawn_in, n)
+        value, length = value * (bound / length), bound
+    # No two vectors within the bound are farther from each other.
+    most = bound + length
+    known = found.error < most or math.isnan(most)
+    return MeanOfUsers(
+        value,
+        found.noise_sd,
+        guarantee,
+        plan.method,
+        plan.reason,
+        found.radius,
+        found.outside,
+        found.n_users,
+        found.error if known else most,
+        found.covers if known else NOTHING,
+    )
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
@@ -305,22 +350,19 @@ def _best(problem: Problem) -> Candidate:
         # Without a radius only those that find the place by themselves are compared.
         if method is CLIP or not (method.alone or problem.radius is not None):
             continue
-        try:
-            found = method.make(problem)
-        except ParameterError:
-            # Too few users for it.
-            continue
-        if found.tells:
-            candidates.append(found)
+        # There may be too few users for it.
+        with suppress(ParameterError):
+            candidates.append(method.make(problem))
+    candidates = [each for each in candidates if each.tells]
     return _chosen(problem, candidates)
 
 
 def _chosen(problem: Problem, candidates: list[Candidate]) -> Candidate:
     """The one that is expected to err least, with the reason."""
-    best = min(candidates, key=lambda each: each.expected)
+    best = min(candidates, key=lambda each: each.weight)
     if problem.radius is not None:
-        errors = (f"{each.method} {rounded_up(each.expected, 3)}" for each in candidates)
-        why = f"the least error to expect with this radius: {', '.join(errors)}"
+        errors = ", ".join(each.weighed for each in candidates)
+        why = f"the least error to expect with this radius: {errors}"
     else:
         why = method_of(best.method).why.format(people=problem.people, space=problem.space)
     return replace(best, reason=why)
@@ -330,20 +372,20 @@ def _best_unstated(problem: Problem) -> Candidate:
     """What looks may spend, of which they or one clipped mean are made for the number of users."""
     spent = looks.most(problem)
     before = looks.unstated(problem, ", or one mean of vectors clipped to the bound")
-    return replace(before, then=lambda known: _best_of(known, spent))
+
+    return replace(before, then=lambda number: _best_of(replace(problem, n=number.divisor), spent))
 
 
 def _best_of(problem: Problem, spent: Recentred) -> Candidate:
     """One clipped mean or looks, whichever is expected to err less, for what is spent."""
-    # The whole of μ² in one sum.
-    noise = looks.of_rounds(spent, 1).noise_multiplier
-    mean = ClippedMean(problem.bound, noise, problem.n, 1, level="user", exact=True)
-    clip, looking = around_zero(problem, mean), looks.remade(problem, spent)
+    mean = ClippedMean(clip_of(problem), looks.whole(spent), 1, 1, level="user", exact=True)
+    candidates = [around_zero(problem, mean)]
     try:
         looks.shares(problem)
     except ParameterError:
-        return _chosen(problem, [clip])
-    return _chosen(problem, [clip, looking] if looking.tells else [clip])
+        return _chosen(problem, candidates)
+    looking = looks.remade(problem, spent)
+    return _chosen(problem, [*candidates, looking] if looking.tells else candidates)
 
 
 AUTO = Method("auto", _best, unstated=_best_unstated)

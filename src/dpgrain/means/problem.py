@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain._wording import counted
+from dpgrain._wording import counted, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.errors import RunEnded
 from dpgrain.means.protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
+from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.publishing.promise import Promise
 
@@ -22,6 +23,8 @@ from dpgrain.publishing.promise import Promise
 SMALLEST = 2.0**-14
 # The share of ε that finds a radius that is not stated.
 _FINDING = 0.2
+# An error that nothing published would bound weighs so many times the expected one in a choice.
+_UNTOLD = 4.0
 # A radius at which most users agree is widened, for the others.
 _WIDER = 2.0**0.5
 
@@ -31,13 +34,14 @@ class Problem:
     """What is known beforehand: how many users, coordinates, and how much may be told.
 
     Args:
-        n: the number of users; where it is not stated, 1 before it is released, and what was released
-            after.
+        n: the size of the roster; where it is not stated, 1 before the number of users is released, and
+            what was released after.
         d: how many coordinates their vectors have.
         promise: what is promised of users.
         bound: the public bound on the norm of vectors.
         radius: the concentration radius; None if it is not known.
-        beside: the release of the number of users, where it is not stated.
+        number: the release of the number of users with records, for methods that make it first.
+        stated: whether the roster is stated.
     """
 
     n: int
@@ -45,7 +49,8 @@ class Problem:
     promise: Promise
     bound: float
     radius: float | None
-    beside: Event | None = None
+    number: Event | None = None
+    stated: bool = True
 
     @property
     def calibration(self) -> dict[str, Any]:
@@ -55,13 +60,12 @@ class Problem:
             "delta": self.promise.delta,
             "n_users": self.n,
             "relation": self.promise.relation,
-            "beside": self.beside,
         }
 
     @property
     def people(self) -> str:
         """How many users there are, or about how many, in words."""
-        return ("" if self.beside is None else "about ") + counted(self.n, "user")
+        return ("" if self.stated else "about ") + counted(self.n, "user")
 
     @property
     def space(self) -> str:
@@ -79,7 +83,7 @@ class Problem:
             largest=self.bound,
             relation=self.promise.relation,
         )
-        return finder, {**self.calibration, "beside": finder.event.beside(self.beside)}
+        return finder, {**self.calibration, "beside": finder.event}
 
     def near(self, finder: Radius | None) -> str:
         """Where the concentration radius comes from, in words."""
@@ -92,21 +96,47 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Found:
+    """A mean that was made, and how far it may be off.
+
+    Args:
+        value: (d,) the mean; not a number where there is none.
+        noise_sd: the standard deviation of the noise of each coordinate.
+        radius: the distance from the centre up to which users count in full.
+        n_users: the number that sums were divided by.
+        error: how far the mean is off at most, as :data:`~dpgrain.means.total_error.CONFIDENCE` says;
+            infinite where nothing that is published tells.
+        covers: what the error covers, in words.
+        outside: about the share of users who are drawn in to the radius.
+    """
+
+    value: FloatArray
+    noise_sd: float
+    radius: float
+    n_users: int
+    error: float = math.inf
+    covers: str = ""
+    outside: float = 0.0
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A private mean, calibrated for a problem.
 
     Args:
         method: the name of the method that has made it.
         mean: the private mean, which asks all users in each round.
-        expected: the rms error to expect of the noise, if users lie within the radius that is stated.
+        expected: the rms error to expect, if users lie within the radius that is stated.
         facts: what it takes as public, in words.
         finder: what finds a radius first.
         within: from the radius that was found to the mean; needed with a finder.
-        outside: about the share of the users that the last round leaves outside of its radius.
-        tells: whether enough users are there for a mean, rather than a middle of most of them.
+        counts: whether the number of users with records is released first.
+        tells: whether there are enough users for it to be chosen where the best is asked for.
         reason: why this one.
-        then: from the problem with the number of users that was released to the mean for it, at no
-            more than this one costs.
+        then: from the number of users that was released to the mean for it, at no more than this one
+            costs; needed with ``counts`` where no roster is stated.
+        publish: what makes the mean of vectors, with the number of users where that was released; by
+            default rounds of ``mean``, of which nothing tells how many users are left out.
     """
 
     method: str
@@ -115,10 +145,11 @@ class Candidate:
     facts: tuple[str, ...] = ()
     finder: Radius | None = None
     within: Callable[[float], Mean] | None = None
-    outside: float = 0.0
+    counts: bool = False
     tells: bool = True
     reason: str = "as asked for"
-    then: Callable[[Problem], Candidate] | None = None
+    then: Callable[[Number], Candidate] | None = None
+    publish: Callable[[Vectors, Source, Number | None], Found] | None = None
 
     @property
     def event(self) -> Event:
@@ -130,22 +161,34 @@ class Candidate:
         """Whether users are compared, so that the roster must hold all who are there."""
         return self.mean.compares or self.finder is not None
 
-    def run(self, vectors: Vectors, source: Source) -> tuple[FloatArray, float, float]:
+    @property
+    def weight(self) -> float:
+        """The expected error as it is weighed in a choice: more where nothing would tell of it."""
+        return self.expected * (_UNTOLD if self.publish is None else 1.0)
+
+    @property
+    def weighed(self) -> str:
+        """The name and the expected error, in words."""
+        times = (
+            "" if self.publish is not None else f" (weighed {_UNTOLD:g} times, as it is not told)"
+        )
+        return f"{self.method} {rounded_up(self.expected, 3)}{times}"
+
+    def run(self, vectors: Vectors, source: Source, number: Number | None = None) -> Found:
         """Publish the mean.
 
         Args:
             vectors: one for each user who has one.
             source: where randomness comes from.
-
-        Returns:
-            the value, (d,); the standard deviation of its noise; and the radius. What there is not is
-            not a number.
+            number: the number of users with records, where it was released.
         """
+        if self.publish is not None:
+            return self.publish(vectors, source, number)
         mean, nothing = self.mean, np.full(vectors.dimension, np.nan)
         if self.finder is not None and self.within is not None:
             found = self.finder.find(vectors, source)
             if found is None:
-                return nothing, math.nan, math.nan
+                return Found(nothing, math.nan, math.nan, mean.n_users, math.nan)
             # So close lie most; almost all do a little farther away.
             mean = self.within(min(found * _WIDER, 1e90))
         run = mean.start(source)
@@ -153,8 +196,8 @@ class Candidate:
             for _ in range(mean.rounds):
                 value = run.estimate(vectors)
         except RunEnded:
-            return nothing, math.nan, run.radius
-        return value, run.noise_sd, run.radius
+            return Found(nothing, math.nan, run.radius, mean.n_users, math.nan)
+        return Found(value, run.noise_sd, run.radius, mean.n_users)
 
 
 @dataclass(frozen=True)
@@ -164,8 +207,7 @@ class Method:
     Args:
         name: what ``method=`` calls it.
         make: the private mean for a problem.
-        centre: from where its radius is measured, in words; None for 0, around which a sum is off by
-            as many shares of the mean as the number of users is.
+        centre: from where its radius is measured, in words; None for 0.
         alone: whether it finds the place of the users by itself, without a radius.
         unstated: the private mean, with ``then``, where the number of users is released first; None if
             its cost follows from that number.

@@ -15,7 +15,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import ONE_EACH, Event, ExponentialMechanism, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised, tiles
-from dpgrain.means.protocol import Central, Contributions, CountedRounds
+from dpgrain.means.protocol import Central, Contributions, CountedRounds, Vectors
 from dpgrain.noise import Source, gumbel_order
 from dpgrain.units import Level, Relation
 
@@ -27,6 +27,10 @@ _RADII_PER_OCTAVE, _OCTAVES = 32, 16
 _PARTS_PER_USER, _REACH_RADII = 1024, 22
 # Choices of radii take at most this share of the budget (of μ², of zCDP).
 _CHOICES_SHARE = 0.03
+# The excess takes this share of what noisy sums have of the budget (of μ²).
+_EXCESS_SHARE = 0.1
+# What exceeds 0 by this many standard deviations of its noise is there.
+_SURE_SDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,10 @@ class Recentred(Central):
         choice_scale: the scale of the noise, in users, with which each round first chooses a radius:
             about the median distance of users to the centre; 0 for a fixed radius.
         beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
-        bound: a public bound on the norm of vectors. Where the noise of a radius that holds them all is
-            less than what a chosen one may cut off, the last round takes all.
+        bound: a public bound on the norm of vectors, which the excess needs.
+        excess: the noise multiplier with which the last round, once it has chosen a radius, publishes
+            the excess: how far beyond the radius users lie, added up. Where the noise of a radius that
+            holds all of them is less than the excess, all count in full. 0 publishes none.
         centre: the public centre of the first round, one number for all coordinates or (d,).
 
     Raises:
@@ -78,6 +84,7 @@ class Recentred(Central):
     choice_scale: float = 0.0
     beyond: float = 0.5
     bound: float | None = None
+    excess: float = 0.0
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
@@ -90,7 +97,12 @@ class Recentred(Central):
         _validate.probability(weight=self.weight)
         _validate.non_negative(choice_scale=self.choice_scale)
         if self.bound is not None:
-            _validate.positive(bound=self.bound)
+            _validate.scale(bound=self.bound)
+        if _validate.non_negative(excess=self.excess) and self.bound is None:
+            raise ParameterError(
+                f"bound must be stated where excess = {self.excess!r} is above 0: it says how much of "
+                "the excess one user can be."
+            )
         if not 0 < _validate.positive(beyond=self.beyond) <= 0.5:
             raise ParameterError(f"beyond must be a share in (0, 0.5], not {self.beyond!r}.")
         if not np.isfinite(np.asarray(self.centre, dtype=np.float64)).all():
@@ -123,6 +135,7 @@ class Recentred(Central):
         weight: float = 1.0,
         choose: bool = False,
         beyond: float = 0.5,
+        bound: float | None = None,
         beside: Event | None = None,
     ) -> Recentred:
         """Calibrate the recentred mean with the least noise that keeps a promise over all rounds.
@@ -138,6 +151,8 @@ class Recentred(Central):
             weight: how far the centre moves towards the published mean, from 0 to 1 (all the way).
             choose: True lets each round choose its radius, for 3% of the budget in all.
             beyond: the share of the users that the last round's radius leaves outside, in (0, ½].
+            bound: a public bound on the norm of vectors, with which the last round publishes its
+                excess, for a tenth of the budget of sums; None for no excess.
             beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
@@ -161,7 +176,18 @@ class Recentred(Central):
             choice = _choice_scale(_mu(whole.parameter, relation), rounds, relation)
 
         def mean(noise: float) -> Recentred:
-            return Recentred(radius, noise, n_users, rounds, shares, weight, choice, beyond=beyond)
+            return Recentred(
+                radius,
+                noise,
+                n_users,
+                rounds,
+                shares,
+                weight,
+                choice,
+                beyond,
+                bound,
+                0.0 if bound is None else noise * math.sqrt((1 / _EXCESS_SHARE - 1) / rounds),
+            )
 
         found = calibrate(
             lambda noise: mean(noise).event.beside(beside),
@@ -190,7 +216,9 @@ class Recentred(Central):
         """The accountant's event for all rounds together."""
         # The cost of Gaussians depends on Σμ² alone, so rounds of unequal shares cost what as many
         # rounds of equal shares do.
-        sums = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
+        sums: Event = Gaussian(self.noise_multiplier, ONE_EACH, self.rounds)
+        if self.excess:
+            sums += Gaussian(self.excess, ONE_EACH)
         if not self.choice_scale:
             return sums
         return sums + ExponentialMechanism(self.choice_scale, one_way=True, count=self.rounds)
@@ -259,9 +287,14 @@ class RecentredRounds(CountedRounds):
     def __init__(self, mean: Recentred, source: Source) -> None:
         super().__init__(mean)
         self.mean, self.source = mean, source
-        self._centre: FloatArray | None = None
+        self._next: FloatArray | None = None
         #: The radii of the rounds so far, which are published.
         self.radii: list[float] = []
+        #: The centre of the last round.
+        self.centre: FloatArray = np.zeros(0)
+        #: The published excess of the last round and the standard deviation of its noise; 0 where all
+        #: vectors are within the radius, and not a number where it was not asked for.
+        self.excess = (math.nan, math.nan)
 
     @property
     def noise_sd(self) -> float:
@@ -275,32 +308,42 @@ class RecentredRounds(CountedRounds):
 
     def _round(self, contributions: Contributions) -> FloatArray:
         mean = self.mean
-        centre = self._centre
-        if centre is None:
+        if self._next is None:
             first = np.asarray(mean.centre, dtype=np.float64)
-            centre = np.broadcast_to(first, (contributions.dimension,))
+            self._next = np.broadcast_to(first, (contributions.dimension,))
+        self.centre = centre = self._next
         radius = mean.radius_of(len(self.radii))
+        last = len(self.radii) + 1 == mean.rounds
         if mean.choice_scale:
-            last = len(self.radii) + 1 == mean.rounds
             radius = self._chosen(contributions, centre, mean.beyond if last else 0.5)
-            radius = self._wide(radius, centre) if last else radius
+        if last and mean.bound is not None and mean.excess:
+            radius = self._enough(contributions, radius, mean.bound)
         self.radii.append(radius)
         noisy = exactly_noised(
             contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
         )
         found: FloatArray = centre + noisy / mean.n_users
-        self._centre = centre + mean.weight * (found - centre)
+        self._next = centre + mean.weight * (found - centre)
         return found
 
-    def _wide(self, radius: float, centre: FloatArray) -> float:
-        """Return the chosen radius, or one that holds all vectors if that errs less."""
+    def _enough(self, contributions: Contributions, radius: float, bound: float) -> float:
+        """Return the radius, or one that holds all vectors if its noise errs less than the excess."""
         mean = self.mean
-        if mean.bound is None:
-            return radius
-        far = mean.bound + float(np.linalg.norm(centre))
-        noise = mean.multiplier(mean.rounds - 1) * math.sqrt(len(centre)) / mean.n_users
-        # Those outside may all lie on one side, farther by about half of the radius.
-        return far if noise * (far - radius) < mean.beyond * radius / 2 else radius
+        far = bound + float(np.linalg.norm(self.centre))
+        self.excess = (0.0, 0.0)
+        # What is left of a radius so near to all is below the rounding of distances.
+        if radius >= far * (1 - 2.0**-20):
+            return far
+        beyond = Vectors(excess_of(contributions, self.centre, radius)[:, None])
+        noisy = float(exactly_noised(beyond, far - radius, mean.excess, self.source)[0])
+        sd = mean.excess * (far - radius)
+        noise = mean.multiplier(mean.rounds - 1) * math.sqrt(len(self.centre))
+        # Those outside may lie on one side, farther by half of the radius; or by what surely is seen.
+        guess = mean.beyond * mean.n_users * radius / 2
+        if noise * (far - radius) < max(guess, noisy - _SURE_SDS * sd):
+            return far
+        self.excess = (noisy, sd)
+        return radius
 
     def _chosen(self, contributions: Contributions, centre: FloatArray, beyond: float) -> float:
         """Choose a radius that leaves about a share ``beyond`` of the users outside."""
@@ -314,6 +357,26 @@ class RecentredRounds(CountedRounds):
         scores = scores_of(first, mean.n_users, beyond)
         scale = _PARTS_PER_USER * mean.choice_scale
         return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
+
+
+def excess_of(contributions: Contributions, centre: FloatArray, radius: float) -> FloatArray:
+    """Return how far each vector lies beyond a radius from a centre, (blocks,).
+
+    Args:
+        contributions: the vectors of blocks.
+        centre: (d,) a public point.
+        radius: the distance from which on a vector counts.
+
+    >>> excess_of(Vectors([[3.0, 4.0], [1.0, 0.0]]), np.zeros(2), 2.0).tolist()
+    [3.0, 0.0]
+    """
+    parts = [np.zeros(0)]
+    for vectors in tiles(contributions):
+        with np.errstate(all="ignore"):
+            # A distance that overflows counts as none; a warning would tell of it.
+            away = np.linalg.norm(finite(vectors - centre), axis=1) - radius
+        parts.append(np.maximum(np.where(np.isfinite(away), away, 0.0), 0.0))
+    return np.concatenate(parts)
 
 
 def scores_of(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:

@@ -1,0 +1,116 @@
+"""How far means of users are off at most: for many kinds of users, and for any number of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import binom, chi, norm
+from tests.means import cases
+
+from dpgrain.means.total_error import CONFIDENCE, Number, upper
+
+Array = NDArray[np.float64]
+BOUND = 10.0
+# Each statistical assertion fails by chance with probability below this.
+CHANCE = 1e-7
+
+
+def directions(rng: np.random.Generator, n: int, d: int) -> Array:
+    x = rng.normal(size=(n, d))
+    made: Array = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return made
+
+
+def ball(rng: np.random.Generator, n: int, d: int) -> Array:
+    return directions(rng, n, d) * BOUND * rng.random((n, 1)) ** (1 / d)
+
+
+def near(rng: np.random.Generator, n: int, d: int) -> Array:
+    return 5 / math.sqrt(d) + directions(rng, n, d) * rng.random((n, 1)) / 2
+
+
+def far_away(rng: np.random.Generator, n: int, d: int) -> Array:
+    x = near(rng, n, d)
+    x[rng.random(n) < 0.1] = -9 / math.sqrt(d)
+    return x
+
+
+def hidden(rng: np.random.Generator, n: int, d: int) -> Array:
+    # So few that no radius is made for them, at the other end.
+    x = near(rng, n, d)
+    x[: min(n // 10, 20)] = -BOUND / math.sqrt(d)
+    return x
+
+
+def skewed(rng: np.random.Generator, n: int, d: int) -> Array:
+    x = abs(directions(rng, n, d)) * rng.lognormal(-1, 1.5, size=(n, 1))
+    made: Array = x * np.minimum(1, BOUND / np.linalg.norm(x, axis=1, keepdims=True))
+    return made
+
+
+USERS = (ball, near, far_away, hidden, skewed)
+
+
+@pytest.mark.search(keep=8)
+@pytest.mark.parametrize("stated", [True, False], ids=["roster", "no roster"])
+@pytest.mark.parametrize("missing", [0.0, 0.03, 0.5])
+@pytest.mark.parametrize("method", ["clip", "recentred", "auto"])
+@pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 1), (2000, 20)])
+@pytest.mark.parametrize("users", USERS, ids=lambda users: users.__name__)
+def test_the_error_covers_what_it_says(
+    users: Callable[..., Array], n: int, d: int, method: str, missing: float, stated: bool
+) -> None:
+    trials = 40
+    covered = 0
+    for seed in range(trials):
+        X = users(np.random.default_rng(seed), n, d)[: round(n * (1 - missing))]
+        roster = n if stated else None
+        found = cases.mean(X, n_users=roster, method=method, epsilon=2.0, random_state=seed)
+        covered += bool(np.linalg.norm(found.value - X.mean(axis=0)) <= found.error)
+    assert binom.cdf(covered, trials, CONFIDENCE) > CHANCE
+
+
+def test_noise_alone_is_not_enough() -> None:
+    # What the test above would miss, if the error were that of the noise.
+    found = [
+        (cases.mean(X, method="recentred", epsilon=1.0, random_state=seed), X)
+        for seed in range(20)
+        for X in [hidden(np.random.default_rng(seed), 2000, 1)]
+    ]
+    off = np.array([abs(each.value[0] - X.mean()) for each, X in found])
+    assert np.median(off / [each.std_error for each, _ in found]) > 5
+    assert (off <= [each.error for each, _ in found]).all()
+
+
+def test_the_norm_of_noise_is_below_its_part() -> None:
+    # With an exact number of users and nothing left out, noise alone is in the error.
+    for d in (1, 2, 3, 10, 100, 10_000):
+        most = Number(1.0, 0.0).error(0.0, 1.0, d)
+        assert (1 - CONFIDENCE) / 60 < chi.sf(most, d) < (1 - CONFIDENCE) / 3
+    assert norm.sf(upper(0.0, 1.0)) == pytest.approx((1 - CONFIDENCE) / 3, rel=1e-3)
+    assert upper(-5.0, 1.0) == 0.0
+
+
+@pytest.mark.parametrize("there", [5, 40, 90, 99, 100])
+@pytest.mark.parametrize("most", [None, 100])
+def test_the_number_of_users_is_covered(there: int, most: int | None) -> None:
+    # Each user has the vector (1), so that the sum is their number.
+    rng, covered, times = np.random.default_rng(1), 0, 2000
+    for noise in rng.normal(size=times) * 6:
+        number = Number(there + noise, 6.0, most)
+        value = there / number.divisor
+        covered += abs(value - 1) <= number.error(value, 0.0, 1) + 1e-12
+    # The number has a third of what may fail.
+    assert binom.sf(times - covered - 1, times, (1 - CONFIDENCE) / 3) > CHANCE
+
+
+def test_a_roster_counts_unless_fewer_are_seen() -> None:
+    assert Number(85.0, 6.0).divisor == 85
+    assert Number(89.0, 6.0, 100).divisor == Number(120.0, 6.0, 100).divisor == 100
+    assert Number(87.0, 6.0, 100).divisor == 87
+    assert (Number(87.0, 6.0, 100).divisor_sd, Number(89.0, 6.0, 100).divisor_sd) == (6.0, 0.0)
+    assert Number(-3.0, 6.0).divisor == 1
