@@ -285,7 +285,7 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
     noise = noise_of(event, np.full(counts.size, event.noise_multiplier), source)
     noisy = (counts + noise.reshape(counts.shape)).astype(np.float64)
-    if request.ratio and plan.align is not None and len(data.dictionary.groups):
+    if request.ratio and plan.one_bound and len(data.dictionary.groups):
         return _choose_for_ratios(noisy, edges, data, request, source).at_most(rule.high)
     aligned = 1.0 if request.measure is None else request.measure.bias
     if plan.align is not None:
@@ -325,14 +325,15 @@ def _pooled_rows(
 def _choose_for_ratios(
     noisy: FloatArray, edges: FloatArray, data: Contributions, request: Request, source: Source
 ) -> ChosenBounds:
-    """Choose one bound for groups whose counts divide their sums, from about how large each is."""
+    """Choose one bound for groups whose counts divide their sums."""
     plan, measure = request.plan, request.measure
-    assert plan.align is not None  # noqa: S101 - called only then
     assert plan.bounds is not None  # noqa: S101 - a plan has it then
     assert measure is not None  # noqa: S101 - ratios have one
-    rows = _at_one_size(data, plan.align, request, source)[:, : measure.counting]
-    # A group that does not stand out has about the noise's own size, or less.
-    counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
+    counts = np.ones(len(data.dictionary.groups))
+    if plan.align is not None:
+        rows = _at_one_size(data, plan.align, request, source)[:, : measure.counting]
+        # A group that does not stand out has about the noise's own size, or less.
+        counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
     return bound_of_ratios(
         noisy,
         edges,
