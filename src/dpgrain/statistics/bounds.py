@@ -270,6 +270,7 @@ def bound_of_ratios(
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
         return ChosenBounds(edges[:1].copy(), top >= 0)
+    # Ratios suffer less from what is lost than from noise: no tail is assumed where none is visible.
     kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
     points, mass = _spread(kept, edges)
     candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
@@ -278,8 +279,15 @@ def bound_of_ratios(
     drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
     error = drowned + (bias * (1 - left / left[-1])) ** 2
     bound = candidates[error.argmin()]
-    above, lost = mass[0][points > bound].sum() / mass[0].sum(), 1 - left[error.argmin()] / left[-1]
-    return ChosenBounds(np.array([bound]), top >= 0, float(above), float(lost))
+    tail = _continued(noisy_counts, top, count_sd, edges, _OWN_ALLOWANCE, bins=edges.size)
+    points, mass = _spread(tail, edges)
+    beyond = np.maximum(points - bound, 0.0)
+    blocks, norms = _totals(noisy_counts, top, edges, count_sd)
+    above, lost = (
+        _share(float(mass[0] @ (beyond > 0)), blocks),
+        _share(float(mass[0] @ beyond), norms),
+    )
+    return ChosenBounds(np.array([bound]), top >= 0, above, lost)
 
 
 def rough_bounds(
