@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sampling import examples
 
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._types import FloatArray, IntArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics.bounds import (
@@ -23,6 +23,7 @@ from dpgrain.statistics.bounds import (
     AutoClip,
     ChosenBounds,
     RoughBounds,
+    bound_of_ratios,
     choose_bounds,
     pooled_bounds,
     rough_bounds,
@@ -107,6 +108,24 @@ def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
     # A false bin j bins up has a level 4^-j times as small.
     assert bounds.mean() < 1.3
     assert bounds.max() <= ONE[10]
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_false_bins_far_above_cost_little(law: Law) -> None:
+    """Blocks of about 30 in one cell: noise in some other bin may raise the bound, seldom by much."""
+    counts = counted(np.full((1, 4000), 30.0), ONE)
+    bounds = []
+    for seed in range(1500):
+        rng = np.random.default_rng(seed)
+        noise = rng.normal(size=counts.shape)
+        if law == "laplace":
+            noise = rng.laplace(scale=math.sqrt(0.5), size=counts.shape)
+        rest = (counts + 20 * noise, ONE, 20.0)
+        one = choose_bounds(*rest, np.ones(1, int), NOISE, law)
+        ratio = bound_of_ratios(*rest, np.ones(1), NOISE, 0.5, law)
+        bounds.append([one.bounds[0], ratio.bounds[0]])
+    assert np.sqrt(np.mean(np.square(bounds), axis=0)).max() < 2 * 30
+    assert np.max(bounds) < 100 * 30
 
 
 @pytest.mark.parametrize("cells", [2, 100, 10_000])

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dpgrain import _validate
 from dpgrain._special import ndtr
-from dpgrain._types import BoolArray, FloatArray, IntArray
+from dpgrain._types import BoolArray, FloatArray, IntArray, Law
 from dpgrain.errors import ParameterError
 
 # Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
@@ -195,6 +196,7 @@ def choose_bounds(
     count_sd: float,
     coordinates: IntArray,
     noise_multiplier: float,
+    law: Law = "gaussian",
 ) -> ChosenBounds:
     """Return the clipping bound of every cell from its own noisy counts: the only look at few cells.
 
@@ -204,6 +206,7 @@ def choose_bounds(
         count_sd: the standard deviation of the noise of a count.
         coordinates: (K,) the number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
+        law: the law of the noise of counts: what may be a false bin depends on its tails.
 
     A cell with blocks of norms x_i in m coordinates, clipped at r, loses at most T(r) = Σ(x_i − r)₊
     and gets noise of energy m(r·noise_multiplier)². T² + m(r·noise_multiplier)² is minimised, with T
@@ -216,7 +219,7 @@ def choose_bounds(
     ...               np.array([1]), 4.0).bounds.round(2)
     array([3.67])
     """
-    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     bounds, number, lost = np.full(top.size, edges[0]), 0.0, 0.0
     for rows in _chunks(top >= 0):
         kept = _continued(
@@ -239,6 +242,7 @@ def bound_of_ratios(
     shares: FloatArray,
     noise_multiplier: float,
     bias: float,
+    law: Law = "gaussian",
 ) -> ChosenBounds:
     """Return the one clipping bound of sums by group that are divided by their group's count.
 
@@ -249,6 +253,7 @@ def bound_of_ratios(
         shares: (G,) about the share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
         bias: the rough share of what clipping takes that shows in a ratio.
+        law: the law of the noise of counts.
 
     Clipped at r, blocks of norms x leave N(r) = Σ min(x, r), of which group g has its share s_g. Its
     ratio has noise of sd r·noise_multiplier/(s_g·N(r)), and is off by bias·(1 − N(r)/N(∞)) for what
@@ -262,7 +267,7 @@ def bound_of_ratios(
     ...  for shares in (even, uneven)]
     [38.1, 19.0]
     """
-    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
         return ChosenBounds(edges[:1].copy(), top >= 0)
     kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
@@ -283,6 +288,7 @@ def rough_bounds(
     count_sd: float,
     coordinates: IntArray,
     noise_multiplier: float,
+    law: Law = "gaussian",
 ) -> RoughBounds:
     """Return a rough bound per cell from its own noisy counts, and pools of cells with similar ones.
 
@@ -292,6 +298,7 @@ def rough_bounds(
         count_sd: the standard deviation of the noise of a count.
         coordinates: (K,) the number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
+        law: the law of the noise of counts.
 
     Cells that were seen and those that were not are pooled apart, in the order of their rough bounds.
     A block of a cell of many items counts less in its pool, in proportion to 1/√items, since the best
@@ -302,7 +309,7 @@ def rough_bounds(
     >>> rough.bounds.round(1)[[0, -1]], rough.pools
     (array([13.4, 53.5]), 1)
     """
-    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0])
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     seen = top >= 0
     energy = np.asarray(coordinates * noise_multiplier**2, dtype=np.float64)
     bounds = _rough(noisy_counts, top, edges, count_sd, _ROUGH_NOISE**2 * energy)
@@ -377,7 +384,7 @@ def pooled_bounds(
     return ChosenBounds(bounds, rough.seen, above, missing)
 
 
-def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArray:
+def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law) -> IntArray:
     """Return the highest bin of each cell that is believed to hold blocks, (K,); −1 for none.
 
     Bins are tried from the lowest up, each by the best of several windows of neighbouring bins that end
@@ -389,7 +396,7 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
     """
     cells, bins = noisy_counts.shape
     top = np.full(cells, -1, dtype=np.int64)
-    usual = _usual_bin(noisy_counts, count_sd)
+    usual = _usual_bin(noisy_counts, count_sd, law)
     sums = np.concatenate([np.zeros((cells, 1)), np.cumsum(noisy_counts, axis=1)], axis=1)
     widths = range(1, 1 + min(4, max(1, int(math.log(_WINDOW_RATIO) / math.log(ratio) + 1e-9))))
     allowed = _FALSE_SHARE * np.arange(1, cells + 1) / max(cells, 1)
@@ -400,7 +407,7 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
             fresh = (top < b + 1 - width) & (noisy_counts[:, b] > count_sd)
             score = np.where(fresh, np.maximum(score, together), score)
         beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
-        level = ndtr(-score) * ratio ** (2.0 * beyond)
+        level = _tail(score, law) * ratio ** (2.0 * beyond)
         ranked = np.sort(level)
         passed = np.flatnonzero(ranked <= allowed)
         if passed.size:
@@ -408,12 +415,23 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float) -> IntArr
     return top
 
 
-def _usual_bin(noisy_counts: FloatArray, count_sd: float) -> int:
+def _usual_bin(noisy_counts: FloatArray, count_sd: float, law: Law) -> int:
     """Return the bin where most blocks of all cells are; 0 if it does not stand out."""
     whole = noisy_counts.sum(axis=0)
     fullest = int(whole.argmax())
-    level = ndtr(-whole[fullest] / (count_sd * math.sqrt(max(len(noisy_counts), 1)))) * whole.size
-    return fullest if level <= _FALSE_BIN else 0
+    score = whole[fullest] / (count_sd * math.sqrt(max(len(noisy_counts), 1)))
+    return fullest if float(_tail(score, law)) * whole.size <= _FALSE_BIN else 0
+
+
+def _tail(score: Any, law: Law) -> FloatArray:
+    """Return the probability that noise passes so many standard deviations, of the shape given.
+
+    Sums of Laplace noise have lighter tails beyond two of them, so that they are taken as one.
+    """
+    if law == "gaussian":
+        return np.asarray(ndtr(-score))
+    half = np.exp(-math.sqrt(2) * np.abs(score)) / 2
+    return np.asarray(np.where(score > 0, half, 1 - half), dtype=np.float64)
 
 
 def _rough(

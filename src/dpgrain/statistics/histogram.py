@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain._types import BoolArray
+from dpgrain._types import BoolArray, Law
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
@@ -17,7 +17,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least, blank, up_to
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Law, Request
+from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpgrain._types import FloatArray
+from dpgrain._types import FloatArray, Law
 from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
@@ -15,7 +15,7 @@ from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import By, checked_bounds
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Law, Request
+from dpgrain.statistics.request import Request
 from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers

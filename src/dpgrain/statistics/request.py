@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain._types import IntArray
+from dpgrain._types import IntArray, Law
 from dpgrain._wording import counted
 from dpgrain.accounting import (
     BoundedRange,
@@ -47,7 +47,6 @@ from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, User
 
-Law = Literal["gaussian", "laplace"]
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
@@ -82,7 +81,7 @@ class Request:
     blocks: Blocks
     domain: Domain
     rule: float | AutoClip
-    noise: Literal["gaussian", "laplace"]
+    noise: Law
     max_items: int
     indicator: bool = False
     best: int | None = None

@@ -294,9 +294,9 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
     noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
     if plan.pool is None or not len(noisy):
         # Where nothing was selected there is no cell.
-        chosen = choose_bounds(noisy, edges, sd, coordinates, noise_multiplier)
+        chosen = choose_bounds(noisy, edges, sd, coordinates, noise_multiplier, request.noise)
     else:
-        rough = rough_bounds(noisy, edges, sd, coordinates, noise_multiplier)
+        rough = rough_bounds(noisy, edges, sd, coordinates, noise_multiplier, request.noise)
         rows = _pooled_rows(data, plan.pool, rough, request, source)
         chosen = pooled_bounds(
             rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
@@ -341,6 +341,7 @@ def _choose_for_ratios(
         counts / counts.sum(),
         noise_sd(plan.sums) * math.sqrt(measure.noisy),
         measure.bias,
+        request.noise,
     )
 
 
