@@ -197,6 +197,8 @@ def test_a_table_without_users_has_records_only(ask: Any) -> None:
         # 2 corners of so many groups: (2·5)^¼·√2 is below the Gaussian's 4.22, (2·60)^¼·√2 is not.
         (dg.User(), 5, "laplace"),
         (dg.User(), 60, "gaussian"),
+        # Laplace noise for 20 elements of a user costs 20, not √20, times that of one.
+        (dg.User(max_elements=20), 5, "gaussian"),
         (dg.Element("item"), 5, "gaussian"),
         (dg.Record(), 60, "laplace"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -10,8 +11,8 @@ import pytest
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain._types import FloatArray, IntArray
-from dpgrain.statistics.values import Parts, Powers, Tree
+from dpgrain._types import FloatArray, IntArray, Law
+from dpgrain.statistics.values import AutoRange, Parts, Powers, Tree
 from dpgrain.tables.engines.feed import Chunk
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -70,3 +71,22 @@ def test_the_search_finds_a_first_corner_that_is_not_the_rest(
 
     monkeypatch.setattr(Powers, "__call__", careless)
     assert cases.seen(case, asked) > 1.1
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_false_bins_hardly_widen_the_range(law: Law) -> None:
+    """Numbers from 1 to 8, and noise in 120 bins: now and then a range is wide, and hardly ever far."""
+    rule, rng = AutoRange(), np.random.default_rng(4)
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 3] = 600.0
+    wide = []
+    for _ in range(3000):
+        noise = rng.normal(size=counts.size)
+        if law == "laplace":
+            noise = rng.laplace(scale=math.sqrt(0.5), size=counts.size)
+        low, high = rule.choose(counts + 20 * noise, 20.0, law)
+        wide.append(max(-low, high) / 8)
+    assert min(wide) == 1
+    assert np.mean(np.array(wide) > 1) < 0.01
+    assert np.mean(wide) < 2

@@ -467,8 +467,8 @@ def test_a_release_of_several_keys(tmp_path: Path) -> None:
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 20.0, "delta": 1e-6, "clip": 5.0}
     release = dg.histogram(table, ["month", "topic"], domain={"month": [2, 1]}, **options)
     found = release.to_arrow()
-    numbers = ["estimate", "std_error", "low", "high", "at_least", "up_to"]
-    assert found.column_names == ["month", "topic", *numbers]
+    limits = ["low", "high", "at_least", "up_to"]
+    assert found.column_names == ["month", "topic", "estimate", "std_error", *limits]
     pairs = list(zip(found["month"].to_pylist(), found["topic"].to_pylist(), strict=True))
     assert set(pairs) == set(itertools.product([2, 1], ["x", "y", "own: d", "own: e"]))
     exact = dict.fromkeys(pairs, 0)

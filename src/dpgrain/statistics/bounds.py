@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._special import ndtr
 from dpgrain._types import BoolArray, FloatArray, IntArray, Law
 from dpgrain.errors import ParameterError
+from dpgrain.statistics.intervals import tail_of
 
 # Bins of norm ÷ rough bound in the second look: smaller norms have no bin, the last takes larger ones.
 POOLED_EDGES: FloatArray = 0.25 * 2.0 ** (np.arange(11.0) / 2)
@@ -415,7 +414,7 @@ def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law)
             fresh = (top < b + 1 - width) & (noisy_counts[:, b] > count_sd)
             score = np.where(fresh, np.maximum(score, together), score)
         beyond = np.maximum(b - np.where(top >= 0, top, usual), 0)
-        level = _tail(score, law) * ratio ** (2.0 * beyond)
+        level = tail_of(law, score) * ratio ** (2.0 * beyond)
         ranked = np.sort(level)
         passed = np.flatnonzero(ranked <= allowed)
         if passed.size:
@@ -428,18 +427,7 @@ def _usual_bin(noisy_counts: FloatArray, count_sd: float, law: Law) -> int:
     whole = noisy_counts.sum(axis=0)
     fullest = int(whole.argmax())
     score = whole[fullest] / (count_sd * math.sqrt(max(len(noisy_counts), 1)))
-    return fullest if float(_tail(score, law)) * whole.size <= _FALSE_BIN else 0
-
-
-def _tail(score: Any, law: Law) -> FloatArray:
-    """Return the probability that noise passes so many standard deviations, of the shape given.
-
-    Sums of Laplace noise have lighter tails beyond two of them, so that they are taken as one.
-    """
-    if law == "gaussian":
-        return np.asarray(ndtr(-score))
-    half = np.exp(-math.sqrt(2) * np.abs(score)) / 2
-    return np.asarray(np.where(score > 0, half, 1 - half), dtype=np.float64)
+    return fullest if float(tail_of(law, score)) * whole.size <= _FALSE_BIN else 0
 
 
 def _rough(

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._special import ndtri
-from dpgrain._types import BoolArray, FloatArray
+from dpgrain._special import ndtr, ndtri
+from dpgrain._types import BoolArray, FloatArray, Law
 
 # A chosen bound balances what clipping takes against the noise, so that the loss is a few standard
 # errors; on public tables it was rarely more than this many (docs/theory.md, "What clipping leaves").
@@ -42,6 +42,24 @@ def quantile_of(noise: str, level: float) -> float:
     (1.645, 1.628)
     """
     return _QUANTILES[_validate.one_of(tuple(_QUANTILES), noise=noise)](level)
+
+
+def tail_of(noise: Law, deviations: Any) -> FloatArray:
+    """Return the probability that noise passes so many standard deviations, of the same shape.
+
+    Args:
+        noise: ``"gaussian"`` or ``"laplace"``. A sum of Laplace noise has lighter tails beyond two
+            standard deviations, so that it may be taken for one.
+        deviations: any numbers.
+
+    >>> tail_of("gaussian", [0.0, 3.0]).round(5), tail_of("laplace", [0.0, 3.0]).round(5)
+    (array([0.5    , 0.00135]), array([0.5    , 0.00718]))
+    """
+    x = np.asarray(deviations, dtype=np.float64)
+    if noise == "gaussian":
+        return np.asarray(ndtr(-x))
+    half = np.exp(-math.sqrt(2) * np.abs(x)) / 2
+    return np.asarray(np.where(x > 0, half, 1 - half), dtype=np.float64)
 
 
 def half_width(noise: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from dpgrain import _validate
@@ -17,8 +17,6 @@ from dpgrain.accounting import (
     Event,
     Selection,
     calibrate_bounded_range,
-    calibrate_gaussian,
-    calibrate_laplace,
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import (
@@ -35,7 +33,6 @@ from dpgrain.statistics.plan import (
     Plan,
     clip_rule,
     make_plan,
-    noise_sd,
 )
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import AutoRange, Measure
@@ -45,7 +42,7 @@ from dpgrain.tables.domain import Domain, public_domain
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Record, User
+from dpgrain.units import Element, Record
 
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
@@ -110,13 +107,26 @@ class Request:
         """
         if not isinstance(table, UserTable):
             raise ParameterError(f"table must come from dg.read, not {type(table).__name__}.")
+        if noise == "auto":
+            return _under_better_law(
+                partial(
+                    Request.of,
+                    statistic,
+                    table,
+                    by,
+                    promise=promise,
+                    clip=clip,
+                    domain=domain,
+                    value=value,
+                    measure=measure,
+                    bounds=bounds,
+                    max_items=max_items,
+                    indicator=indicator,
+                ),
+                promise,
+            )
         max_items = _validate.integer(minimum=1, max_items=max_items)
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
-        if noise == "auto":
-            corners = 1 if measure is None else measure.corners
-            asked = public_domain(domain, Blocks.of_unit(unit, table, keys), table, keys)
-            groups = None if asked.selected else len(asked.groups())
-            noise = better_law(promise, corners, groups)
         promise, rule = promise.under(noise), clip_rule(clip)
         if value is not None:
             table.require_numbers([value], "value")
@@ -406,48 +416,29 @@ class Request:
         )
 
 
-def better_law(promise: Promise, corners: int, groups: int | None) -> Law:
-    """The law of noise that suits what is known beforehand.
+def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
+    """Return the request under the law of noise that can lose less against the other.
 
     Args:
+        ask: makes the request under the law that it is given as ``noise``.
         promise: the promise.
-        corners: the number of coordinates of each group.
-        groups: the public number of groups; None where they are selected.
 
     A block's l1 norm is 1 to √C times its l2 norm, where it lies on C coordinates. Laplace noise is
     fitted to the one and Gaussian noise to the other, so which is smaller depends on the data: the law
-    is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times its noise
-    is below the Gaussian. Gaussian noise is kept for elements, whose curve over k it makes far better,
-    and inside a budget, whose shares are shares of μ².
+    is chosen whose loss against the other is smaller in the worst case, Laplace if C^¼ times the noise
+    of its sums is below that of the Gaussian's. Gaussian noise is kept for elements, whose curve over k
+    it makes far better, for unknown groups, and inside a budget, whose shares are shares of μ².
     """
-    unit = promise.unit
     if promise.delta == 0:
-        return "laplace"
-    if isinstance(unit, Record):
-        # A record has one group, whatever their number.
-        coordinates = None if groups is None else corners
-    elif isinstance(unit, User):
-        coordinates = None if groups is None else corners * groups
-    else:
-        coordinates = None
-    if coordinates is None or in_budget():
-        return "gaussian"
-    level, own = promise.level, promise.plain_unit
-    several: Literal["nonnegative", "one"] = "nonnegative" if coordinates > 1 else "one"
-    gaussian = calibrate_gaussian(
-        promise.epsilon,
-        promise.delta,
-        contribution=Contribution(block=level, coordinates=several),
-        relation=promise.relation,
-        unit=own,
-    )
-    laplace = calibrate_laplace(
-        promise.epsilon,
-        contribution=Contribution(block=level, coordinates=several, norm="l1"),
-        relation=promise.relation,
-        unit=own,
-    )
-    return "laplace" if coordinates**0.25 * noise_sd(laplace) < noise_sd(gaussian) else "gaussian"
+        return ask(noise="laplace")
+    gaussian = ask(noise="gaussian")
+    if isinstance(promise.unit, Element) or gaussian.public is None or in_budget():
+        return gaussian
+    laplace = ask(noise="laplace")
+    # The norms of one record are known under both laws.
+    coordinates = 1 if isinstance(promise.unit, Record) else laplace.plan.items or 1
+    less = coordinates**0.25 * laplace.plan.std_error < gaussian.plan.std_error
+    return laplace if less else gaussian
 
 
 def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:

@@ -269,7 +269,8 @@ def _range(
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
-    return rule.choose(noisy, noise_sd(event)), rule.stands_out(noisy, noise_sd(event))
+    counted = (noisy, noise_sd(event), request.noise)
+    return rule.choose(*counted), rule.stands_out(*counted)
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:

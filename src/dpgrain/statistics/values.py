@@ -15,8 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._types import FloatArray, IntArray, Law
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.intervals import tail_of
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
 
@@ -220,6 +221,10 @@ def ranks(height: int) -> Measure:
 
 # --- choosing the range of the numbers ------------------------------------------------------
 
+# The fullest bin of numbers is a false one with at most this probability for each bin, and one beside
+# it with at most the second.
+_FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
+
 
 @dataclass(frozen=True)
 class AutoRange:
@@ -252,33 +257,57 @@ class AutoRange:
         """Return the split in which each record counts 1 in the bin of its number."""
         return _Bins(tuple(self.edges[1:-1]))
 
-    def seen(self, noisy: FloatArray, sd: float) -> FloatArray:
-        """Return the noisy counts that stand out, (bins,); many empty bins would add up to noise."""
-        return np.where(noisy > 3.5 * sd, noisy, 0.0)
+    def seen(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
+        """Return the noisy counts of bins that are believed to hold numbers, and 0 of others, (bins,).
 
-    def stands_out(self, noisy: FloatArray, sd: float) -> bool:
-        """Return whether any magnitude is seen, besides 0."""
-        seen = self.seen(noisy, sd)
-        seen[self.edges.size // 2 - 1] = 0.0
-        return bool(seen.any())
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            law: the law of their noise.
 
-    def choose(self, noisy: FloatArray, sd: float) -> tuple[float, float]:
+        The fullest bin of numbers other than 0 must stand out clearly. A bin of magnitudes 2ʲ times
+        as large must stand out the more, by a level 2⁻ʲ: it would widen the range as many times if it
+        were a false one.
+        """
+        level = tail_of(law, noisy / sd)
+        magnitude = np.abs(np.arange(noisy.size) - self._zero)
+        fullest = int(np.where(magnitude > 0, noisy, -np.inf).argmax())
+        beyond = np.maximum(magnitude - magnitude[fullest], 0)
+        believed = level <= _FALSE_NEIGHBOUR * 2.0**-beyond
+        if level[fullest] > _FALSE_RANGE:
+            believed &= magnitude == 0
+        return np.where(believed, noisy, 0.0)
+
+    def stands_out(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
+        """Return whether any magnitude is seen, besides 0; arguments as those of :meth:`seen`."""
+        return bool(np.delete(self.seen(noisy, sd, law), self._zero).any())
+
+    def choose(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> tuple[float, float]:
         """Return the bounds, from noisy counts of the bins: post-processing.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            law: the law of their noise.
 
         Where nothing is seen they are the widest: that shows in the standard errors.
         """
         edges = self.edges
-        if not self.stands_out(noisy, sd):
+        if not self.stands_out(noisy, sd, law):
             return float(edges[0]), float(edges[-1])
-        seen = self.seen(noisy, sd)
+        seen = self.seen(noisy, sd, law)
         shares = np.cumsum(seen) / seen.sum()
         low = int(np.searchsorted(shares, self.tail, side="right"))
         high = int(np.searchsorted(shares, 1 - self.tail, side="left"))
         # Numbers in the bin around 0 are taken for 0, unless no other bin is seen.
-        zero = edges.size // 2 - 1
-        below = 0.0 if low == zero and high > zero else float(edges[low])
-        above = 0.0 if high == zero and low < zero else float(edges[high + 1])
+        below = 0.0 if low == self._zero and high > self._zero else float(edges[low])
+        above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
+
+    @property
+    def _zero(self) -> int:
+        """The place of the bin around 0."""
+        return self.edges.size // 2 - 1
 
 
 @dataclass(frozen=True)
