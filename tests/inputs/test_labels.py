@@ -320,7 +320,8 @@ def moved(users: Any, rest: Any, values: list[float]) -> float:
             np.array(values), users=users, bound=1.0, epsilon=1e6, delta=1e-6, n_users=2, method="clip",
             random_state=0,
         )  # fmt: skip
-        return 2 * float(mean.value[0])
+        # The mean is over those who have records.
+        return mean.n_users * float(mean.value[0])
 
     return abs(total(users, values) - total(rest, values[: len(rest)]))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
-from dpgrain.learn.confidence import Intervals, release_evidence, score_sensitivity
+from dpgrain.learn.confidence import COVERED, Intervals, release_evidence, score_sensitivity
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
 from dpgrain.noise.sums import noised
@@ -244,7 +244,7 @@ def test_intervals_are_on_the_scale_of_the_features() -> None:
 def test_intervals_tell_their_doubt() -> None:
     one = np.ones(1)
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
-    assert str(sure) == repr(sure) == str(sure.to_pandas())
+    assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERED}"
     guess = replace(sure, doubt="the rounds have not converged")
-    told = f"{sure}\nThese intervals are a guess: the rounds have not converged."
+    told = f"{sure}\nTake care: intervals are a guess: the rounds have not converged."
     assert str(guess) == repr(guess) == told
