@@ -658,3 +658,8 @@ def test_bad_values_are_refused_by_name(field: str, value: Any) -> None:
 def test_units_are_a_whole_number(units: Any) -> None:
     with pytest.raises(ParameterError, match=rf"units must .* not {units!r}"):
         Contribution().sensitivity(units)
+
+
+def test_a_small_record_may_move_a_pooled_block() -> None:
+    with pytest.raises(ParameterError, match="record_size must be left out with layout 'pooled'"):
+        Contribution(layout="pooled", per_coordinate=3, record_size=0.01)

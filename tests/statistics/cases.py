@@ -260,6 +260,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         # Few cells share a second look, too.
         patch.setattr(bounds_module, "POOL_LEAST", 2)
         patch.setattr(run_module, "choose_bounds", chosen)
+        patch.setattr(run_module, "bound_of_ratios", chosen)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)
         patch.setattr(AutoRange, "choose", lambda *_: (outcome.low, outcome.high))

@@ -395,3 +395,43 @@ def test_bins_are_finer_where_they_are_all_there_is() -> None:
 def test_parameters(wrong: dict[str, float]) -> None:
     with pytest.raises(ParameterError):
         replace(AutoClip(), **wrong)
+
+
+def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
+    """The cells together show that norms fall slowly, which no cell shows by itself."""
+    rng = np.random.default_rng(0)
+    norms = 2 * (1 - rng.random((6, 900))) ** (-1 / 1.1)
+    counts, ones = counted(norms, ONE), np.ones(6, int)
+
+    def error(bounds: FloatArray) -> float:
+        lost = np.maximum(norms - bounds[:, None], 0).sum(axis=1)
+        return float(np.sqrt(np.mean(lost**2 + (bounds * NOISE) ** 2)))
+
+    best = min(error(np.full(6, bound)) for bound in np.geomspace(1, 1e4, 200))
+    errors = [
+        error(choose_bounds(noisy(counts, seed, 12), ONE, 12, ones, NOISE).bounds)
+        for seed in range(60)
+    ]
+    alone = [
+        error(
+            np.array(
+                [
+                    choose_bounds(row[None], ONE, 12, ones[:1], NOISE).bounds[0]
+                    for row in noisy(counts, seed, 12)
+                ]
+            )
+        )
+        for seed in range(60)
+    ]
+    assert np.mean(errors) < 0.9 * np.mean(alone)
+    assert np.mean(errors) < 2 * best
+
+
+def test_nothing_is_said_of_cells_whose_pool_shows_nothing() -> None:
+    rough = RoughBounds(
+        np.full(6, 10.0), np.ones(6, bool), np.zeros(6, int), np.full(6, 1024), 900.0, 9e3
+    )
+    rows = np.zeros((1, POOLED_EDGES.size - 1))
+    chosen = pooled_bounds(rough, rows, 10.0, np.ones(6, int), 4.0, 1.0)
+    assert (chosen.above, chosen.lost) == (None, None)
+    assert not bounds_module.can_pool(6)

@@ -100,6 +100,11 @@ class Contribution:
                 f"per_coordinate must be given with layout='pooled' and with no other layout, not "
                 f"{self.per_coordinate!r} with {self.layout!r}."
             )
+        if self.layout == "pooled" and math.isfinite(self.record_size):
+            raise ParameterError(
+                f"record_size must be left out with layout 'pooled', not {self.record_size!r}: a small "
+                "record may carry a block from one coordinate to another."
+            )
         if self.layout == "pooled" and (self.block, self.coordinates) != ("element", "nonnegative"):
             raise ParameterError(
                 f"layout 'pooled' must have block='element' and coordinates='nonnegative', not "

@@ -39,6 +39,8 @@ _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 _FALSE_SHARE = 0.01
 # The bin where most blocks are is a false one with at most this probability.
 _FALSE_BIN = 1e-6
+# Shares of all blocks are told where the pools of at most this share of the cells show nothing.
+_FEW_UNTOLD = 0.25
 # A number anywhere in a range of length 1 has this variance.
 _ANYWHERE_VARIANCE = 1 / 12
 # Neighbouring bins that together span at most this ratio may be found by what they hold together.
@@ -50,6 +52,9 @@ _ROUGH_NOISE = 4.0
 _VISIBLE = 3.0
 # Where nothing was seen, the second look raises a bound by at most this factor.
 _UNSEEN_MOST = 2.0
+# A tail is heavy if two bins beyond the top ones of several cells count so many standard deviations
+# each; it falls at least like this power of the norm.
+_HEAVY_VISIBLE, _HEAVIEST = 1.5, 1.2
 # The tail beyond the last bin that is believed, where it falls with the square of the norm: it holds at
 # most what a standard deviation times this allows beyond what was counted.
 _POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
@@ -124,7 +129,7 @@ class AutoClip:
         >>> round(own, 3), round(pooled, 3)
         (0.189, 0.011)
         """
-        few = cells is not None and cells < POOL_LEAST
+        few = cells is not None and not can_pool(cells)
         usual = _ONE_SHARE if one_bound else _FEW_SHARE if few else _MANY_SHARE
         whole = usual if self.share is None else self.share
         if one_bound or few:
@@ -211,8 +216,9 @@ def choose_bounds(
     and gets noise of energy m(r·noise_multiplier)². T² + m(r·noise_multiplier)² is minimised, with T
     estimated from the counts: those of the bins up to the top one that is believed
     (:func:`_top_bins`), negative ones as 0, and a tail beyond it, which falls with the square of the
-    norm: from bin to bin by ratio^-2, or by what the next count allows, if that is less. Where nothing
-    is found, the bound is the lowest edge: then nothing is known, and ``seen`` says so.
+    norm: from bin to bin by ratio^-2, or by what the next count allows, if that is less; or more
+    slowly where the cells together show a heavier one. Where nothing is found, the bound is the lowest
+    edge: then nothing is known, and ``seen`` says so.
 
     >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 2, 4, 8]), 4.0,
     ...               np.array([1]), 4.0).bounds.round(2)
@@ -222,7 +228,13 @@ def choose_bounds(
     bounds, number, lost = np.full(top.size, edges[0]), 0.0, 0.0
     for rows in _chunks(top >= 0):
         kept = _continued(
-            noisy_counts[rows], top[rows], count_sd, edges, _OWN_ALLOWANCE, bins=edges.size
+            noisy_counts[rows],
+            top[rows],
+            count_sd,
+            edges,
+            _OWN_ALLOWANCE,
+            bins=edges.size,
+            least=_heavy_tail(noisy_counts[rows], top[rows], count_sd, edges),
         )
         points, mass = _spread(kept, edges)
         energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
@@ -232,6 +244,11 @@ def choose_bounds(
         lost += float((mass * beyond).sum())
     blocks, norms = _totals(noisy_counts, top, edges, count_sd)
     return ChosenBounds(bounds, top >= 0, _share(number, blocks), _share(lost, norms))
+
+
+def can_pool(cells: int) -> bool:
+    """Return whether so many cells are enough to learn from a common row of counts."""
+    return cells >= POOL_LEAST
 
 
 def bound_of_ratios(
@@ -384,6 +401,9 @@ def pooled_bounds(
     beyond = np.maximum(points - factor[:, None], 0.0)
     number = (mass * (beyond > 0)).sum(axis=1)[rough.pool] / weight
     lost = rough.bounds * (mass * beyond).sum(axis=1)[rough.pool] / weight
+    if (last < 0)[rough.pool].sum() > _FEW_UNTOLD * rough.pool.size:
+        # Of cells whose pool shows nothing it is not known what lies above their bounds.
+        return ChosenBounds(bounds, rough.seen)
     above, missing = (
         _share(float(number.sum()), rough.blocks),
         _share(float(lost.sum()), rough.norms),
@@ -472,6 +492,7 @@ def _continued(
     *,
     bins: int,
     falls: bool = True,
+    least: float = 0.0,
 ) -> FloatArray:
     """Return the counts up to the top bins, negative ones as 0, with a geometric tail beyond.
 
@@ -483,6 +504,7 @@ def _continued(
         allowance: the next bin holds at most its count plus so many standard deviations.
         bins: the number of bins of the tail.
         falls: whether a bin of the tail holds at most ratio^-2 of the one before, rather than as much.
+        least: the share of the one before that a bin of the tail holds at least.
     """
     row, last = np.arange(top.size), np.maximum(top, 0)
     index = np.arange(noisy_counts.shape[1])
@@ -490,11 +512,31 @@ def _continued(
     full = kept[row, last]
     following = noisy_counts[row, np.minimum(last + 1, index[-1])] + allowance * count_sd
     steepest = (edges[0] / edges[1]) ** 2 if falls else 1.0
-    most = np.clip(following, 0.0, steepest * full)
+    most = np.maximum(np.clip(following, 0.0, steepest * full), least * full)
     rate = np.divide(most, full, out=np.zeros_like(full), where=full > 0)
     steps = index - last[:, None]
     tail = full[:, None] * rate[:, None] ** np.maximum(steps, 0)
     return np.where((steps > 0) & (steps <= bins), tail, kept)
+
+
+def _heavy_tail(
+    noisy_counts: FloatArray, top: IntArray, count_sd: float, edges: FloatArray
+) -> float:
+    """Return by how much counts fall from bin to bin beyond the top ones of several cells together.
+
+    It is 0 unless both bins beyond them stand out, and at most what a norm of infinite mean would have,
+    nearly: ratio^-1.2. One cell alone shows too little of its tail.
+    """
+    cells, bins = noisy_counts.shape
+    if cells < 2:
+        return 0.0
+    full, one, two = (
+        float(noisy_counts[np.arange(cells), np.minimum(top + beyond, bins - 1)].sum())
+        for beyond in (0, 1, 2)
+    )
+    if min(one, two) <= _HEAVY_VISIBLE * count_sd * math.sqrt(cells):
+        return 0.0
+    return min(math.sqrt(two / max(full, two)), math.pow(edges[0] / edges[1], _HEAVIEST))
 
 
 def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:

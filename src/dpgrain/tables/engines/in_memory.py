@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Self
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +19,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, Scanned, Share, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import ArrowSource
+from dpgrain.tables.engines.sources import ArrowSource, Source
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -33,6 +35,7 @@ class InMemory:
     def __init__(self, table: Rows) -> None:
         self.table = table
         self._columns: dict[tuple[str, Form], pa.Array] = {}
+        self._reader: DuckDB | None = None
         self._codes: IntArray = np.zeros(0, dtype=np.int64)
         self._cells: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -41,6 +44,9 @@ class InMemory:
 
     def __exit__(self, *_: object) -> None:
         self._columns.clear()
+        if self._reader is not None:
+            self._reader.__exit__(None, None, None)
+            self._reader = None
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """Return the different groups that rows of users belong to."""
@@ -165,10 +171,19 @@ class InMemory:
         if (column, form) not in self._columns:
             found = self._of_arrow(column, form)
             if found is None:
-                with DuckDB(self.table) as engine:
-                    found = engine.columns([(column, form)]).column(0)
+                found = self._duckdb().columns([(column, form)]).column(0)
             self._columns[column, form] = _whole(found)
         return self._columns[column, form]
+
+    def _duckdb(self) -> DuckDB:
+        """Return DuckDB over rows that it has read once, so that the columns of one row stay together.
+
+        A query or a file that is read again may give its rows in another order, or others.
+        """
+        if self._reader is None:
+            rows = replace(self.table, source=_ReadOnce(self.table.source))
+            self._reader = DuckDB(rows).__enter__()
+        return self._reader
 
     def _of_arrow(self, column: str, form: Form) -> pa.ChunkedArray | None:
         """Return a column of an Arrow table, where Arrow reads it as DuckDB does."""
@@ -181,6 +196,35 @@ class InMemory:
         if form == "number" and found.type in _NUMBERS:
             return found.cast(pa.float64(), safe=False)
         return None
+
+
+@dataclass
+class _ReadOnce:
+    """A source whose rows DuckDB reads once, into a table of its own, in their order."""
+
+    source: Source
+    _name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the source."""
+        return self.source.name
+
+    @property
+    def title(self) -> str:
+        """The title of the source."""
+        return self.source.title
+
+    def columns(self) -> dict[str, str]:
+        """Return the columns of the source with their types."""
+        return self.source.columns()
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Read all rows into a table, the first time, and return its name."""
+        if self._name is None:
+            rows, self._name = self.source.attach(connection), "rows_read_once"
+            connection.execute(f"CREATE TEMP TABLE {self._name} AS SELECT * FROM {rows}")
+        return self._name
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
