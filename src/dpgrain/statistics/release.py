@@ -322,7 +322,9 @@ class Histogram(Release):
         """Return the nearest estimates that are not negative and add up: free of charge.
 
         Args:
-            total: a public total; by default the estimates' own.
+            total: a public total of what the estimates are of; by default the estimates' own. Of a
+                capped sum it is that of capped contributions: what clipping took of a few groups would
+                be spread over all of them, by their noise.
 
         Raises:
             ParameterError: if the total is negative.
