@@ -39,7 +39,7 @@ _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
 _FALSE_SHARE = 0.01
 # The bin where most blocks are is a false one with at most this probability.
 _FALSE_BIN = 1e-6
-# Shares of all blocks are told where the pools of at most this share of the cells show nothing.
+# Shares of all blocks are told where the pools of at most this share of the seen cells show nothing.
 _FEW_UNTOLD = 0.25
 # A number anywhere in a range of length 1 has this variance.
 _ANYWHERE_VARIANCE = 1 / 12
@@ -401,7 +401,8 @@ def pooled_bounds(
     beyond = np.maximum(points - factor[:, None], 0.0)
     number = (mass * (beyond > 0)).sum(axis=1)[rough.pool] / weight
     lost = rough.bounds * (mass * beyond).sum(axis=1)[rough.pool] / weight
-    if (last < 0)[rough.pool].sum() > _FEW_UNTOLD * rough.pool.size:
+    untold = rough.seen & (last < 0)[rough.pool]
+    if untold.sum() > _FEW_UNTOLD * rough.seen.sum():
         # Of cells whose pool shows nothing it is not known what lies above their bounds.
         return ChosenBounds(bounds, rough.seen)
     above, missing = (
