@@ -802,7 +802,7 @@ EMPTY: dict[str, Any] = {
     "frame": pd.DataFrame({"a": [], "b": []}),
     "texts": pd.DataFrame({"a": [], "b": []}, dtype=object),
     "sparse": sparse.csr_array((0, D)),
-    "Arrow": pa.table({"a": pa.array([], pa.float64()), "b": pa.array([], pa.string())}),
+    "Arrow": pa.table({"a": pa.array([], pa.float64()), "b": pa.array([], pa.int64())}),
     "Polars": pl.DataFrame({"a": [], "b": []}),
 }
 MODELS: list[Any] = [
