@@ -294,19 +294,19 @@ def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -
         aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), source)
     coordinates = request.noisy_coordinates(data.dictionary.cell_sizes)
     noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
-    own = choose_bounds(noisy, edges, sd, coordinates, noise_multiplier, request.noise)
-    if plan.pool is None or not len(noisy):
-        # Where nothing was selected there is no cell.
-        return own.at_most(rule.high)
-    rough = rough_bounds(noisy, edges, sd, coordinates, noise_multiplier, request.noise)
-    rows = _pooled_rows(data, plan.pool, rough, request, source)
-    chosen = pooled_bounds(
-        rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
-    )
-    # So few cells may have been selected that they learn nothing from a common row.
-    chosen = chosen if can_pool(len(noisy)) else own
+    own = (noisy, edges, sd, coordinates, noise_multiplier, request.noise)
+    # Where nothing was selected there is no cell.
+    if plan.pool is not None and len(noisy):
+        rough = rough_bounds(*own)
+        rows = _pooled_rows(data, plan.pool, rough, request, source)
+        # So few cells may have been selected that they learn nothing from a common row.
+        if can_pool(len(noisy)):
+            chosen = pooled_bounds(
+                rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
+            )
+            return chosen.at_most(rule.high)
     # The last edge may lie beyond the largest norm of interest.
-    return chosen.at_most(rule.high)
+    return choose_bounds(*own).at_most(rule.high)
 
 
 def _pooled_rows(

@@ -176,13 +176,15 @@ class InMemory:
         return self._columns[column, form]
 
     def _duckdb(self) -> DuckDB:
-        """Return DuckDB over rows that it has read once, so that the columns of one row stay together.
+        """Return DuckDB over rows that it reads once, so that the columns of one row stay together.
 
-        A query or a file that is read again may give its rows in another order, or others.
+        A query or a file that is read again may give its rows in another order, or others; an Arrow
+        table does not.
         """
         if self._reader is None:
-            rows = replace(self.table, source=_ReadOnce(self.table.source))
-            self._reader = DuckDB(rows).__enter__()
+            source = self.table.source
+            kept = source if isinstance(source, ArrowSource) else _ReadOnce(source)
+            self._reader = DuckDB(replace(self.table, source=kept)).__enter__()
         return self._reader
 
     def _of_arrow(self, column: str, form: Form) -> pa.ChunkedArray | None:
