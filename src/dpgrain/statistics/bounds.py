@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -227,18 +228,13 @@ def choose_bounds(
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     bounds, number, lost = np.full(top.size, edges[0]), 0.0, 0.0
     for rows in _chunks(top >= 0):
-        kept = _continued(
-            noisy_counts[rows],
-            top[rows],
-            count_sd,
-            edges,
-            _OWN_ALLOWANCE,
-            bins=edges.size,
-            least=_heavy_tail(noisy_counts[rows], top[rows], count_sd, edges),
-        )
-        points, mass = _spread(kept, edges)
+        seen = (noisy_counts[rows], top[rows], count_sd, edges)
         energy = np.asarray(coordinates[rows] * noise_multiplier**2, dtype=np.float64)
-        bounds[rows] = np.maximum(_best(points, mass, energy), edges[0])
+        tail = partial(_continued, *seen, _OWN_ALLOWANCE, bins=edges.size)
+        best = _best(*_spread(tail(least=_heavy_tail(*seen)), edges), energy)
+        bounds[rows] = np.maximum(best, edges[0])
+        # A heavy tail is assumed for the choice; it is not told as if it had been seen.
+        points, mass = _spread(tail(), edges)
         beyond = np.maximum(points - bounds[rows, None], 0.0)
         number += float(mass[beyond > 0].sum())
         lost += float((mass * beyond).sum())
