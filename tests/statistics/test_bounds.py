@@ -427,6 +427,18 @@ def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
     assert np.mean(errors) < 2 * best
 
 
+def test_what_is_told_of_few_cells_is_no_more_than_what_is_lost() -> None:
+    """The tail that is assumed for the choice of bounds was not seen."""
+    norms = 2 * (1 - np.random.default_rng(0).random((6, 900))) ** (-1 / 1.1)
+    counts = counted(norms, ONE)
+    told, true = [], []
+    for seed in range(60):
+        chosen = choose_bounds(noisy(counts, seed, 12), ONE, 12, np.ones(6, int), NOISE)
+        told.append(chosen.lost or 0.0)
+        true.append(np.maximum(norms - chosen.bounds[:, None], 0).sum() / norms.sum())
+    assert np.mean(told) < np.mean(true)
+
+
 def test_nothing_is_said_of_cells_whose_pool_shows_nothing() -> None:
     rough = RoughBounds(
         np.full(6, 10.0), np.ones(6, bool), np.zeros(6, int), np.full(6, 1024), 900.0, 9e3
