@@ -147,7 +147,8 @@ def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
 
 def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
     items = _typed(values, table, key)
-    _no_repeat(items.to_pylist())
+    if len(items.unique()) < max(len(items), 1):
+        _no_repeat(items.to_pylist())
     return items
 
 
@@ -162,7 +163,7 @@ def _no_repeat(values: list[Any]) -> None:
 def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
-    if any(type(value) is not (int if integers else str) for value in values):
+    if set(map(type, values)) != {int if integers else str}:
         for value in values:
             if integers and isinstance(value, str | bytes):
                 raise ParameterError(
