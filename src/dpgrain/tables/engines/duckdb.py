@@ -170,7 +170,7 @@ class DuckDB:
     ) -> Feed:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         layout = dictionary.layout
-        user, join = self._user_codes(layout.user_shift)
+        user, users, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
         if cell_column is not None:
@@ -187,7 +187,8 @@ class DuckDB:
             join,
             user,
         )
-        return Feed.within(self._memory, scan, layout.user_shift, self.table.threads)
+        counted = users if split is None else None
+        return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
@@ -223,8 +224,8 @@ class DuckDB:
         """Return the SQL of a column used as a key."""
         return key_of(column, self.table.schema[column], of=of)
 
-    def _user_codes(self, shift: int) -> tuple[str, str]:
-        """Return the SQL of a user's code, and the join it needs."""
+    def _user_codes(self, shift: int) -> tuple[str, int, str]:
+        """Return the SQL of a user's code, a number above all codes, and the join it needs."""
         if self.table.user is None:
             raise ParameterError("user must be given to dg.read for this privacy unit.")
         key = self._key(self.table.user)
@@ -234,7 +235,7 @@ class DuckDB:
                 ((low, high),) = self._connection.sql(query).fetchall()
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
-                return f"(rows_.user_ - ({low}))", ""
+                return f"(rows_.user_ - ({low}))", high - low + 1, ""
         with reading(self.table.source.name):
             self._connection.execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
@@ -242,7 +243,7 @@ class DuckDB:
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
-        return "users.code", " JOIN users ON rows_.user_ = users.user_"
+        return "users.code", users, " JOIN users ON rows_.user_ = users.user_"
 
     def _scan(
         self,

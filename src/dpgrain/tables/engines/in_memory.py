@@ -109,7 +109,8 @@ class InMemory:
             yield chunk[0][mine], None if chunk[1] is None else chunk[1][mine]
 
         memory = Memory.of(self.table.memory, self.table.threads)
-        return Feed.within(memory, scan, layout.user_shift, self.table.threads)
+        counted = len(names.dictionary) if split is None else None
+        return Feed.within(memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
