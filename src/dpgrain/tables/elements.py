@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._arrow import numbers, texts
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.inputs.calls import silent
@@ -343,7 +344,7 @@ def cell_codes(
         own: dict[Any, int] = {}
         codes[without] = [len(named) + own.setdefault(items[i], len(own)) for i in without]
         labels += [f"own {item}" for item in own]
-    return pa.array(labels, pa.string()).take(pa.array(codes, mask=codes < 0)), codes
+    return texts(labels).take(numbers(codes, null=codes < 0)), codes
 
 
 def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpgrain._arrow import numbers, plain
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
 from dpgrain.tables.elements import cell_labels
@@ -129,7 +130,7 @@ class DuckDB:
             digests=self._digests,
         )
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        coded = pa.table({**columns, "code": np.arange(len(known.groups))})
+        coded = pa.table({**columns, "code": numbers(np.arange(len(known.groups)))})
         self._keep("items", coded)
         return known
 
@@ -137,7 +138,7 @@ class DuckDB:
         """Hash names, on all threads where they are many."""
         if len(names) < _FEW_NAMES:
             return md5_of(names)
-        self._keep("names", pa.table({"name": names, "place": np.arange(len(names))}))
+        self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
         with reading("The domain"):
             hashed = self._connection.sql(
                 "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
@@ -145,7 +146,7 @@ class DuckDB:
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
         digests = _one_array(hashed.column("digest")).cast(pa.binary(16))
-        words[hashed.column("place").to_numpy()] = words_of(digests.buffers()[1])
+        words[plain(_one_array(hashed.column("place")))] = words_of(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str) -> int:
@@ -279,7 +280,7 @@ class DuckDB:
             )
             with reading(self.table.source.name):
                 for batch in self._connection.sql(query).to_arrow_reader(self._memory.rows):
-                    found = batch.column("key").to_numpy()
+                    found = plain(batch.column("key"))
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (found, None) if split is None else split(found, values)
 
