@@ -97,7 +97,7 @@ class Blocks:
                 "column of cells with table.with_cells(…), and name that."
             )
         else:
-            elements = as_elements(by).of_keys(lambda label: table.stated(label, item, NAMED))
+            elements = as_elements(by).of_keys(lambda labels: table.keys_of(labels, item, NAMED))
             of, named = item, f"{elements.name} of {_described(item, table)}"
         # If the column of cells is itself a key, the group tells the cell.
         if isinstance(by, str) and by in keys:
@@ -119,8 +119,7 @@ class Blocks:
             return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
         values = groups.columns[self.key]
         if self.elements is not None:
-            names, codes = cell_codes(self.elements, values.to_pylist(), public=public)
-            return Cells(pa.array(names, pa.string()), codes)
+            return Cells(*cell_codes(self.elements, values.to_pylist(), public=public))
         # Values that are their own cells; made without a Python object each, for there may be many.
         codes = np.arange(size, dtype=np.int64)
         if not self.alone:

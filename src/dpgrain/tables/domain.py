@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups
@@ -49,7 +50,7 @@ class Domain:
             )
         if not self.public:
             return selected
-        rows = pa.array(np.arange(len(selected)))
+        rows = numbers(np.arange(len(selected)))
         row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
         chosen = selected.take(row.to_numpy())
         columns = dict(zip(self.public, public, strict=True))
@@ -62,8 +63,9 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
 
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
-            that it lacks are selected privately), or a list of tuples. None means the keys of the
-            unit's public mapping, or the cells of a column of cells, if there are any.
+            that it lacks are selected privately), or a list of tuples; or the groups of an earlier
+            release. None means the keys of the unit's public mapping, or the cells of a column of
+            cells, if there are any.
             :mod:`dpgrain.inputs.labels` says which cells a value matches.
         blocks: the blocks of the unit.
         table: the table.
@@ -100,6 +102,8 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
     """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
+    if isinstance(domain, Groups):
+        domain = _released(domain, keys)
     by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
     if len(keys) == 1 and not by_key:
         return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
@@ -113,6 +117,17 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
         # A mapping that names no key leaves all of them to be selected.
         return Domain(keys, public)
     return Domain(keys, {}, _listed(_values(domain), table, keys))
+
+
+def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
+    """Return the groups of an earlier release as a list of items, or of tuples."""
+    if groups.names != keys:
+        raise ParameterError(
+            f"domain is of groups by {', '.join(groups.names) or 'nothing'}, not by {', '.join(keys)}; "
+            "give those of a release by the same columns."
+        )
+    columns = [column.to_pylist() for column in groups.columns]
+    return columns[0] if len(keys) == 1 else list(zip(*columns, strict=True))
 
 
 def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:
@@ -147,7 +162,8 @@ def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
 
 def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
     items = _typed(values, table, key)
-    _no_repeat(items.to_pylist())
+    if len(items.unique()) < max(len(items), 1):
+        _no_repeat(items.to_pylist())
     return items
 
 
@@ -162,7 +178,7 @@ def _no_repeat(values: list[Any]) -> None:
 def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
-    if any(type(value) is not (int if integers else str) for value in values):
+    if set(map(type, values)) != {int if integers else str}:
         for value in values:
             if integers and isinstance(value, str | bytes):
                 raise ParameterError(
@@ -173,7 +189,7 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
                 raise ParameterError("domain must hold integers or text, nothing nested.")
         values = [table.stated(value, key, "domain holds") for value in values]
     try:
-        return pa.array(values, pa.int64() if integers else pa.string())
+        return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         kind = "64-bit integers" if integers else "valid text"
         raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None

@@ -78,7 +78,7 @@ class Rows:
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.require_key(of, "of")
-        elements = as_elements(by).of_keys(lambda item: self.stated(item, of, NAMED))
+        elements = as_elements(by).of_keys(lambda items: self.keys_of(items, of, NAMED))
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' needs a public domain, which a column has not; use missing='own' "
@@ -135,6 +135,16 @@ class Rows:
             )
         return found
 
+    def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
+        """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
+
+        Where all labels are keys already, as there may be many, the same list is returned.
+        """
+        kind = int if self.is_integer(column) else str
+        if set(map(type, labels)) == {kind} and (kind is str or _fit_a_column(labels)):
+            return labels
+        return [self.stated(label, column, role) for label in labels]
+
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.
 
@@ -163,7 +173,7 @@ class Rows:
             )
 
     def require_numbers(
-        self, columns: Sequence[str], role: str, *, also: Sequence[str] = ()
+        self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
     ) -> None:
         """Raise unless all columns hold numbers by their types, which are public; no row is looked at.
 
@@ -171,6 +181,7 @@ class Rows:
             columns: the columns.
             role: the purpose of the columns, in messages.
             also: other types that are welcome.
+            instead: what else a column of text may be meant for, as a part of the message.
 
         Raises:
             SchemaError: if one is missing, is text without a stated type, or has another type.
@@ -191,9 +202,15 @@ class Rows:
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
-                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double.",
+                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double"
+                f"{instead and f'; {instead}'}.",
                 name=role,
             )
+
+
+def _fit_a_column(numbers: list[int]) -> bool:
+    """Return whether all numbers are 64-bit integers, as columns of integers hold them."""
+    return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 
 def _text_key(label: Any, kind: str) -> str | None:
