@@ -24,6 +24,8 @@ from dpgrain.means.protocol import Drawn
 # stays in the cache; in smaller tiles the calls take longer than the work. Both were measured.
 _TILE_BYTES = 1 << 22
 TILE_ROWS = 1 << 15
+# Rows are copied this many bytes at a time, since several copies of them are in hand.
+_COPIED_BYTES = 1 << 19
 # A tile of wide rows has this many rows nevertheless.
 _FEWEST_TILE_ROWS = 64
 # The products XX' of blocks of at most this many rows are kept, if all fit into this many bytes.
@@ -99,10 +101,12 @@ class LinearBlocks:
             )
         count = int(block_of.max(initial=-1)) + 1 if blocks is None else blocks
         order, sizes, names = _order(targets, block_of, count, kept)
-        rows = _rows(features, order, read, intercept=intercept)
+        kind = _kind(features)
+        # Targets come first, since the rows leave little memory for what they are made of.
         with np.errstate(all="ignore"):
-            kept_targets = _tame(targets[order].astype(np.float64)).astype(rows.dtype)
-        return LinearBlocks(rows, _tame(kept_targets), sizes, names, count)
+            kept_targets = _tame(_tame(targets[order].astype(np.float64)).astype(kind))
+        rows = _rows(features, order, read, intercept=intercept)
+        return LinearBlocks(rows, kept_targets, sizes, names, count)
 
     @property
     def rows(self) -> int:
@@ -326,12 +330,15 @@ def _order(
     order = np.argsort(place[block_of], kind="stable")
     if not there.all():
         order = np.flatnonzero(there)[order]
-    return order if kept is None else kept[order], counts[names], names
+    order = order if kept is None else kept[order]
+    # Half of the bytes are enough for most tables.
+    few = len(targets) <= np.iinfo(np.int32).max
+    return order.astype(np.int32) if few else order, counts[names], names
 
 
 def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, intercept: bool) -> Any:
     """Return rows in an order, 0 for numbers that are not finite, and ones for an intercept."""
-    kind = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    kind = _kind(X)
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
             rows = X[order].astype(kind)
@@ -340,13 +347,18 @@ def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, interce
             ones = sparse.csr_array(np.ones((len(order), 1), dtype=kind))
             return sparse.hstack([rows, ones], format="csr") if intercept else rows
         dense = np.empty((len(order), X.shape[1] + intercept), dtype=kind)
-        most = max(1, _TILE_BYTES // max(dense.shape[1] * kind.itemsize, 1))
+        most = max(1, _COPIED_BYTES // max(dense.shape[1] * kind.itemsize, 1))
         for first in range(0, len(order), most):
             own = slice(first, first + most)
             some = X[order[own]].astype(kind, copy=False)
             dense[own, : X.shape[1]] = _tame(some if read is None else read(some))
             dense[own, X.shape[1] :] = 1
         return dense
+
+
+def _kind(X: Any) -> np.dtype[Any]:
+    """Return the type in which features are kept: their own, or double precision."""
+    return X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
 
 
 def _tame(numbers: Array) -> Array:
