@@ -102,7 +102,7 @@ def test_sums_are_those_of_a_loop(
 
 @pytest.mark.search
 @pytest.mark.parametrize("tile", [1 << 12, 1 << 22])
-@pytest.mark.parametrize("share", [1.0, 0.4])
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.2])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1, 2, 5, 10, 100, "ragged"])
 @pytest.mark.parametrize("d", [10, 41, 500])
@@ -117,7 +117,8 @@ def test_each_way_gives_the_sum_of_a_loop(
     blocks = LinearBlocks.arrange(X, y, codes, intercept=True)
     theta = theta.astype(kind).astype(np.float64)
     means, _ = one_by_one(X, y, codes, Logistic(), theta, 1.0, True)
-    drawn = None if share == 1 else np.flatnonzero(rng.random(len(means)) < share)
+    # Of few all rows are gathered, and of many those that are not drawn count nothing.
+    drawn = None if share == 1 else np.flatnonzero(np.arange(len(means)) % 5 < 5 * share)
     means = means if drawn is None else means[drawn]
     norms = np.linalg.norm(means, axis=1)
     for clip in (0.02, float(np.median(norms)), 1e3):

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from dpgrain._types import Array, FloatArray, IntArray
+from dpgrain._types import Array, BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.protocol import Drawn
 
 # A tile has at most this many bytes of features and this many rows, so that what is computed of it
-# stays in the cache; in smaller tiles the calls take longer than the work. Both were measured.
-_TILE_BYTES = 1 << 22
+# stays in the cache; in smaller tiles the calls take longer than the work. With several outputs more
+# work is done on each row. All was measured.
+_TILE_BYTES, _TILE_BYTES_OF_SEVERAL = 1 << 22, 1 << 23
 TILE_ROWS = 1 << 15
 # Rows are copied this many bytes at a time, since several copies of them are in hand.
 _COPIED_BYTES = 1 << 19
@@ -135,7 +136,7 @@ class LinearBlocks:
         """(g,) the norm of the longest row of each block, in the type of the features."""
         longest = np.empty(len(self.sizes), dtype=self.X.dtype)
         with np.errstate(all="ignore"):
-            for places in self._whole:
+            for places in self._whole[False]:
                 first, last = int(self.starts[places.start]), int(self.starts[places.stop])
                 squares = squared_norms(self.X[first:last])
                 starts = self.starts[places] - first
@@ -155,7 +156,7 @@ class LinearBlocks:
         grams = {}
         for size, count in zip(sizes[wanted].tolist(), counts[wanted].tolist(), strict=True):
             first = int(self.starts[np.searchsorted(self.sizes, size)])
-            most = max(1, _TILE_BYTES // (8 * size * self.width))
+            most = max(1, _TILE_BYTES_OF_SEVERAL // (8 * size * self.width))
             grams[size] = np.empty((count, size, size))
             for begin in range(0, count, most):
                 end = min(begin + most, count)
@@ -164,26 +165,41 @@ class LinearBlocks:
                 np.matmul(by_block, by_block.swapaxes(1, 2), out=grams[size][begin:end])
         return grams
 
-    def prepare(self, *, grams: bool) -> None:
+    def prepare(self, *, several: bool) -> None:
         """Make what tiles share, before threads ask for it.
 
         Args:
-            grams: True if the products XX' are used.
+            several: True if there are several outputs, which use the products XX'.
         """
-        _ = self.longest, self._tiles, grams and self.grams
+        _ = self.longest, several and self.grams
+        for places in self._whole[several]:
+            if (places.start, places.stop) not in self._tiles:
+                self._tiles[places.start, places.stop] = self._view(places)
 
-    def cuts(self, drawn: Drawn | None) -> list[Places]:
+    def cuts(self, drawn: Drawn | None, *, several: bool) -> list[Places]:
         """Cut the blocks that are drawn into tiles, with bounded rows unless one block has more.
 
         Args:
             drawn: the indices of the blocks that count; all by default.
+            several: True if there are several outputs.
         """
         if drawn is None:
-            return list(self._whole)
+            return list(self._whole[several])
         places = self.places[drawn]
         places = np.sort(places[places >= 0])
-        bounds = self._bounds(np.cumsum(self.sizes[places]))
+        bounds = self._bounds(np.cumsum(self.sizes[places]), several=several)
         return [_near(places[first:last]) for first, last in bounds]
+
+    def among(self, drawn: Drawn) -> BoolArray:
+        """Return (g,) True for each block with rows that is drawn.
+
+        Args:
+            drawn: the indices of the blocks that count.
+        """
+        found = np.zeros(len(self.sizes), dtype=bool)
+        places = self.places[drawn]
+        found[places[places >= 0]] = True
+        return found
 
     def tile(self, places: Places) -> Tile:
         """Return the tile of the blocks at these places; tiles of all blocks are kept.
@@ -202,21 +218,25 @@ class LinearBlocks:
     @cached_property
     def _tiles(self) -> dict[tuple[int, int], Tile]:
         """The tiles of all blocks, by their places: views, and matrices that add up their rows."""
-        return {(places.start, places.stop): self._view(places) for places in self._whole}
+        return {}
 
     def _view(self, places: slice) -> Tile:
         rows = slice(int(self.starts[places.start]), int(self.starts[places.stop]))
         return Tile(places, self.sizes[places], self.X[rows], self.y[rows], self.longest[places])
 
     @cached_property
-    def _whole(self) -> list[slice]:
-        """The tiles of all blocks."""
-        return [slice(first, last) for first, last in self._bounds(self.starts[1:])]
+    def _whole(self) -> dict[bool, list[slice]]:
+        """The places of the tiles of all blocks, for one output and for several."""
+        return {
+            several: [slice(*bounds) for bounds in self._bounds(self.starts[1:], several=several)]
+            for several in (False, True)
+        }
 
-    def _bounds(self, ends: IntArray) -> Iterator[tuple[int, int]]:
+    def _bounds(self, ends: IntArray, *, several: bool) -> Iterator[tuple[int, int]]:
         """Yield the first block of each tile and the one after its last, given where blocks end."""
         row_bytes = max(self.width * self.X.dtype.itemsize, 1)
-        most = int(np.clip(_TILE_BYTES // row_bytes, _FEWEST_TILE_ROWS, TILE_ROWS))
+        tile_bytes = _TILE_BYTES_OF_SEVERAL if several else _TILE_BYTES
+        most = int(np.clip(tile_bytes // row_bytes, _FEWEST_TILE_ROWS, TILE_ROWS))
         first = 0
         while first < len(ends):
             done = ends[first - 1] if first else 0
