@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpgrain import _fields, _validate
@@ -14,6 +14,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.publishing.receipt import Receipt
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
 _PROTECTED = {
@@ -41,6 +42,7 @@ class Guarantee:
         public: what was taken as public and fixed beforehand, in words.
         private: False where a seeded source was used, whose noise can be predicted.
         user: the column that names the user of a record; empty if none does.
+        receipts: the lines of ledgers in which the release was charged.
 
     The (ε, δ) holds for every table; nothing is assumed about the data.
 
@@ -59,6 +61,7 @@ class Guarantee:
     public: tuple[str, ...] = ()
     private: bool = True
     user: str = ""
+    receipts: tuple[Receipt, ...] = ()
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -127,6 +130,7 @@ class Guarantee:
             tuple(dict.fromkeys(self.public + other.public)),
             self.private and other.private,
             self.user,
+            tuple(dict.fromkeys(self.receipts + other.receipts)),
         )
 
     def __str__(self) -> str:
@@ -142,16 +146,17 @@ class Guarantee:
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
         who = f" Users are told apart by {self.user!r}." if self.user else ""
         warning = "" if self.private else f"{_SEEDED} "
+        charged = "".join(f" {receipt}" for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
             f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
-            f"{who}{rest}"
+            f"{who}{rest}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the guarantee as plain JSON values."""
-        return {
+        values: dict[str, Any] = {
             "level": self.level,
             "elements": self.elements,
             "relation": self.relation,
@@ -161,6 +166,9 @@ class Guarantee:
             "private": self.private,
             "user": self.user,
         }
+        if self.receipts:
+            values["receipts"] = [asdict(receipt) for receipt in self.receipts]
+        return values
 
     def to_json(self) -> str:
         """Return the guarantee as JSON text."""

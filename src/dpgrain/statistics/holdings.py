@@ -166,7 +166,7 @@ def elements_per_user(
         source.private,
         table.user,
     )
-    before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
+    guarantee = before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")

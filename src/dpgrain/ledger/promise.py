@@ -1,0 +1,195 @@
+"""What a ledger promises: a unit, a window, a relation, ε and δ, with caps fixed when it is opened."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpgrain import _fields, _validate
+from dpgrain._wording import powers, rounded_up
+from dpgrain.accounting import Loss
+from dpgrain.errors import ParameterError
+from dpgrain.ledger.window import AnyDays
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import Price, price
+from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+
+_WHOSE = {
+    "record": "one record",
+    "element": "one user's records in one cell of {columns}",
+    "user": "one user's records",
+}
+
+
+@dataclass(frozen=True)
+class LastingPromise:
+    """A promise for all releases that a ledger charges, whoever makes them and whenever.
+
+    Args:
+        level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
+        columns: the columns whose values make the cells of elements; empty for other units.
+        window: the stretch of time of a person that is protected; None for all of it.
+        relation: the neighbouring relation.
+        epsilon: the promised ε of all releases together.
+        delta: the promised δ of all releases together.
+        caps: the prices that the promise holds for each unit, fixed when the ledger is made.
+
+    Formal guarantee: everything that the ledger charged is (ε, δ)-DP for each unit, however each
+    release was chosen from the outcomes of those before. Source: docs/theory.md, "Ledgers".
+
+    >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
+    >>> round(promise.caps.mu, 4), str(promise)
+    (0.2355, "one user's records, whenever they were made: ε = 1 at δ = 10⁻⁶ (zero_out)")
+    """
+
+    level: Level
+    columns: tuple[str, ...]
+    window: AnyDays | None
+    relation: Relation
+    epsilon: float
+    delta: float
+    caps: Price
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+        _validate.positive(epsilon=self.epsilon)
+        _validate.delta(allow_zero=True, delta=self.delta)
+        if (self.level == "element") != bool(self.columns):
+            raise ParameterError(
+                f"columns must name the partition of elements, and nothing else, not "
+                f"{self.columns!r} for {self.level}s."
+            )
+        if not Caps(self.caps).delta(self.epsilon) <= self.delta:
+            raise ParameterError("caps must keep the promise; make it by LastingPromise.of().")
+
+    @staticmethod
+    def of(
+        unit: Unit,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        relation: Relation = "zero_out",
+        window: AnyDays | None = None,
+        pure: float | None = None,
+        leak: float | None = None,
+    ) -> LastingPromise:
+        """Make a promise from what is to be protected, and how well.
+
+        Args:
+            unit: the privacy unit; elements by a column, or a list of columns.
+            epsilon: the promised ε of all releases together.
+            delta: the promised δ of all releases together.
+            relation: the neighbouring relation.
+            window: the stretch of time of a person that is protected, such as
+                ``AnyDays(30, "day")``; by default all of it.
+            pure: the part of ε that is kept for releases without Gaussian noise; by default none,
+                and all of ε where δ = 0.
+            leak: the part of δ that is kept for leaks; by default a tenth.
+
+        Raises:
+            ParameterError: if a parameter is out of range.
+
+        >>> LastingPromise.of(Element("day"), 1.0, 1e-6).columns
+        ('day',)
+        """
+        _validate.one_of(RELATIONS, relation=relation)
+        epsilon = _validate.positive(epsilon=epsilon)
+        delta = _validate.delta(allow_zero=True, delta=delta)
+        caps = Caps.stated(epsilon, delta, pure, leak, Loss())
+        level, columns = _unit(unit)
+        return LastingPromise(level, columns, window, relation, epsilon, delta, caps.price)
+
+    @property
+    def unit(self) -> Unit:
+        """The plain unit of the level."""
+        return OWN_UNIT[self.level]
+
+    def price(self, guarantee: Guarantee, room: Price | None = None) -> Price:
+        """Return what a release takes of the caps of each unit that it meets.
+
+        Args:
+            guarantee: what the release promises.
+            room: what is left of the caps, as far as that is known.
+
+        Raises:
+            ParameterError: if nothing bounds what one unit adds to the release.
+        """
+        if guarantee.level == self.level == "element" and not self._same_cells(guarantee):
+            raise ParameterError(
+                f"the release protects elements of {guarantee.elements}, and the ledger promises "
+                f"those of {self._cells}: nothing says how cells of one lie in cells of the other; "
+                "ask for the ledger's unit."
+            )
+        found = price(guarantee.event, self.relation, self.unit, self.caps, room)
+        if math.isinf(found.share_of(self.caps)) and math.isinf(self._moved(guarantee)):
+            raise ParameterError(
+                f"nothing bounds what {_WHOSE[self.level].format(columns=self._cells)} may add to "
+                f"this release, which protects {guarantee.level}s: ask for the ledger's unit, or for "
+                "User(max_elements=…)."
+            )
+        return found
+
+    def _moved(self, guarantee: Guarantee) -> float:
+        """Return the ε of the release for the promised unit, infinite where nothing bounds it."""
+        loss = guarantee.event.loss(1, self.relation, self.unit)
+        return min(loss.epsilon(0.5), loss.epsilon(0.999))
+
+    def _same_cells(self, guarantee: Guarantee) -> bool:
+        return guarantee.elements in (self._cells, *map(repr, self.columns[:1]))
+
+    @property
+    def _cells(self) -> str:
+        if len(self.columns) == 1:
+            return f"the column {self.columns[0]!r}"
+        return "the columns " + " and ".join(map(repr, self.columns))
+
+    def together(self, earlier: LastingPromise) -> Caps:
+        """Return the caps of this promise and of one that it renews: both may be used up."""
+        return Caps(self.caps + earlier.caps)
+
+    def __str__(self) -> str:
+        whose = _WHOSE[self.level].format(columns=self._cells)
+        when = f", in {self.window}" if self.window else ""
+        if self.level == "user" and not self.window:
+            when = ", whenever they were made"
+        return (
+            f"{whose}{when}: ε = {rounded_up(self.epsilon)} at δ = {powers(self.delta)} "
+            f"({self.relation})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the promise as plain JSON values."""
+        return {**asdict(self), "columns": list(self.columns)}
+
+    @staticmethod
+    def from_dict(values: Any) -> LastingPromise:
+        """Read the promise that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a field is missing, unknown or wrong.
+        """
+        return _fields.read(LastingPromise, values, "a promise")
+
+
+def _unit(unit: Any) -> tuple[Level, tuple[str, ...]]:
+    """Return the level of a unit, and the columns whose values make its cells."""
+    if not isinstance(unit, Record | Element | User) or unit.level not in LEVELS:
+        raise ParameterError(
+            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+        )
+    if isinstance(unit, User) and unit.max_elements is not None:
+        raise ParameterError(
+            "unit must be User() without max_elements: a ledger promises something to every user, "
+            "and releases may bound what they use of one."
+        )
+    if not isinstance(unit, Element):
+        return unit.level, ()
+    by = [unit.by] if isinstance(unit.by, str) else unit.by
+    if not isinstance(by, list | tuple) or not by or not all(isinstance(one, str) for one in by):
+        raise ParameterError(
+            f"unit must be Element of a column, or of a list of columns, not {_validate.said(unit)}: "
+            "a ledger outlasts mappings and functions; add a column of cells with with_cells()."
+        )
+    return unit.level, tuple(by)
