@@ -14,6 +14,8 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.partitions import Partition
+from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
 _PROTECTED = {
@@ -41,6 +43,8 @@ class Guarantee:
         public: what was taken as public and fixed beforehand, in words.
         private: False where a seeded source was used, whose noise can be predicted.
         user: the column that names the user of a record; empty if none does.
+        scope: the public region of the records that were read; nothing else has any influence.
+        partition: the partition into elements, as facts; None where it is known in words alone.
 
     The (ε, δ) holds for every table; nothing is assumed about the data.
 
@@ -59,6 +63,8 @@ class Guarantee:
     public: tuple[str, ...] = ()
     private: bool = True
     user: str = ""
+    scope: Region = EVERYTHING
+    partition: Partition | None = None
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -127,6 +133,8 @@ class Guarantee:
             tuple(dict.fromkeys(self.public + other.public)),
             self.private and other.private,
             self.user,
+            self.scope if self.scope == other.scope else EVERYTHING,
+            self.partition if self.partition == other.partition else None,
         )
 
     def __str__(self) -> str:
@@ -141,16 +149,24 @@ class Guarantee:
         exception = ", except with probability δ" if self.delta else ""
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
         who = f" Users are told apart by {self.user!r}." if self.user else ""
+        read = (
+            "" if self.scope.everything else f" Only records of this region are read: {self.scope}."
+        )
         warning = "" if self.private else f"{_SEEDED} "
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
             f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
-            f"{who}{rest}"
+            f"{who}{read}{rest}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain JSON values."""
+        """Return the guarantee as plain JSON values; scope and partition only where there are any."""
+        more: dict[str, Any] = {}
+        if not self.scope.everything:
+            more["scope"] = self.scope.to_dict()
+        if self.partition is not None:
+            more["partition"] = self.partition.to_dict()
         return {
             "level": self.level,
             "elements": self.elements,
@@ -160,6 +176,7 @@ class Guarantee:
             "public": list(self.public),
             "private": self.private,
             "user": self.user,
+            **more,
         }
 
     def to_json(self) -> str:
