@@ -16,7 +16,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.cli.table import Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
 
@@ -224,7 +224,7 @@ def fit(
     kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
     table: given.Table,
     target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
-    reading: Reading,
+    reading: Publishing,
     columns: Features,
     promise: Promise,
     training: Training,
@@ -269,8 +269,9 @@ def fit(
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
-    check_outputs([out, report], files_of(data))
-    model = _fitted(kind, parameters, data, encoding, target, promise.element)
+    check_outputs([out, report], [reading.ledger, *files_of(data)])
+    with reading.charging():
+        model = _fitted(kind, parameters, data, encoding, target, promise.element)
     model.save(out)
     if report is not None:
         pages.write_fit_report(model, report)

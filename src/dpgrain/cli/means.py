@@ -43,6 +43,7 @@ _SHARED = (
     "types",
     "decimal",
     "check",
+    "ledger",
     "top",
     "output",
 )
@@ -101,16 +102,17 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     rows = features.load_rows(
         table, features.Encoding(tuple(features.Number(name) for name in names))
     )
-    found = of_users.mean_of_users(
-        rows.features.to_numpy(),
-        # Named, so that the promise says which column tells users apart.
-        users=pd.Series(rows.users, name=table.user),
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        relation=asked.relation,
-        n_users=asked.n_users,
-        **options,
-    )
+    with asked.charging():
+        found = of_users.mean_of_users(
+            rows.features.to_numpy(),
+            # Named, so that the promise says which column tells users apart.
+            users=pd.Series(rows.users, name=table.user),
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            relation=asked.relation,
+            n_users=asked.n_users,
+            **options,
+        )
     if asked.output is not None:
         _write(found, names, asked.output)
     _tell(found, names, asked.top)
@@ -133,7 +135,7 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
         raise ParameterError(
             f"--output must end in {', '.join(_ENDINGS)}, not {str(asked.output)!r}."
         )
-    check_outputs([asked.output], files_of(table))
+    check_outputs([asked.output], [asked.ledger, *files_of(table)])
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:

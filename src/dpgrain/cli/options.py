@@ -73,6 +73,10 @@ Decimal: TypeAlias = Annotated[
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
 ]
+Ledger: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Charge the release to this ledger, a file or a PostgreSQL address."),
+]
 Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
 
 # ---------------------------------------------------------------------------------- the statistic

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.options import Check, Decimal, Delimiter, Types, columns_of
+from dpgrain.cli.options import Check, Decimal, Delimiter, Ledger, Types, columns_of
 from dpgrain.cli.printing import console
 from dpgrain.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from dpgrain.inputs import labels
+    from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import elements, table
     from dpgrain.tables.table import UserTable
 else:
-    labels = later("dpgrain.inputs.labels")
+    labels, ledgers = later("dpgrain.inputs.labels"), later("dpgrain.ledger.ledger")
     elements, table = later("dpgrain.tables.elements"), later("dpgrain.tables.table")
 
 
@@ -54,6 +56,22 @@ class Reading:
         return table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing(Reading):
+    """The options of every command that publishes something of a table."""
+
+    ledger: Ledger = None
+
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """Charge what is published inside to the ledger, if one is stated."""
+        if self.ledger is None:
+            yield
+            return
+        with ledgers.Ledger(self.ledger):
+            yield
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

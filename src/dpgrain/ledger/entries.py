@@ -48,10 +48,14 @@ class Entry:
         return Receipt(self.ledger, self.name, self.line.number, self.line.hash)
 
     @cached_property
-    def guarantee(self) -> Guarantee | None:
-        """The guarantee of a release; None for other lines."""
-        found = self.line.values.get("guarantee")
-        return None if found is None else Guarantee.from_dict(found)
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """The guarantees of the releases that the line charges; none for other lines."""
+        return tuple(map(Guarantee.from_dict, self.line.values.get("releases", ())))
+
+    @property
+    def mark(self) -> str:
+        """The mark that the caller has given the line; empty without one."""
+        return str(self.line.values.get("mark", ""))
 
     @cached_property
     def promise(self) -> LastingPromise | None:

@@ -18,12 +18,13 @@ from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.refusal import refusal
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.memory import memory_page
-from dpgrain.ledger.stores.protocol import END, FORMAT, START, Page
+from dpgrain.ledger.stores.protocol import FORMAT, Page
 from dpgrain.ledger.units import Units
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.receipt import Receipt
+from dpgrain.regions import EVERYTHING, Region
 
 # Lines are written in this version of their language.
 _LANGUAGE = 1
@@ -186,22 +187,33 @@ class Ledger:
         """Close the connection to the file or database; it is opened again when it is needed."""
         self._store.close()
 
-    def charge(self, guarantee: Guarantee) -> Receipt:
-        """Charge a release that is about to be made; when this returns, the charge is on the disk.
+    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+        """Charge releases that are about to be made; when this returns, that is on the disk.
 
         Args:
-            guarantee: what the release promises.
+            guarantees: what each release promises. Several are charged as a whole or not at all; those
+                that read the same region for the same units are composed exactly, and all must be
+                fixed before the first of them is made.
+            mark: a text by which :attr:`entries` can be searched for the line.
+
+        Returns:
+            The receipt, which is that of all these releases.
 
         Raises:
-            ParameterError: if a promise does not hold the release; nothing is charged then.
+            ParameterError: if a promise does not hold the releases; nothing is charged then.
             DataError: if the ledger cannot be written, or was changed.
         """
-        self._check_user(guarantee)
+        if not guarantees:
+            raise ParameterError("guarantees must be those of at least one release.")
+        for guarantee in guarantees:
+            self._check_user(guarantee)
+        together = _composed(guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
         charged = [
-            Charged(number, promise.price(guarantee, self._room(number, promise)))
+            self._charged(number, promise, guarantee)
             for number, promise in promises.items()
+            for guarantee in together
         ]
 
         def noted(page: Page, last: Line) -> Line:
@@ -209,18 +221,41 @@ class Ledger:
                 raise _RenewedMeanwhile
             for each in charged:
                 accounts.charge(page, promises[each.promise], each)
-            values = guarantee.to_dict()
+            released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
-            return Line.after(last, _now(), "release", guarantee=values, charged=listed)
+            more = {"mark": mark} if mark else {}
+            return Line.after(last, _now(), "release", releases=released, charged=listed, **more)
 
         try:
             line = self._append(noted)
         except _RenewedMeanwhile:
-            return self.charge(guarantee)
+            return self.charge(*guarantees, mark=mark)
         except DoesNotFitError as error:
             told = refusal(self.name, promises[error.charged.promise], error)
             raise ParameterError(told) from None
         return Receipt(self.id, self.name, line.number, line.hash)
+
+    def add(self, promise: LastingPromise) -> Entry:
+        """Add a promise to a ledger that has charged nothing yet.
+
+        Returns:
+            The line of the promise.
+
+        Raises:
+            ParameterError: if something was charged: it would not be counted.
+            DataError: if the ledger cannot be written.
+        """
+
+        def noted(page: Page, last: Line) -> Line:
+            # As long as nothing was charged, every line but the first is a promise.
+            if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
+                raise ParameterError(
+                    "promise must be added before anything is charged, or it would not count that; "
+                    "renew a promise, or make a ledger whose promises come on top."
+                )
+            return _promised(page, last, promise)
+
+        return self._entry(self._append(noted))
 
     def renew(self, number: int, promise: LastingPromise) -> Entry:
         """Let a promise take the place of an earlier one, whose caps then count as used up.
@@ -239,7 +274,7 @@ class Ledger:
         earlier = self.promises.get(number)
         if earlier is None:
             raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
-        same = ("level", "columns", "window", "relation")
+        same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
                 "promise must protect the same units as the one that it renews; for other units make "
@@ -283,11 +318,13 @@ class Ledger:
                 f"{self._user!r}: rename the column where the users are the same."
             )
 
-    def _room(self, number: int, promise: LastingPromise) -> Any:
-        """Return what the fullest account has left, where a choice of prices depends on it."""
-        if promise.caps.pure == 0:
-            return None
-        return self._spent(number).rest_of(promise.caps)
+    def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:
+        """Return what a release takes of a promise, and of which accounts."""
+        region, room = promise.reach(guarantee.scope), None
+        if promise.caps.pure > 0:
+            # Where the promise keeps pure ε, the choice between prices depends on what is left.
+            room = self._spent(number, promise, region).rest_of(promise.caps)
+        return Charged(number, promise.price(guarantee, room), region)
 
     # ------------------------------------------------------------------------------ reading
 
@@ -303,13 +340,20 @@ class Ledger:
         with self._store.reading() as page:
             return {number: self._promise(page, number) for number in page.in_force()}
 
-    def left(self, number: int) -> float:
-        """Return the share of a promise that its fullest account has left; a note, not a promise.
+    def left(self, number: int, region: Region = EVERYTHING) -> float:
+        """Return the share of a promise that is left; a note, not a promise.
 
         Args:
             number: the line of the promise.
+            region: the region of units that are asked about, of which the fullest account counts.
+
+        Raises:
+            ParameterError: if no such promise is in force.
         """
-        return max(1.0 - self._spent(number).share, 0.0)
+        promise = self.promises.get(number)
+        if promise is None:
+            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+        return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
     def verify(self) -> Receipt:
         """Check every line, and that the accounts are what the lines make them; return the last.
@@ -331,9 +375,9 @@ class Ledger:
     def _entry(self, line: Line) -> Entry:
         return Entry(self.id, self.name, line)
 
-    def _spent(self, number: int) -> Units:
+    def _spent(self, number: int, promise: LastingPromise, region: Region) -> Units:
         with self._store.reading() as page:
-            return page.most(number, START, END)
+            return accounts.spent(page, promise, number, region)
 
     def _promise(self, page: Page, number: int) -> LastingPromise:
         """Return the promise of a line, which is read once: lines do not change."""
@@ -359,8 +403,17 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     """Put a promise in force, and return its line."""
     noted = {} if renews is None else {"renews": renews}
     line = Line.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
-    accounts.put_in_force(page, line.number, renews)
+    accounts.put_in_force(page, line.number, promise, renews)
     return line
+
+
+def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
+    """Compose the guarantees that are about the same units in the same region."""
+    groups: dict[Any, Guarantee] = {}
+    for one in guarantees:
+        about = (one.level, one.elements, one.relation, one.user, one.partition, one.scope)
+        groups[about] = groups[about] + one if about in groups else one
+    return list(groups.values())
 
 
 def _now() -> str:

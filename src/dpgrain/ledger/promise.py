@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpgrain import _fields, _validate
@@ -11,14 +11,16 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger.window import AnyDays
+from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price, price
+from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 _WHOSE = {
     "record": "one record",
-    "element": "one user's records in one cell of {columns}",
+    "element": "one user's records in one cell of the partition by {cells}",
     "user": "one user's records",
 }
 
@@ -29,7 +31,7 @@ class LastingPromise:
 
     Args:
         level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
-        columns: the columns whose values make the cells of elements; empty for other units.
+        partition: the public partition into elements; None for other units.
         window: the stretch of time of a person that is protected; None for all of it.
         relation: the neighbouring relation.
         epsilon: the promised ε of all releases together.
@@ -45,7 +47,7 @@ class LastingPromise:
     """
 
     level: Level
-    columns: tuple[str, ...]
+    partition: Partition | None
     window: AnyDays | None
     relation: Relation
     epsilon: float
@@ -56,10 +58,14 @@ class LastingPromise:
         _fields.check(self)
         _validate.positive(epsilon=self.epsilon)
         _validate.delta(allow_zero=True, delta=self.delta)
-        if (self.level == "element") != bool(self.columns):
+        if (self.level == "element") != (self.partition is not None):
             raise ParameterError(
-                f"columns must name the partition of elements, and nothing else, not "
-                f"{self.columns!r} for {self.level}s."
+                f"partition must be given for elements and for nothing else, not for {self.level}s."
+            )
+        if self.window and self.partition and self.partition.rule(self.window.column):
+            raise ParameterError(
+                f"window is of {self.window.column!r}, by which elements are told apart already; "
+                "leave out one of them."
             )
         if not Caps(self.caps).delta(self.epsilon) <= self.delta:
             raise ParameterError("caps must keep the promise; make it by LastingPromise.of().")
@@ -78,7 +84,8 @@ class LastingPromise:
         """Make a promise from what is to be protected, and how well.
 
         Args:
-            unit: the privacy unit; elements by a column, or a list of columns.
+            unit: the privacy unit; elements by a column, a list of columns, or a
+                :class:`~dpgrain.partitions.Partition`, such as that of the days of a time.
             epsilon: the promised ε of all releases together.
             delta: the promised δ of all releases together.
             relation: the neighbouring relation.
@@ -91,15 +98,15 @@ class LastingPromise:
         Raises:
             ParameterError: if a parameter is out of range.
 
-        >>> LastingPromise.of(Element("day"), 1.0, 1e-6).columns
-        ('day',)
+        >>> print(LastingPromise.of(Element("day"), 1.0, 1e-6).partition)
+        'day'
         """
         _validate.one_of(RELATIONS, relation=relation)
         epsilon = _validate.positive(epsilon=epsilon)
         delta = _validate.delta(allow_zero=True, delta=delta)
         caps = Caps.stated(epsilon, delta, pure, leak, Loss())
-        level, columns = _unit(unit)
-        return LastingPromise(level, columns, window, relation, epsilon, delta, caps.price)
+        level, partition = _unit(unit)
+        return LastingPromise(level, partition, window, relation, epsilon, delta, caps.price)
 
     @property
     def unit(self) -> Unit:
@@ -119,13 +126,13 @@ class LastingPromise:
         if guarantee.level == self.level == "element" and not self._same_cells(guarantee):
             raise ParameterError(
                 f"the release protects elements of {guarantee.elements}, and the ledger promises "
-                f"those of {self._cells}: nothing says how cells of one lie in cells of the other; "
+                f"those of {self.partition}: nothing says how cells of one lie in cells of the other; "
                 "ask for the ledger's unit."
             )
         found = price(guarantee.event, self.relation, self.unit, self.caps, room)
         if math.isinf(found.share_of(self.caps)) and math.isinf(self._moved(guarantee)):
             raise ParameterError(
-                f"nothing bounds what {_WHOSE[self.level].format(columns=self._cells)} may add to "
+                f"nothing bounds what {_WHOSE[self.level].format(cells=self.partition)} may add to "
                 f"this release, which protects {guarantee.level}s: ask for the ledger's unit, or for "
                 "User(max_elements=…)."
             )
@@ -137,20 +144,44 @@ class LastingPromise:
         return min(loss.epsilon(0.5), loss.epsilon(0.999))
 
     def _same_cells(self, guarantee: Guarantee) -> bool:
-        return guarantee.elements in (self._cells, *map(repr, self.columns[:1]))
+        if guarantee.partition is not None:
+            return guarantee.partition == self.partition
+        # Where a partition is known in words alone, these are what arrays and tables say.
+        return guarantee.elements in (str(self.partition), f"the column {self.partition}")
 
-    @property
-    def _cells(self) -> str:
-        if len(self.columns) == 1:
-            return f"the column {self.columns[0]!r}"
-        return "the columns " + " and ".join(map(repr, self.columns))
+    def reach(self, scope: Region) -> Region:
+        """Return the region of the promised units that a release meets.
+
+        Args:
+            scope: the region of the records that the release reads.
+
+        Sides of columns that do not tell promised units apart are left out: a unit has records on
+        both sides.
+        """
+        if self.level == "record":
+            return scope
+        told = Region() if self.partition is None else self.partition.whole_cells(scope)
+        side = None if self.window is None else scope.side(self.window.column)
+        return told if side is None else Region((*told.sides, side))
+
+    def renewed(
+        self,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        pure: float | None = None,
+        leak: float | None = None,
+    ) -> LastingPromise:
+        """Return a promise to the same units, with the parameters of :meth:`of`."""
+        caps = Caps.stated(epsilon, delta, pure, leak, Loss()).price
+        return replace(self, epsilon=epsilon, delta=delta, caps=caps)
 
     def together(self, earlier: LastingPromise) -> Caps:
         """Return the caps of this promise and of one that it renews: both may be used up."""
         return Caps(self.caps + earlier.caps)
 
     def __str__(self) -> str:
-        whose = _WHOSE[self.level].format(columns=self._cells)
+        whose = _WHOSE[self.level].format(cells=self.partition)
         when = f", in {self.window}" if self.window else ""
         if self.level == "user" and not self.window:
             when = ", whenever they were made"
@@ -161,7 +192,8 @@ class LastingPromise:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the promise as plain JSON values."""
-        return {**asdict(self), "columns": list(self.columns)}
+        partition = None if self.partition is None else self.partition.to_dict()
+        return {**asdict(self), "partition": partition}
 
     @staticmethod
     def from_dict(values: Any) -> LastingPromise:
@@ -173,8 +205,8 @@ class LastingPromise:
         return _fields.read(LastingPromise, values, "a promise")
 
 
-def _unit(unit: Any) -> tuple[Level, tuple[str, ...]]:
-    """Return the level of a unit, and the columns whose values make its cells."""
+def _unit(unit: Any) -> tuple[Level, Partition | None]:
+    """Return the level of a unit, and the partition into elements."""
     if not isinstance(unit, Record | Element | User) or unit.level not in LEVELS:
         raise ParameterError(
             f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
@@ -185,11 +217,13 @@ def _unit(unit: Any) -> tuple[Level, tuple[str, ...]]:
             "and releases may bound what they use of one."
         )
     if not isinstance(unit, Element):
-        return unit.level, ()
+        return unit.level, None
+    if isinstance(unit.by, Partition):
+        return unit.level, unit.by
     by = [unit.by] if isinstance(unit.by, str) else unit.by
     if not isinstance(by, list | tuple) or not by or not all(isinstance(one, str) for one in by):
         raise ParameterError(
             f"unit must be Element of a column, or of a list of columns, not {_validate.said(unit)}: "
             "a ledger outlasts mappings and functions; add a column of cells with with_cells()."
         )
-    return unit.level, tuple(by)
+    return unit.level, Partition(tuple(map(Rule, by)))

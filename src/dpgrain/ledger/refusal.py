@@ -31,15 +31,12 @@ def refusal(ledger: str, promise: LastingPromise, error: DoesNotFitError) -> str
 def _fitting(promise: LastingPromise, spent: Units) -> str:
     """Say what would fit, as a remedy."""
     room = spent.rest_of(promise.caps)
-    if room.mu > 0 and room.leak > 0:
-        epsilon = gaussian_epsilon(room.leak, room.mu)
-        # Digits are cut off, so that what is named fits.
-        return (
-            f"Gaussian noise of ε = {math.floor(1000 * epsilon) / 1000:g} at δ = {powers(room.leak)} "
-            "would fit"
-        )
-    if room.pure > 0:
-        return f"noise of ε = {math.floor(1000 * room.pure) / 1000:g} at δ = 0 would fit"
+    # Digits are cut off, so that what is named fits.
+    gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
+    if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
+        return f"Gaussian noise of ε = {epsilon:g} at δ = {powers(room.leak)} would fit"
+    if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
+        return f"noise of ε = {epsilon:g} at δ = 0 would fit"
     return "nothing fits any more: renew the promise, whose caps then come on top"
 
 

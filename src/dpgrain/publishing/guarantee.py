@@ -14,7 +14,9 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.partitions import Partition
 from dpgrain.publishing.receipt import Receipt
+from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
 _PROTECTED = {
@@ -42,6 +44,8 @@ class Guarantee:
         public: what was taken as public and fixed beforehand, in words.
         private: False where a seeded source was used, whose noise can be predicted.
         user: the column that names the user of a record; empty if none does.
+        scope: the public region of the records that were read; nothing else has any influence.
+        partition: the partition into elements, as facts; None where it is known in words alone.
         receipts: the lines of ledgers in which the release was charged.
 
     The (ε, δ) holds for every table; nothing is assumed about the data.
@@ -61,6 +65,8 @@ class Guarantee:
     public: tuple[str, ...] = ()
     private: bool = True
     user: str = ""
+    scope: Region = EVERYTHING
+    partition: Partition | None = None
     receipts: tuple[Receipt, ...] = ()
 
     def __post_init__(self) -> None:
@@ -130,6 +136,8 @@ class Guarantee:
             tuple(dict.fromkeys(self.public + other.public)),
             self.private and other.private,
             self.user,
+            self.scope if self.scope == other.scope else EVERYTHING,
+            self.partition if self.partition == other.partition else None,
             tuple(dict.fromkeys(self.receipts + other.receipts)),
         )
 
@@ -145,18 +153,28 @@ class Guarantee:
         exception = ", except with probability δ" if self.delta else ""
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
         who = f" Users are told apart by {self.user!r}." if self.user else ""
+        read = (
+            "" if self.scope.everything else f" Only records of this region are read: {self.scope}."
+        )
         warning = "" if self.private else f"{_SEEDED} "
         charged = "".join(f" {receipt}" for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
             f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
-            f"{who}{rest}{charged}"
+            f"{who}{read}{rest}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain JSON values."""
-        values: dict[str, Any] = {
+        """Return the guarantee as plain JSON values; the last three fields only where needed."""
+        more: dict[str, Any] = {}
+        if not self.scope.everything:
+            more["scope"] = self.scope.to_dict()
+        if self.partition is not None:
+            more["partition"] = self.partition.to_dict()
+        if self.receipts:
+            more["receipts"] = [asdict(receipt) for receipt in self.receipts]
+        return {
             "level": self.level,
             "elements": self.elements,
             "relation": self.relation,
@@ -165,10 +183,8 @@ class Guarantee:
             "public": list(self.public),
             "private": self.private,
             "user": self.user,
+            **more,
         }
-        if self.receipts:
-            values["receipts"] = [asdict(receipt) for receipt in self.receipts]
-        return values
 
     def to_json(self) -> str:
         """Return the guarantee as JSON text."""

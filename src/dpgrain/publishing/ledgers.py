@@ -28,8 +28,8 @@ class Charging(Protocol):
     def place(self) -> str:
         """The file or database of the ledger, as another process can open it."""
 
-    def charge(self, guarantee: Guarantee) -> Receipt:
-        """Charge a release durably, or refuse it."""
+    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+        """Charge releases durably, or refuse them."""
 
 
 class _Slot:

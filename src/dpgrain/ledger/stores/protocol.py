@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from dpgrain.ledger.lines import Line
@@ -13,6 +14,35 @@ from dpgrain.ledger.units import Units
 START, END = -(1 << 62), 1 << 62
 # What is kept beside the lines has this format; it is made again from the lines where it is older.
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The column whose values number the cells of a promise.
+
+    Args:
+        column: the column.
+        kind: what is counted: ``"whole"`` numbers, microseconds (``"time"``, ``"instant"``), or
+            ``"days"``.
+    """
+
+    column: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Consecutive cells of one class.
+
+    Args:
+        within: the class.
+        first: the first cell.
+        end: the cell after the last.
+    """
+
+    within: int = 0
+    first: int = START
+    end: int = END
 
 
 class Page(Protocol):
@@ -36,6 +66,12 @@ class Page(Protocol):
     def append(self, line: Line) -> None:
         """Append a line."""
 
+    def axis(self, promise: int) -> Axis | None:
+        """Return the axis on which the accounts of a promise lie; None as long as it has none."""
+
+    def set_axis(self, promise: int, axis: Axis) -> None:
+        """State the axis on which the accounts of a promise lie."""
+
     def in_force(self) -> list[int]:
         """Return the lines of the promises that no later one renews."""
 
@@ -45,14 +81,23 @@ class Page(Protocol):
     def end(self, promise: int) -> None:
         """Put a promise out of force; its accounts stay."""
 
-    def most(self, promise: int, first: int, end: int) -> Units:
+    def classes(self, promise: int) -> dict[int, str]:
+        """Return the region of each class of a promise, as JSON."""
+
+    def set_class(self, promise: int, number: int, region: str) -> None:
+        """State the region of a class."""
+
+    def copy_class(self, promise: int, source: int, target: int) -> None:
+        """Give a class the accounts of another one."""
+
+    def most(self, promise: int, cells: Cells) -> Units:
         """Return the most that any account of some cells has been charged, part by part."""
 
-    def add(self, promise: int, first: int, end: int, taken: Units) -> None:
+    def add(self, promise: int, cells: Cells, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
 
-    def accounts(self) -> Iterable[tuple[int, ...]]:
-        """Return the rows (promise, first, pure, mu, leak) of all accounts, in their order."""
+    def accounts(self) -> list[tuple[int, ...]]:
+        """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
 
     def clear_accounts(self) -> None:
         """Delete all accounts, which are made again from the lines."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from dpgrain.ledger.lines import Line
-from dpgrain.ledger.stores.protocol import START
+from dpgrain.ledger.stores.protocol import END, START, Axis, Cells
 from dpgrain.ledger.units import Units
 
 #: A function that runs a statement, with a value for each ``?``, and yields its rows.
@@ -16,13 +16,17 @@ Execute: TypeAlias = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 TABLES = (
     "CREATE TABLE about (format BIGINT NOT NULL)",
     "CREATE TABLE lines (number BIGINT PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
-    "CREATE TABLE promises (number BIGINT PRIMARY KEY)",
-    "CREATE TABLE accounts (promise BIGINT NOT NULL, first BIGINT NOT NULL, pure BIGINT NOT NULL, "
-    "mu BIGINT NOT NULL, leak BIGINT NOT NULL, PRIMARY KEY (promise, first))",
+    "CREATE TABLE promises (number BIGINT PRIMARY KEY, in_force BIGINT NOT NULL, axis TEXT, "
+    "kind TEXT)",
+    "CREATE TABLE classes (promise BIGINT NOT NULL, class BIGINT NOT NULL, region TEXT NOT NULL, "
+    "PRIMARY KEY (promise, class))",
+    "CREATE TABLE accounts (promise BIGINT NOT NULL, class BIGINT NOT NULL, first BIGINT NOT NULL, "
+    "pure BIGINT NOT NULL, mu BIGINT NOT NULL, leak BIGINT NOT NULL, "
+    "PRIMARY KEY (promise, class, first))",
 )
 _LINE = "SELECT number, hash, body FROM lines"
 # The account that a cell lies in begins at the last first cell that is not above it.
-_AT = "(SELECT max(first) FROM accounts WHERE promise = ? AND first <= ?)"
+_AT = "(SELECT max(first) FROM accounts WHERE promise = ? AND class = ? AND first <= ?)"
 # What is read at once of the lines.
 _LINES_AT_ONCE = 1000
 
@@ -74,49 +78,86 @@ class SqlPage:
 
     def in_force(self) -> list[int]:
         """Return the lines of the promises that no later one renews."""
-        found = self._execute("SELECT number FROM promises ORDER BY number", ())
+        found = self._execute("SELECT number FROM promises WHERE in_force = 1 ORDER BY number", ())
         return [int(number) for (number,) in found]
 
     def end(self, promise: int) -> None:
         """Put a promise out of force; its accounts stay."""
-        self._execute("DELETE FROM promises WHERE number = ?", (promise,))
+        self._execute("UPDATE promises SET in_force = 0 WHERE number = ?", (promise,))
 
     def open_account(self, promise: int) -> None:
         """Put a promise in force, with one account for all cells and nothing charged."""
-        self._execute("INSERT INTO promises VALUES (?)", (promise,))
-        self._execute("INSERT INTO accounts VALUES (?, ?, 0, 0, 0)", (promise, START))
+        self._execute("INSERT INTO promises VALUES (?, 1, NULL, NULL)", (promise,))
+        self._execute("INSERT INTO accounts VALUES (?, 0, ?, 0, 0, 0)", (promise, START))
 
-    def most(self, promise: int, first: int, end: int) -> Units:
+    def axis(self, promise: int) -> Axis | None:
+        """Return the axis on which the accounts of a promise lie; None as long as it has none."""
+        found = self._one("SELECT axis, kind FROM promises WHERE number = ?", promise)
+        return None if found is None or found[0] is None else Axis(*found)
+
+    def set_axis(self, promise: int, axis: Axis) -> None:
+        """State the axis on which the accounts of a promise lie."""
+        self._execute(
+            "UPDATE promises SET axis = ?, kind = ? WHERE number = ?",
+            (axis.column, axis.kind, promise),
+        )
+
+    def classes(self, promise: int) -> dict[int, str]:
+        """Return the region of each class of a promise, as JSON."""
+        statement = "SELECT class, region FROM classes WHERE promise = ? ORDER BY class"
+        return {int(number): region for number, region in self._execute(statement, (promise,))}
+
+    def set_class(self, promise: int, number: int, region: str) -> None:
+        """State the region of a class."""
+        self._execute(
+            "INSERT INTO classes VALUES (?, ?, ?) "
+            "ON CONFLICT (promise, class) DO UPDATE SET region = excluded.region",
+            (promise, number, region),
+        )
+
+    def copy_class(self, promise: int, source: int, target: int) -> None:
+        """Give a class the accounts of another one."""
+        self._execute(
+            f"INSERT INTO accounts SELECT promise, {int(target)}, first, pure, mu, leak "
+            "FROM accounts WHERE promise = ? AND class = ?",
+            (promise, source),
+        )
+
+    def most(self, promise: int, cells: Cells) -> Units:
         """Return the most that any account of some cells has been charged, part by part."""
+        one = (promise, cells.within)
         found = self._one(
             "SELECT max(pure), max(mu), max(leak) FROM accounts "
-            f"WHERE promise = ? AND first >= {_AT} AND first < ?",
-            *(promise, promise, first, end),
+            f"WHERE promise = ? AND class = ? AND first >= {_AT} AND first < ?",
+            *(*one, *one, cells.first, cells.end),
         )
         return Units(*map(int, found or ()))
 
-    def add(self, promise: int, first: int, end: int, taken: Units) -> None:
+    def add(self, promise: int, cells: Cells, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
-        for cell in (first, end):
+        one = (promise, cells.within)
+        for cell in {cells.first, cells.end} - {START, END}:
             self._execute(
-                f"INSERT INTO accounts SELECT promise, {int(cell)}, pure, mu, leak FROM accounts "
-                f"WHERE promise = ? AND first = {_AT} ON CONFLICT DO NOTHING",
-                (promise, promise, cell),
+                f"INSERT INTO accounts SELECT promise, class, {int(cell)}, pure, mu, leak "
+                f"FROM accounts WHERE promise = ? AND class = ? AND first = {_AT} "
+                "ON CONFLICT DO NOTHING",
+                (*one, *one, cell),
             )
         self._execute(
             "UPDATE accounts SET pure = pure + ?, mu = mu + ?, leak = leak + ? "
-            "WHERE promise = ? AND first >= ? AND first < ?",
-            (taken.pure, taken.mu, taken.leak, promise, first, end),
+            "WHERE promise = ? AND class = ? AND first >= ? AND first < ?",
+            (taken.pure, taken.mu, taken.leak, *one, cells.first, cells.end),
         )
 
     def accounts(self) -> list[tuple[int, ...]]:
-        """Return the rows (promise, first, pure, mu, leak) of all accounts, in their order."""
+        """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
         return [
             tuple(map(int, row))
-            for row in self._execute("SELECT * FROM accounts ORDER BY promise, first", ())
+            for row in self._execute("SELECT * FROM accounts ORDER BY promise, class, first", ())
         ]
 
     def clear_accounts(self) -> None:
         """Delete all accounts, which are made again from the lines."""
         self._execute("DELETE FROM promises", ())
+        self._execute("DELETE FROM classes", ())
         self._execute("DELETE FROM accounts", ())

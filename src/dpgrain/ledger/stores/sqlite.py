@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,9 @@ class SqliteStore:
     def __init__(self, place: str | Path) -> None:
         self._path = Path(place).absolute()
         self.name = str(place)
+        # What a forked process inherits must be neither used nor closed there, so that it is kept.
+        self._inherited: list[sqlite3.Connection | None] = []
+        self._connection: sqlite3.Connection | None = None
         self._renew()
 
     @property
@@ -77,6 +81,7 @@ class SqliteStore:
         with self._lock, self._telling():
             if self._connection is None:
                 self._connection = self._opened()
+                weakref.finalize(self, _close, self._connection, self._pid)
             _begin(self._connection, begin)
             with _transaction(self._connection) as page:
                 yield page
@@ -90,11 +95,11 @@ class SqliteStore:
                     connection.close()
 
     def _renew(self) -> None:
-        """Begin without a connection: that of the process which was forked must not be touched."""
-        self._inherited = getattr(self, "_connection", None)
+        """Begin without a connection, also in a process that was forked."""
+        self._inherited.append(self._connection)
+        self._connection = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
 
     def _opened(self) -> sqlite3.Connection:
         """Connect to a file that exists; to one that nobody may write without its log."""
@@ -170,6 +175,12 @@ def _sentence(name: str, error: sqlite3.Error) -> str:
         f"{name!r} is not a ledger, or is damaged; put nothing in its place that is older, and count "
         "every promise that it held as used up."
     )
+
+
+def _close(connection: sqlite3.Connection, pid: int) -> None:
+    """Close the connection of a store that is gone, in the process that opened it."""
+    if os.getpid() == pid:
+        connection.close()
 
 
 @contextmanager
