@@ -38,6 +38,8 @@ _PARTS = {("month", "week"): 6, ("year", "week"): 54, ("week", "month"): 2, ("we
 _MORE_OF_ANOTHER_ZONE = 2
 # A region in which a rule has more cells than this has no useful number of them.
 _MOST_CELLS = 1_000_000
+# What is no day lies in up to three cells: without a value, before all days, and after them.
+_CELLS_WITHOUT_A_DAY = 3
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ class Rule:
     def cells_in(self, region: Region) -> int | None:
         """Return the largest number of cells that records of a region lie in; None if unbounded."""
         side = region.side(self.column)
-        missing = int(side is None or side.missing)
+        missing = 0
+        if side is None or side.missing:
+            missing = _CELLS_WITHOUT_A_DAY if self.kind in _PERIODS else 1
         number = self._cells_among(None if side is None else side.values)
         if self.cells is not None:
             number = self.cells if number is None else min(number, self.cells)
@@ -141,14 +145,8 @@ class Rule:
         if not isinstance(values, Span):
             return None
         if self.kind in _PERIODS and values.axis != "whole":
-            low = (
-                None
-                if values.low is None
-                else self._moment(_begin(self._date(values.low), self.kind))
-            )
-            high = None
-            if values.high is not None:
-                high = self._moment(_end(self._date(values.high - 1), self.kind))
+            low = None if values.low is None else self._end(values.low, 0)
+            high = None if values.high is None else self._end(values.high - 1, 1)
             return Side(side.column, Span(values.axis, low, high), side.missing)
         if self.kind == "bins" and values.axis == "whole":
             below = [edge for edge in self.edges if values.low is not None and edge <= values.low]
@@ -157,15 +155,19 @@ class Rule:
             return Side(side.column, Span("whole", low, high), side.missing)
         return None
 
+    def _end(self, moment: int, which: Literal[0, 1]) -> int | None:
+        """Return when the period of a time begins, or ends; None beyond the years that are known."""
+        try:
+            day = period_of(self._date(moment), self.kind)[which]
+        except OverflowError:
+            return None
+        zone = ZoneInfo(self.zone) if self.zone else None
+        return microseconds(datetime(day.year, day.month, day.day, tzinfo=zone))
+
     def _date(self, moment: int) -> date:
         """Return the day of a time on the clocks of the zone."""
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
         return (time.astimezone(ZoneInfo(self.zone)) if self.zone else time).date()
-
-    def _moment(self, day: date) -> int:
-        """Return when a day begins on the clocks of the zone."""
-        zone = ZoneInfo(self.zone) if self.zone else None
-        return microseconds(datetime(day.year, day.month, day.day, tzinfo=zone))
 
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""
@@ -295,8 +297,22 @@ class Partition:
         return " and ".join(map(str, self.rules))
 
 
+def period_of(day: date, kind: str) -> tuple[date, date]:
+    """Return the first day of the period that a day lies in, and the first day after it.
+
+    Args:
+        day: the day.
+        kind: ``"day"``, ``"week"`` (which begins on Monday), ``"month"`` or ``"year"``.
+
+    >>> [str(end) for end in period_of(date(2026, 2, 28), "month")]
+    ['2026-02-01', '2026-03-01']
+    """
+    longest = timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[kind])
+    begin = _begin(day, kind)
+    return begin, _begin(begin + longest, kind)
+
+
 def _begin(day: date, kind: str) -> date:
-    """Return the first day of the period that a day lies in; weeks begin on Monday."""
     match kind:
         case "week":
             return day - timedelta(days=day.weekday())
@@ -305,9 +321,3 @@ def _begin(day: date, kind: str) -> date:
         case "year":
             return day.replace(month=1, day=1)
     return day
-
-
-def _end(day: date, kind: str) -> date:
-    """Return the first day after the period that a day lies in."""
-    longest = timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[kind])
-    return _begin(_begin(day, kind) + longest, kind)

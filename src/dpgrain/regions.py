@@ -62,6 +62,13 @@ class Span:
         highs = [high for high in (self.high, other.high) if high is not None]
         return Span(self.axis, max(lows, default=None), min(highs, default=None))
 
+    def around(self, other: Span) -> Span:
+        """Return the smallest interval that holds both of the same axis."""
+        lows, highs = (self.low, other.low), (self.high, other.high)
+        low = None if None in lows else min(end for end in lows if end is not None)
+        high = None if None in highs else max(end for end in highs if end is not None)
+        return Span(self.axis, low, high)
+
     def minus(self, other: Span) -> tuple[Span, ...]:
         """Return the intervals of this one that lie outside another of the same axis."""
         below = () if other.low is None else (self.both(Span(self.axis, None, other.low)),)
@@ -209,6 +216,16 @@ class Side:
         parts = _pieces_outside(self.values, other.values)
         return self._sides(parts, missing=self.missing and not other.missing)
 
+    def around(self, other: Side) -> Side | None:
+        """Return a side that holds both sides of the column; None if only everything does."""
+        missing = self.missing or other.missing
+        match self.values, other.values:
+            case Among() as one, Among() as two if self.comparable(other) and not one.but | two.but:
+                return Side(self.column, Among(one.labels + two.labels), missing)
+            case Span() as one, Span() as two if self.comparable(other):
+                return Side(self.column, one.around(two), missing)
+        return None
+
     def _sides(self, parts: Sequence[Values], *, missing: bool) -> tuple[Side, ...]:
         if missing and not parts:
             return (Side(self.column, Among(), missing=True),)
@@ -342,6 +359,15 @@ class Region:
             if side is None or not side.comparable(theirs) or side.minus(theirs):
                 return False
         return True
+
+    def around(self, other: Region) -> Region:
+        """Return a region with one side for each column that holds both regions."""
+        found = []
+        for side in self.sides:
+            theirs = other.side(side.column)
+            if theirs is not None and (whole := side.around(theirs)) is not None:
+                found.append(whole)
+        return Region(tuple(found))
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.sides)) or "everything"
