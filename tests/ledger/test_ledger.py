@@ -58,8 +58,10 @@ def test_every_fit_carries_its_receipt(name: str, tmp_path: Any) -> None:
     asked: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-8, "unit": dg.User()}
     for left_out in {"typical records": ("unit", "delta"), "mean": ("unit",)}.get(name, ()):
         del asked[left_out]
-    if name in ("mean without a roster", "mean at a sensitivity"):
+    if name == "mean without a roster":
         del asked["unit"]
+    if name == "mean at a sensitivity":
+        asked = {"epsilon": 0.5, "delta": 1e-8, "level": "user"}
     with made:
         guarantee = tables.ARRAYS[name](**asked)
     assert [receipt.number for receipt in guarantee.receipts] == [2]
@@ -614,7 +616,7 @@ def test_pure_promises_hold_pure_releases(place: str) -> None:
         with pytest.raises(dg.ParameterError, match=r"ε = 0\.\d+ at δ = 0 would fit"):
             made.charge(dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.6)))
         made.charge(half)
-    assert made.left(1) < 1e-6
+    assert made.left(1) < 0.003
 
 
 def test_opening_reads_every_line_and_a_charge_the_last(tmp_path: Any) -> None:

@@ -72,7 +72,7 @@ class Promised(Strength):
     element: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column whose values are cells, or COLUMN:day (week, month, year); may repeat."
+            help="Column whose values are cells, or COLUMN=day (week, month, year); may repeat."
         ),
     ] = None
     any_days: Annotated[
@@ -119,7 +119,7 @@ class Promised(Strength):
 
     def _rule(self, text: str) -> Any:
         """Return the rule by which a column tells cells apart."""
-        column, _, last = text.rpartition(":")
+        column, _, last = text.rpartition("=")
         period = next((one for one in _PERIODS if one == last and column), None)
         return (
             partitions.Rule(text) if period is None else partitions.Rule(column, period, self.zone)

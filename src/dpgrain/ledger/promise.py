@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,7 +13,8 @@ from dpgrain.ledger.window import AnyDays
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import Price, price
+from dpgrain.publishing.prices import Price
+from dpgrain.publishing.promised import price_for
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
@@ -61,6 +61,11 @@ class LastingPromise:
         if (self.level == "element") != (self.partition is not None):
             raise ParameterError(
                 f"partition must be given for elements and for nothing else, not for {self.level}s."
+            )
+        if self.window and self.level == "record":
+            raise ParameterError(
+                "window goes with users and elements: a record lies in one moment, so that its promise "
+                "without a window is the same."
             )
         if self.window and self.partition and self.partition.rule(self.window.column):
             raise ParameterError(
@@ -122,32 +127,20 @@ class LastingPromise:
 
         Raises:
             ParameterError: if nothing bounds what one unit adds to the release.
+
+        Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
         """
-        if guarantee.level == self.level == "element" and not self._same_cells(guarantee):
-            raise ParameterError(
-                f"the release protects elements of {guarantee.elements}, and the ledger promises "
-                f"those of {self.partition}: nothing says how cells of one lie in cells of the other; "
-                "ask for the ledger's unit."
-            )
-        found = price(guarantee.event, self.relation, self.unit, self.caps, room)
-        if math.isinf(found.share_of(self.caps)) and math.isinf(self._moved(guarantee)):
-            raise ParameterError(
-                f"nothing bounds what {_WHOSE[self.level].format(cells=self.partition)} may add to "
-                f"this release, which protects {guarantee.level}s: ask for the ledger's unit, or for "
-                "User(max_elements=…)."
-            )
-        return found
+        level: Level = self.level if self.cells is None else "element"
+        return price_for(guarantee, level, self.cells, self.relation, self.caps, room)
 
-    def _moved(self, guarantee: Guarantee) -> float:
-        """Return the ε of the release for the promised unit, infinite where nothing bounds it."""
-        loss = guarantee.event.loss(1, self.relation, self.unit)
-        return min(loss.epsilon(0.5), loss.epsilon(0.999))
-
-    def _same_cells(self, guarantee: Guarantee) -> bool:
-        if guarantee.partition is not None:
-            return guarantee.partition == self.partition
-        # Where a partition is known in words alone, these are what arrays and tables say.
-        return guarantee.elements in (str(self.partition), f"the column {self.partition}")
+    @property
+    def cells(self) -> Partition | None:
+        """The partition into promised units, of which windows are one rule; None without any."""
+        rules = () if self.partition is None else self.partition.rules
+        if self.window is not None:
+            window = Rule(self.window.column, "any", days=self.window.days, zone=self.window.zone)
+            rules = (*rules, window)
+        return Partition(rules) if rules else None
 
     def reach(self, scope: Region) -> Region:
         """Return the region of the promised units that a release meets.

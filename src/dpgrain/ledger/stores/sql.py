@@ -169,7 +169,7 @@ def _line(row: tuple[Any, ...]) -> Line:
     number, digest, body = row
     if not isinstance(digest, str) or not isinstance(body, str):
         raise _damaged()
-    return Line(*_numbers((number,)), digest, body)
+    return Line(_numbers((number,))[0], digest, body)
 
 
 def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:
