@@ -23,14 +23,19 @@ from dpgrain.units import OWN_UNIT, Trust, Unit, User
 if TYPE_CHECKING:
     import numpy as np
 
+    from dpgrain import partitions
     from dpgrain import report as pages
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, summary
     from dpgrain.learn import features as learn_features
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.publishing import scope
+    from dpgrain.tables import blocks
     from dpgrain.tables.table import UserTable
 else:
+    blocks, partitions = later("dpgrain.tables.blocks"), later("dpgrain.partitions")
+    scope = later("dpgrain.publishing.scope")
     np, labels = later("numpy"), later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
@@ -348,7 +353,11 @@ def _fitted(
         targets = np.array([np.nan])
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
-    model.fit(features, targets, users=users, elements=elements)
+    cells = (
+        None if element is None else partitions.Partition((blocks.rule_of(element, None, table),))
+    )
+    with scope.arrays_of(table.scope, cells):
+        model.fit(features, targets, users=users, elements=elements)
     made = model.guarantee_
     guarantee = replace(
         made,

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.means import methods, of_users
     from dpgrain.means.of_users import MeanOfUsers
+    from dpgrain.publishing import scope
     from dpgrain.tables.table import UserTable
 else:
     pa, pd = later("pyarrow"), later("pandas")
     features, of_users = later("dpgrain.learn.features"), later("dpgrain.means.of_users")
-    methods = later("dpgrain.means.methods")
+    methods, scope = later("dpgrain.means.methods"), later("dpgrain.publishing.scope")
 
 # These parameters of ``dpgrain mean`` go with ``--columns`` only; those after them go with it as well.
 _OWN = ("columns", "bound", "radius", "method")
@@ -42,6 +43,7 @@ _SHARED = (
     "delimiter",
     "types",
     "decimal",
+    "where",
     "check",
     "ledger",
     "top",
@@ -102,7 +104,7 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     rows = features.load_rows(
         table, features.Encoding(tuple(features.Number(name) for name in names))
     )
-    with asked.charging():
+    with asked.charging(), scope.arrays_of(table.scope):
         found = of_users.mean_of_users(
             rows.features.to_numpy(),
             # Named, so that the promise says which column tells users apart.

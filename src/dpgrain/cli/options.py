@@ -66,6 +66,14 @@ Types: TypeAlias = Annotated[
         "not fit is left out. All columns of CSV are text without it. May repeat.",
     ),
 ]
+Where: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="COLUMN=VALUE or COLUMN=FIRST..LAST, such as day=2026-01-01..2026-01-31: only records of "
+        "this public region are read. COLUMN= means missing values. May repeat: a column may hold any "
+        "of its values."
+    ),
+]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark, typer.Option(help="What stands before decimals in a column of --type.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.options import Check, Decimal, Delimiter, Ledger, Types, columns_of
+from dpgrain.cli.options import Check, Decimal, Delimiter, Ledger, Types, Where, columns_of
 from dpgrain.cli.printing import console
 from dpgrain.errors import DataError, ParameterError
 
@@ -30,6 +30,7 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    where: Where = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -53,9 +54,27 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        return table.read(
+        rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
+        return rows.where(_sides(self.where)) if self.where else rows
+
+
+def _sides(stated: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return what each column may hold, from texts COLUMN=VALUE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+    """
+    sides: dict[str, list[str | None]] = {}
+    for text in stated:
+        column, equals, value = text.partition("=")
+        if not (column and equals):
+            raise ParameterError(
+                f"--where must be COLUMN=VALUE or COLUMN=FIRST..LAST, such as country=FR, not {text!r}."
+            )
+        sides.setdefault(column, []).append(value or None)
+    return sides
 
 
 @dataclass(frozen=True, kw_only=True)

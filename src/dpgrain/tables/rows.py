@@ -108,7 +108,8 @@ class Rows:
                 ``(first, last)``, which includes both ends, one of them None for no end; days and times
                 are texts such as ``"2026-01-31"``, ``"2026-01"`` (the whole month) or
                 ``"2026-01-31T12"`` (the whole hour), or dates of ``datetime``, and those of a column
-                with a zone are read in UTC unless they state one. Any column that can name things takes
+                with a zone are read in UTC unless they state one. The text ``"2026-01-01..2026-01-31"``
+                is such an interval as well. Any column that can name things takes
                 a value, or a list of values: text, whole numbers, truths. None, alone or in a list, is
                 the cell of missing and unreadable values, which lie outside otherwise.
 

@@ -95,14 +95,14 @@ def _side(table: Columns, column: str, value: Any) -> Side:
             f"where must name columns of the data, not the column of cells {column!r}; state the "
             f"region of {table.cells[column].of!r}, which it is made of."
         )
-    parts = _parts(value)
-    missing, parts = (
-        len(parts) > sum(part is not None for part in parts),
-        [part for part in parts if part is not None],
-    )
-    if is_time(table.schema[column]):
-        return Side(column, _times(table.schema[column], column, parts), missing)
+    stated, timed = _parts(value), is_time(table.schema[column])
+    missing, parts = None in stated, [part for part in stated if part is not None]
+    if timed:
+        ends = list(map(_interval, parts))
+        return Side(column, _times(table.schema[column], column, ends), missing)
     table.require_key(column, "where")
+    if table.is_integer(column) or any(map(_is_dated, parts)):
+        parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing)
     labels = [table.stated(part, column, "where names") for part in parts]
@@ -117,6 +117,20 @@ def _parts(value: Any) -> list[Any]:
     if not parts:
         raise ParameterError("the region holds nothing: where has an empty list; name a value.")
     return parts
+
+
+def _interval(part: Any) -> Any:
+    """Return the ends of an interval that a text writes with two points between; else what it is."""
+    if not isinstance(part, str) or ".." not in part:
+        return part
+    first, _, last = part.partition("..")
+    return first.strip() or None, last.strip() or None
+
+
+def _is_dated(part: Any) -> bool:
+    """Return True for an interval of days, which a column of text without a type has not."""
+    ends = _interval(part)
+    return ends is not part and any(end and _PERIOD.fullmatch(end) and "-" in end for end in ends)
 
 
 def _together(labels: Sequence[int | str]) -> Span | None:
