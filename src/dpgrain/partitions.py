@@ -21,8 +21,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.regions import EVERYTHING, Among, Region, Side, Span, microseconds
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
-#: stated mapping or function, known by its fingerprint.
-Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stated"]
+#: stated mapping or function, known by its fingerprint; any stretch of days in a row.
+Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stated", "any"]
 _PERIODS = ("day", "week", "month", "year")
 
 # How many periods of a kind one period meets at most, where these are whole, …
@@ -54,6 +54,8 @@ class Rule:
             lie two more bins.
         mark: the fingerprint of a stated mapping or function.
         cells: the number of cells of a stated mapping, where it is finite.
+        days: the length of any stretch of days in a row. Such stretches are no partition, but each of
+            them may be a promised unit.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -65,9 +67,14 @@ class Rule:
     edges: tuple[int, ...] = ()
     mark: str = ""
     cells: int | None = None
+    days: int | None = None
 
     def __post_init__(self) -> None:
         _fields.check(self)
+        if (self.days is not None) != (self.kind == "any"):
+            raise ParameterError(f"days must be given for any days alone, not {self.days!r}.")
+        if self.days is not None:
+            _validate.integer(minimum=1, days=self.days)
         if list(self.edges) != sorted(set(self.edges)) or bool(self.edges) != (self.kind == "bins"):
             raise ParameterError(
                 f"edges must be growing whole numbers, for bins alone, not {list(self.edges)!r}."
@@ -83,6 +90,11 @@ class Rule:
             return Overlap(1)
         if self.kind in _PERIODS and promised.kind in _PERIODS:
             return self._periods(promised)
+        if self.kind in _PERIODS and promised.days is not None:
+            return self._any(promised.days, promised.zone)
+        if promised.kind == "label" and self.kind == "day" and not self.zone:
+            # A column of dates, which a promise names without its type.
+            return Overlap(1)
         if promised.kind == "label" and self.kind in ("bins", "stated", *_PERIODS):
             return Overlap(1, whole=False)
         if self.kind == promised.kind == "bins":
@@ -95,6 +107,15 @@ class Rule:
         if self.zone != promised.zone:
             return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
         return Overlap(cells, whole=pair in _WHOLE or self.kind == promised.kind)
+
+    def _any(self, days: int, zone: str) -> Overlap:
+        """Return how any so many days in a row lie in the periods of this rule."""
+        shortest = {"day": 1, "week": 7, "month": 28, "year": 365}[self.kind]
+        # The stretch is longest in periods where one day lies in the first of them.
+        cells = (days + shortest - 2) // shortest + 1
+        if self.zone != zone:
+            return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
+        return Overlap(cells, whole=self.kind == "day")
 
     def _bins(self, promised: Rule) -> Overlap:
         ends = [-math.inf, *promised.edges, math.inf]
@@ -121,15 +142,26 @@ class Rule:
             return len(self.edges) + 1 if self.kind == "bins" else None
         if self.kind == "bins":
             return sum(values.low < edge < values.high for edge in self.edges) + 1
-        if self.kind in _PERIODS and values.axis != "whole":
-            return self._periods_in(values.low, values.high)
-        return values.high - values.low if values.axis == "whole" else None
+        number = values.high - values.low if values.axis == "whole" else None
+        if self._times(values):
+            number = self._periods_in(values.low, values.high)
+        if self.kind == "any":
+            # Every stretch that meets a single day holds all of it.
+            return number if number == 1 else None
+        return number
+
+    def _times(self, values: Span) -> bool:
+        """Return True if an interval is of the times that the rule divides into days or periods."""
+        return values.axis == ("instant" if self.zone else "time") and self.kind in (
+            *_PERIODS,
+            "any",
+        )
 
     def _periods_in(self, low: int, high: int) -> int:
         """Count the periods that an interval of times meets."""
         first, last = self._date(low), self._date(high - 1)
         match self.kind:
-            case "day":
+            case "day" | "any":
                 return (last - first).days + 1
             case "week":
                 return (_begin(last, "week") - _begin(first, "week")).days // 7 + 1
@@ -144,7 +176,7 @@ class Rule:
             return side
         if not isinstance(values, Span):
             return None
-        if self.kind in _PERIODS and values.axis != "whole":
+        if self.kind in _PERIODS and self._times(values):
             low = None if values.low is None else self._end(values.low, 0)
             high = None if values.high is None else self._end(values.high - 1, 1)
             return Side(side.column, Span(values.axis, low, high), side.missing)
@@ -174,6 +206,8 @@ class Rule:
         match self.kind:
             case "label":
                 return repr(self.column)
+            case "any":
+                return f"any {self.days} days in a row of {self.column!r}{zone}"
             case "bins":
                 return f"bins of {self.column!r} at {', '.join(map(str, self.edges))}"
             case "stated":
@@ -260,20 +294,20 @@ class Partition:
         found = Overlap(1)
         for rule in promised.rules:
             # A column that this partition does not know divides its cells.
-            if self.rule(rule.column) is None:
+            if self.rule(rule.column) is None and rule.cells_in(region) != 1:
                 found *= Overlap(1, whole=False)
         for rule in self.rules:
             theirs = promised.rule(rule.column)
             overlap = None if theirs is None else rule.overlap(theirs)
-            cells = rule.cells_in(region)
-            if overlap is None and cells is None:
+            # A promised cell that holds all that is read holds whole cells.
+            whole = theirs is None or theirs.cells_in(region) == 1
+            numbers = [rule.cells_in(region)]
+            if overlap is not None:
+                numbers, whole = [*numbers, overlap.cells], whole or overlap.whole
+            least = min((number for number in numbers if number is not None), default=None)
+            if least is None:
                 return None
-            if overlap is None:
-                # Without a rule of the column, a promised cell holds whole values of it.
-                overlap = Overlap(cells or 1, whole=theirs is None)
-            elif cells is not None and cells < overlap.cells:
-                overlap = Overlap(cells, overlap.whole)
-            found *= overlap
+            found *= Overlap(least, whole)
         return found
 
     def cells_in(self, region: Region) -> int | None:

@@ -16,6 +16,7 @@ from typing import Any
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import LastingPromise
+from dpgrain.ledger.stores.sql import SqlPage
 from dpgrain.partitions import Partition, Rule
 from dpgrain.regions import EVERYTHING, Among, Region, Side, days
 
@@ -50,6 +51,13 @@ def on(first: str = "", last: str = "", country: str = "") -> Region:
     if country:
         sides.append(Side("country", Among((country,))))
     return Region(tuple(sides)) if sides else EVERYTHING
+
+
+def tamper(ledger: dg.Ledger, statement: str) -> None:
+    """Change the tables of a ledger behind its back."""
+    with ledger._store.writing() as page:
+        assert isinstance(page, SqlPage)
+        page._execute(statement, ())
 
 
 # ------------------------------------------------------------------------------------ PostgreSQL

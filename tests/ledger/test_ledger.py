@@ -23,6 +23,7 @@ from tests.publishing import cases as tables
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, LastingPromise, ledger
+from dpgrain.ledger.lines import Line
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
 from dpgrain.publishing.ledgers import open_ledger
@@ -303,10 +304,7 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
     with made:
         for _ in range(3):
             made.charge(cases.of_users())
-    with made._store.writing() as page:
-        page._execute(
-            "UPDATE lines SET body = replace(body, '100.0', '900.0') WHERE number = 3", ()
-        )
+    cases.tamper(made, "UPDATE lines SET body = replace(body, '100.0', '900.0') WHERE number = 3")
     with pytest.raises(dg.DataError, match="line 3 of the ledger does not fit its hash"):
         made.verify()
     with pytest.raises(dg.DataError, match="line 3"):
@@ -329,8 +327,7 @@ def test_lines_that_are_gone_are_missed(place: str, change: str, told: str) -> N
     with made:
         for _ in range(3):
             made.charge(cases.of_users())
-        with made._store.writing() as page:
-            page._execute(change, ())
+        cases.tamper(made, change)
         if "= 3" not in change:
             with pytest.raises(dg.DataError, match=told):
                 made.charge(cases.of_users())
@@ -345,9 +342,9 @@ def test_a_forged_line_breaks_the_chain(place: str) -> None:
         for _ in range(3):
             made.charge(cases.of_users())
     entries = made.entries
-    forged = ledger.Line.after(entries[1].line, "now", "release", charged=[])
+    forged = Line.after(entries[1].line, "now", "release", charged=[])
+    cases.tamper(made, "DELETE FROM lines WHERE number = 2")
     with made._store.writing() as page:
-        page._execute("DELETE FROM lines WHERE number = 2", ())
         page.append(forged)
     with pytest.raises(dg.DataError, match="line 3 of the ledger does not follow"):
         made.verify()
@@ -357,8 +354,7 @@ def test_accounts_that_were_changed_are_found(place: str) -> None:
     made = cases.made(place)
     with made:
         made.charge(cases.of_users())
-    with made._store.writing() as page:
-        page._execute("UPDATE accounts SET mu = 0", ())
+    cases.tamper(made, "UPDATE accounts SET mu = 0")
     with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
         made.verify()
 
@@ -505,6 +501,9 @@ def test_a_month_is_charged_to_its_days(place: str) -> None:
     assert left == [1, 0.5, 0.5, 0, 0.5, 1]
 
 
+DAY = [f"2026-03-{number:02}" for number in range(31)]
+
+
 def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell: Any) -> float:
     """The part of M² that one cell has been charged, summed release by release."""
     met = [g for g, region in charges if promise.reach(region).meets(promise.reach(cell))]
@@ -520,7 +519,6 @@ def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
     both = Partition((Rule("day", "day"), Rule("country")))
     promise = LastingPromise.of(dg.Element(both), 9.0, 1e-6)
     made = cases.made(place, promise)
-    day = lambda number: f"2026-03-{number:02}"  # noqa: E731
     charges: list[tuple[dg.Guarantee, Any]] = []
     with made:
         for _ in range(25):
@@ -528,7 +526,7 @@ def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
             last = min(first + draw.choice([0, 0, 3, 9]), 20)
             country = draw.choice(["", "FR", "DE", "IT"])
             region = cases.on(
-                *((day(first), day(last)) if draw.random() < 0.8 else ("", "")), country
+                *((DAY[first], DAY[last]) if draw.random() < 0.8 else ("", "")), country
             )
             event = Gaussian(draw.uniform(20, 60), Contribution(block="element"))
             guarantee = dg.Guarantee(
@@ -537,7 +535,7 @@ def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
             made.charge(guarantee)
             charges.append((guarantee, region))
         for number, country in itertools.product(range(1, 22), ["FR", "DE", "IT", "ES"]):
-            cell = cases.on(day(number), day(number), country)
+            cell = cases.on(DAY[number], DAY[number], country)
             expected = brute(promise, charges, cell)
             assert made.left(1, cell) == pytest.approx(max(1 - expected, 0), abs=1e-12)
     made.verify()

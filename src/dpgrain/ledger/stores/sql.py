@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from dpgrain.errors import DataError
 from dpgrain.ledger.lines import Line
 from dpgrain.ledger.stores.protocol import END, START, Axis, Cells
 from dpgrain.ledger.units import Units
@@ -47,7 +48,7 @@ class SqlPage:
     def format(self) -> int | None:
         """Return the format of the accounts; None where there is no ledger."""
         found = self._one("SELECT format FROM about")
-        return None if found is None else int(found[0])
+        return None if found is None else _numbers(found)[0]
 
     def set_format(self, number: int) -> None:
         """State the format of the accounts."""
@@ -57,18 +58,18 @@ class SqlPage:
     def last(self) -> Line | None:
         """Return the last line."""
         found = self._one(f"{_LINE} ORDER BY number DESC LIMIT 1")
-        return None if found is None else Line(*found)
+        return None if found is None else _line(found)
 
     def line(self, number: int) -> Line | None:
         """Return the line of a number, None if there is none."""
         found = self._one(f"{_LINE} WHERE number = ?", number)
-        return None if found is None else Line(*found)
+        return None if found is None else _line(found)
 
     def lines(self) -> Iterator[Line]:
         """Yield all lines in their order."""
         statement = f"{_LINE} WHERE number > ? ORDER BY number LIMIT {_LINES_AT_ONCE}"
         last = START
-        while found := [Line(*row) for row in self._execute(statement, (last,))]:
+        while found := [_line(row) for row in self._execute(statement, (last,))]:
             yield from found
             last = found[-1].number
 
@@ -79,7 +80,7 @@ class SqlPage:
     def in_force(self) -> list[int]:
         """Return the lines of the promises that no later one renews."""
         found = self._execute("SELECT number FROM promises WHERE in_force = 1 ORDER BY number", ())
-        return [int(number) for (number,) in found]
+        return [_numbers(row)[0] for row in found]
 
     def end(self, promise: int) -> None:
         """Put a promise out of force; its accounts stay."""
@@ -131,7 +132,7 @@ class SqlPage:
             f"WHERE promise = ? AND class = ? AND first >= {_AT} AND first < ?",
             *(*one, *one, cells.first, cells.end),
         )
-        return Units(*map(int, found or ()))
+        return Units(*_numbers(found or ()))
 
     def add(self, promise: int, cells: Cells, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
@@ -152,7 +153,7 @@ class SqlPage:
     def accounts(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
         return [
-            tuple(map(int, row))
+            _numbers(row)
             for row in self._execute("SELECT * FROM accounts ORDER BY promise, class, first", ())
         ]
 
@@ -161,3 +162,25 @@ class SqlPage:
         self._execute("DELETE FROM promises", ())
         self._execute("DELETE FROM classes", ())
         self._execute("DELETE FROM accounts", ())
+
+
+def _line(row: tuple[Any, ...]) -> Line:
+    """Return a line as it is stored."""
+    number, digest, body = row
+    if not isinstance(digest, str) or not isinstance(body, str):
+        raise _damaged()
+    return Line(*_numbers((number,)), digest, body)
+
+
+def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return a row of whole numbers, which is what a column holds unless it is damaged."""
+    if not all(isinstance(value, int) for value in row):
+        raise _damaged()
+    return tuple(map(int, row))
+
+
+def _damaged() -> DataError:
+    return DataError(
+        "the tables of the ledger hold what no ledger has written: they are damaged; put nothing in "
+        "their place that is older, and count every promise that they held as used up."
+    )
