@@ -59,7 +59,9 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     ...
     dpgrain.errors.ParameterError: report needs a release, a model, a sum or a ledger, not int.
     """
-    raise ParameterError(f"there is no page of {type(thing).__name__}.")
+    raise ParameterError(
+        f"report needs a release, a model, a sum or a ledger, not {type(thing).__name__}."
+    )
 
 
 @report.register(ShownRelease)
@@ -184,7 +186,9 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     ...
     dpgrain.errors.ParameterError: plot needs a release, a model, a sum or a ledger, not int.
     """
-    raise ParameterError(f"there is no plot of {type(thing).__name__}.")
+    raise ParameterError(
+        f"plot needs a release, a model, a sum or a ledger, not {type(thing).__name__}."
+    )
 
 
 @plot.register(ShownRelease)
