@@ -299,9 +299,9 @@ def test_a_page_is_the_same_whoever_is_asked(tmp_path: Path) -> None:
 
 def test_what_has_no_page_is_refused(tmp_path: Path) -> None:
     promise = _release().guarantee
-    with pytest.raises(ParameterError, match="not of Guarantee"):
+    with pytest.raises(ParameterError, match="not Guarantee"):
         pages.report(promise, tmp_path / "a")
-    with pytest.raises(ParameterError, match="not of Guarantee"):
+    with pytest.raises(ParameterError, match="not Guarantee"):
         pages.plot(promise)
     assert list(tmp_path.iterdir()) == []
 

@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from dpgrain import partitions
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.ledger import promise as promises
+    from dpgrain.ledger import registry as registries
     from dpgrain.ledger import window as windows
     from dpgrain.ledger.entries import Entry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
 else:
     ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
+    registries = later("dpgrain.ledger.registry")
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
     "Keep a lasting record of what is published about people, and of what is left.",
     {
         name: f"dpgrain.cli.ledger:{name}"
-        for name in ("init", "promise", "renew", "show", "verify", "export")
+        for name in ("init", "promise", "renew", "show", "verify", "export", "report")
     },
 )
 
@@ -207,21 +209,48 @@ def verify(
     say(f"Every line follows from the one before. {receipt}")
 
 
-@command("dpgrain ledger export visits.ledger --output visits.json", name="export")
+@command(
+    "dpgrain ledger export visits.ledger --output visits.json",
+    "dpgrain ledger export visits.ledger --registry --decided-by 'City health office'",
+    name="export",
+)
 def export(
     place: Place,
     output: Annotated[Path | None, typer.Option(help="Write to this file (.json).")] = None,
+    registry: Annotated[
+        bool,
+        typer.Option("--registry", help="What public registries of deployments ask, and no lines."),
+    ] = False,
+    decided_by: Annotated[
+        str, typer.Option(help="With --registry: who decides on the promises.")
+    ] = "",
 ) -> None:
-    """Write the promises and all lines of a ledger as JSON."""
+    """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
+    if decided_by and not registry:
+        raise ParameterError("--decided-by goes with --registry.")
     check_outputs([output], [place])
     opened = ledgers.Ledger(place)
-    told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
+    if registry:
+        told = registries.registry_entry(opened, decided_by=decided_by)
+    else:
+        told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
     text = json.dumps(told, ensure_ascii=False, indent=1)
     if output is None:
         say(text)
         return
     with whole_file(output) as part:
         part.write_text(text, encoding="utf-8")
+    written(output)
+
+
+@command("dpgrain ledger report visits.ledger --output visits.html", name="report")
+def report(
+    place: Place,
+    output: Annotated[Path, typer.Option(help="Write to this file (.html).")],
+) -> None:
+    """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
+    check_outputs([output], [place])
+    ledgers.Ledger(place).report(output)
     written(output)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
+from dpgrain._shown import ShownLedger
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger import accounts
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
@@ -34,7 +35,7 @@ class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge i
     """A promise was renewed after prices were found for it."""
 
 
-class Ledger:
+class Ledger(ShownLedger):
     """A lasting record of releases: one that would break a promise of it is refused beforehand.
 
     Args:
