@@ -13,6 +13,7 @@ import pytest
 import dpgrain as dg
 
 PUBLIC = [
+    "AnyDays",
     "AutoClip",
     "AutoRange",
     "Budget",
@@ -26,6 +27,8 @@ PUBLIC = [
     "Guarantee",
     "Histogram",
     "Holdings",
+    "LastingPromise",
+    "Ledger",
     "MeanOfUsers",
     "ParameterError",
     "Plan",

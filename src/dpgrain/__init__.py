@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from dpgrain.choices.best_of import best_of
     from dpgrain.choices.cover import ball_cover
     from dpgrain.choices.select import Choice, select
+    from dpgrain.ledger.ledger import Ledger
+    from dpgrain.ledger.promise import LastingPromise
+    from dpgrain.ledger.window import AnyDays
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable, read
 
 __all__ = [
+    "AnyDays",
     "AutoClip",
     "AutoRange",
     "Budget",
@@ -58,6 +62,8 @@ __all__ = [
     "Guarantee",
     "Histogram",
     "Holdings",
+    "LastingPromise",
+    "Ledger",
     "MeanOfUsers",
     "ParameterError",
     "Plan",
@@ -106,6 +112,9 @@ face(
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
+        "dpgrain.ledger.ledger": ("Ledger",),
+        "dpgrain.ledger.promise": ("LastingPromise",),
+        "dpgrain.ledger.window": ("AnyDays",),
         "dpgrain.choices.best_of": ("best_of",),
         "dpgrain.choices.cover": ("ball_cover",),
         "dpgrain.choices.select": ("Choice", "select"),

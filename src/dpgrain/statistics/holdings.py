@@ -129,7 +129,8 @@ def elements_per_user(
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # The unit gets the name that other statistics give it, so that their guarantees compose.
-    named = "" if whole else Blocks.of_unit(unit, table, (), column).named
+    own = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
+    named = own.named
     limits = _checked_edges(edges)
     laplace = noise == "laplace"
     # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
@@ -165,8 +166,10 @@ def elements_per_user(
         tuple(facts),
         source.private,
         table.user,
+        table.scope,
+        own.partition,
     )
-    before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
+    guarantee = before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")

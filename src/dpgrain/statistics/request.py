@@ -263,6 +263,9 @@ class Request:
             if self.blocks.key is not None:
                 cells = int(found.sizes.size)
                 single = bool((found.sizes == 1).all())
+        if self.blocks.partition is not None and not self.table.scope.everything:
+            inside = self.blocks.partition.cells_in(self.table.scope)
+            cells = min((n for n in (cells, inside) if n is not None), default=None)
         contribution = self.blocks.contribution(
             items=items, cells=cells, single=single and self.corners == 1, norm=self.norm
         )
@@ -338,6 +341,8 @@ class Request:
             (*self._scope_in_words(), *facts),
             source.private,
             self.table.user or "",
+            self.table.scope,
+            self.blocks.partition,
         )
 
     def _scope_in_words(self) -> list[str]:

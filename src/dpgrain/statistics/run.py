@@ -115,7 +115,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     guarantee = request.guarantee(plan.event, source, request.plan_in_words())
     asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
-    before_publishing(
+    guarantee = before_publishing(
         guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
     )
     table = request.selecting[0] if request.domain.selected else request.table

@@ -87,7 +87,8 @@ class UserTable(Rows):
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
-        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns})"
+        scope = "" if self.scope.everything else f", where: {self.scope}"
+        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope})"
 
 
 def read(
