@@ -14,7 +14,7 @@ from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import Source
-from dpgrain.tables.engines.sql import INTEGERS, is_number
+from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
@@ -148,6 +148,10 @@ class Rows:
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
+
+    def is_whole(self, column: str) -> bool:
+        """Return whether a column holds whole numbers, by its type, which is public."""
+        return self.schema.get(column) in WHOLE
 
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are left out."""

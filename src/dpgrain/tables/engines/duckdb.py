@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -38,6 +39,8 @@ from dpgrain.tables.split import Split
 
 # Python hashes fewer names than this sooner than a query is begun.
 _FEW_NAMES = 1 << 14
+# Engines that share a connection give their lookups different names.
+_lookups = itertools.count()
 
 
 class DuckDB:
@@ -52,6 +55,13 @@ class DuckDB:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
+
+    @staticmethod
+    def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
+        """Return an engine on a connection that another one has opened and will close."""
+        engine = DuckDB(table)
+        engine._connection = connection
+        return engine
 
     def __enter__(self) -> Self:
         self._spill = new_spill_folder()
@@ -320,7 +330,7 @@ class DuckDB:
             column = self.table.cells[name]
             values = self.distinct([column.of]).columns[0]
             labels = cell_labels(column.elements, values.to_pylist())
-            lookup = f"lookup{len(self._lookups)}"
+            lookup = f"lookup{next(_lookups)}"
             made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
             self._keep(lookup, made)
             self._lookups[name] = lookup
@@ -341,6 +351,12 @@ class DuckDB:
     def register(self, name: str, rows: pa.Table) -> None:
         """Give later queries a table of the caller's."""
         self._connection.register(name, rows)
+
+    def keep(self, name: str, query: str, used: Sequence[str] = ()) -> None:
+        """Make a table of the answer to a query of the table, which it calls ``source``."""
+        with reading(self.table.source.name):
+            source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
+            self._connection.execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the answer to a query of the table, which it calls ``source``; private."""
