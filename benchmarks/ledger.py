@@ -84,9 +84,7 @@ def measured(promises: list[LastingPromise], releases: int, folder: Path) -> dic
         append = bare(folder, ledger.entries[-1].line.body)
         charges, others = [], []
         for number in range(_MEASURED):
-            charges.append(
-                seconds(lambda number=number: ledger.charge(hour(releases + 1 + number)))
-            )
+            charges.append(seconds(partial(ledger.charge, hour(releases + 1 + number))))
             others.append(seconds(append))
     charge, other = statistics.median(charges), statistics.median(others)
     return {
