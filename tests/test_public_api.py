@@ -45,6 +45,7 @@ PUBLIC = [
     "count",
     "d_element",
     "d_user",
+    "distribution",
     "elements_per_user",
     "histogram",
     "learn",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
     from dpgrain.statistics.moments import mean, variance
@@ -80,6 +81,7 @@ __all__ = [
     "count",
     "d_element",
     "d_user",
+    "distribution",
     "elements_per_user",
     "histogram",
     "learn",
@@ -119,6 +121,7 @@ face(
         "dpgrain.choices.cover": ("ball_cover",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
+        "dpgrain.statistics.distribution": ("distribution",),
         "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
         "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
         "dpgrain.statistics.moments": ("mean", "variance"),

@@ -14,7 +14,7 @@ from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import Source
-from dpgrain.tables.engines.sql import INTEGERS, is_number
+from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
@@ -81,7 +81,7 @@ class Rows:
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.require_key(of, "of")
-        elements = as_elements(by).of_keys(lambda item: self.stated(item, of, NAMED))
+        elements = as_elements(by).of_keys(lambda items: self.keys_of(items, of, NAMED))
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' needs a public domain, which a column has not; use missing='own' "
@@ -149,6 +149,10 @@ class Rows:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
 
+    def is_whole(self, column: str) -> bool:
+        """Return whether a column holds whole numbers, by its type, which is public."""
+        return self.schema.get(column) in WHOLE
+
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are left out."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
@@ -178,6 +182,16 @@ class Rows:
                 f"{role} {label!r}, but the item column {column!r} holds {holds}; cast one of them."
             )
         return found
+
+    def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
+        """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
+
+        Where all labels are keys already, as there may be many, the same list is returned.
+        """
+        kind = int if self.is_integer(column) else str
+        if set(map(type, labels)) == {kind} and (kind is str or _fit_a_column(labels)):
+            return labels
+        return [self.stated(label, column, role) for label in labels]
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.
@@ -240,6 +254,11 @@ class Rows:
                 f"{instead and f'; {instead}'}.",
                 name=role,
             )
+
+
+def _fit_a_column(numbers: list[int]) -> bool:
+    """Return whether all numbers are 64-bit integers, as columns of integers hold them."""
+    return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 
 def _text_key(label: Any, kind: str) -> str | None:
