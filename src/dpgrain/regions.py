@@ -193,9 +193,17 @@ class Side:
 
     def __post_init__(self) -> None:
         _fields.check(self)
+        if not self.values:
+            object.__setattr__(self, "values", Among())
 
     def __bool__(self) -> bool:
         return self.missing or bool(self.values)
+
+    @property
+    def everything(self) -> bool:
+        """True if every value lies inside, and what has none as well."""
+        ends = isinstance(self.values, Span) and (self.values.low, self.values.high) == (None, None)
+        return self.missing and (ends or self.values == _ANY)
 
     def comparable(self, other: Side) -> bool:
         """Return True if the values of both sides are told apart in the same way.
@@ -269,7 +277,8 @@ class Region:
     """A public set of records: those whose columns hold values of all sides; ``Region()`` is all.
 
     Args:
-        sides: at most one side for each column, kept in the order of the columns' names.
+        sides: at most one side for each column, kept in the order of the columns' names; one that
+            holds everything is left out.
 
     Raises:
         ParameterError: if a column has two sides, or a side holds nothing.
@@ -292,7 +301,8 @@ class Region:
                     f"the region holds nothing: no value of {side.column!r} lies in it; state a "
                     "region that records can lie in."
                 )
-        ordered = sorted(self.sides, key=lambda side: side.column)
+        told = [side for side in self.sides if not side.everything]
+        ordered = sorted(told, key=lambda side: side.column)
         object.__setattr__(self, "sides", tuple(ordered))
 
     @property
