@@ -107,7 +107,7 @@ def test_cells_of_a_region_are_counted_and_rounded_out(kind: str, zone: str) -> 
             local = moment.astimezone(clock) if clock else moment
             return whole(local.date(), kind)
 
-        axis: Any = "instant" if zone else "time"
+        axis: Any = "instant" if zone else ("time", "date")[hours % 24 == 0 == first % 24]
         span = Span(axis, microseconds(low), microseconds(low) + hours * 3600 * 10**6)
         region = Region((Side("t", span),))
         assert Partition((rule,)).cells_in(region) == len(set(map(cell, inside)))
@@ -151,6 +151,7 @@ TOPICS = Region((Side("topic", Among(("a", "b", "c"))),))
         ([("day", "day")], [("day", "label")], EVERYTHING, Overlap(1)),
         ([("day", "label")], [("day", "day")], EVERYTHING, None),
         ([("day", "week")], [("day", "label")], EVERYTHING, Overlap(1, False)),
+        ([("day", "week")], [("day", "label")], SUNDAY, Overlap(1)),
     ],
 )  # fmt: skip
 def test_partitions_of_several_columns(
@@ -177,7 +178,7 @@ def test_days_that_are_missing_lie_in_cells_of_their_own() -> None:
     assert Partition((Rule("day", "day"),)).cells_in(region) == 34
     assert Partition((Rule("topic"),)).cells_in(
         Region((Side("topic", Among(("a",)), missing=True),))
-    ) == 2  # fmt: skip
+    ) == 4  # fmt: skip
     assert Partition((Rule("topic"),)).cells_in(EVERYTHING) is None
 
 

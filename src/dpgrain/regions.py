@@ -4,8 +4,8 @@ A release that is asked of a region reads the records inside it and nothing else
 outside have no influence on it. Regions are public facts: they are intersected, compared and taken
 apart without any data.
 
-A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or times in
-microseconds since 1970. Days are intervals of times. A missing or unreadable value is a value of its
+A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or days and times
+in microseconds since 1970. A missing or unreadable value is a value of its
 own, which lies in a side only where the side says so.
 """
 
@@ -19,11 +19,12 @@ from typing import Any, Literal, TypeAlias
 from dpgrain import _fields
 from dpgrain.errors import ParameterError
 
-#: Whole numbers; times as a clock shows them, without a zone; and moments, which have one.
-Axis: TypeAlias = Literal["whole", "time", "instant"]
+#: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
+Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
 
 _EPOCH = datetime(1970, 1, 1)
-_DAY = 24 * 60 * 60 * 10**6
+#: The microseconds of a day.
+DAY = 24 * 60 * 60 * 10**6
 # This many regions that no side tells apart are more than anyone asks of one table.
 _MOST_ATOMS = 20_000
 
@@ -441,7 +442,7 @@ def widened(regions: Sequence[Region]) -> list[Region]:
 
 
 def days(first: str, last: str) -> Span:
-    """Return the interval of times from the first to the last day, both inside.
+    """Return the interval of a column of dates from the first to the last day, both inside.
 
     Args:
         first: a day, such as ``"2026-01-01"``.
@@ -451,7 +452,7 @@ def days(first: str, last: str) -> Span:
     True
     """
     ends = [microseconds(datetime.fromisoformat(day)) for day in (first, last)]
-    return Span("time", ends[0], ends[1] + _DAY)
+    return Span("date", ends[0], ends[1] + DAY)
 
 
 def microseconds(moment: datetime) -> int:
@@ -475,7 +476,7 @@ def _in_words(values: Values) -> str:
 def _ends_in_words(span: Span) -> tuple[str, str]:
     """Return the first and the last value inside: days where these are whole, else times."""
     ends = [end for end in (span.low, span.high) if end is not None]
-    daily = span.axis != "whole" and all(end % _DAY == 0 for end in ends)
+    daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
 
     def shown(value: int) -> str:
         if span.axis == "whole":
@@ -484,4 +485,4 @@ def _ends_in_words(span: Span) -> tuple[str, str]:
         return time.date().isoformat() if daily else time.isoformat(" ")
 
     first = "" if span.low is None else shown(span.low)
-    return first, "" if span.high is None else shown(span.high - (_DAY if daily else 1))
+    return first, "" if span.high is None else shown(span.high - (DAY if daily else 1))

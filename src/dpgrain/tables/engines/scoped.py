@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import duckdb
 
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.regions import DAY, Among, Region, Side, Span
 from dpgrain.tables.engines.sources import Source
 from dpgrain.tables.engines.sql import INTEGERS, quoted, text
 
-_DAY = 24 * 60 * 60 * 10**6
 # DuckDB compares these types with numbers and texts as they are, and reads no rows that cannot match.
 _PLAIN = {*INTEGERS, "VARCHAR"}
 
@@ -106,6 +105,6 @@ def _within(span: Span, column: str, kind: str) -> str:
 def _moment(end: int, kind: str) -> str:
     """Return the SQL of a time, as a constant of the column's type."""
     if kind == "DATE":
-        return f"(DATE '1970-01-01' + {-(-end // _DAY)})"
+        return f"(DATE '1970-01-01' + {-(-end // DAY)})"
     made = "make_timestamptz" if kind == "TIMESTAMP WITH TIME ZONE" else "make_timestamp"
     return f"{made}({end}::BIGINT)"
