@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from dpgrain import _fields
+from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
 
 #: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
@@ -47,7 +47,10 @@ class Span:
     high: int | None = None
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.one_of(get_args(Axis), axis=self.axis)
+        for name, end in (("low", self.low), ("high", self.high)):
+            if end is not None:
+                object.__setattr__(self, name, _whole_number(name, end))
 
     def __bool__(self) -> bool:
         return self.low is None or self.high is None or self.low < self.high
@@ -93,8 +96,12 @@ class Among:
     but: bool = False
 
     def __post_init__(self) -> None:
-        _fields.check(self)
-        ordered = sorted(set(self.labels), key=lambda label: (isinstance(label, str), label))
+        _validate.truth(but=self.but)
+        labels = {
+            label if isinstance(label, str) else _whole_number("labels", label)
+            for label in self.labels
+        }
+        ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
         object.__setattr__(self, "labels", tuple(ordered))
 
     def __bool__(self) -> bool:
@@ -121,6 +128,15 @@ class Among:
         """Return the labels that another set lacks, in at most one part."""
         left = self.both(Among(other.labels, but=not other.but))
         return (left,) if left else ()
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """Return a whole number of any size, as columns of hashes hold them."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ParameterError(
+            f"{name} must be text or whole numbers, not {_validate.said(value)}.", name=name
+        )
+    return int(value)
 
 
 Values: TypeAlias = Span | Among
