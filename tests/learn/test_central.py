@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.learn import cases
 
-from dpgrain.gradients.linear import LinearBlocks
 from dpgrain.gradients.norms import release_norms
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, central
 from dpgrain.learn.rounds import train
 from dpgrain.optimize import Constant, Sgd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.arrays.guarantees import rate_of
 from dpgrain.arrays.roster import Roster, beside
-from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.gradients.records import RecordBlocks
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import fact, selected, selection
 from dpgrain.learn.confidence import check_curvature, release_evidence
@@ -185,16 +188,17 @@ class _Run:
     def __init__(self, plan: Plan, data: Data, n: int, source: Source) -> None:
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes, self.rows = data.targets.classes, data.rows
-        self.loss, kept = data.loss(self.classes), data.rows.kept
+        self.loss, self.data = data.loss(self.classes), data
         bound = self.ask.feature_bound
-        self.X = data.X[kept] if bound is None else bounded(data.X[kept], bound)
-        self.y = data.targets.values[kept]
+        # Rows are copied once, in the order of their blocks.
         self.blocks = LinearBlocks.arrange(
-            self.X,
-            self.y,
+            data.X,
+            data.targets.values,
             self.rows.blocks,
             intercept=self.ask.fit_intercept,
             blocks=len(self.rows.owners),
+            kept=self.rows.kept,
+            read=None if bound is None else partial(bounded, bound=bound),
         )
         self.ridge = ridge_of(self.ask, self.loss.outputs, data.X.shape[1])
         self.looks: list[Norms] = []
@@ -204,9 +208,7 @@ class _Run:
         start: FloatArray = np.zeros(len(self.ridge))
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
         mean = self._scaled(mean, start)
-        records = None
-        if self.plan.evidence is not None:
-            records = by_record(self.X, self.y, self.rows, intercept=self.ask.fit_intercept)
+        records = None if self.plan.evidence is None else self._records()
         theta, history = self._steps(mean, start)
         evidence = None
         if self.plan.evidence is not None and records is not None:
@@ -233,6 +235,13 @@ class _Run:
             evidence,
             tuple(self.looks),
         )
+
+    def _records(self) -> RecordBlocks:
+        """The rows as records, for second moments."""
+        X, y = self.data.X[self.rows.kept], self.data.targets.values[self.rows.kept]
+        bound = self.ask.feature_bound
+        X = X if bound is None else bounded(X, bound)
+        return by_record(X, y, self.rows, intercept=self.ask.fit_intercept)
 
     def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """The rounds that are left, and a point near the solution, where a bound is to be found."""
@@ -267,7 +276,7 @@ class _Run:
         return self.looks[-1]
 
     def _at(self, theta: FloatArray) -> LinearGradients:
-        return self.blocks.gradients(self.loss, theta)
+        return LinearGradients(self.blocks, self.loss, theta)
 
     def _steps(self, mean: ClippedMean, start: FloatArray) -> tuple[FloatArray, History]:
         return train(

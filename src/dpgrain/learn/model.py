@@ -32,7 +32,7 @@ from dpgrain.learn.rounds import History
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import MarginLoss, Solver
-from dpgrain.publishing import before_publishing, of_share
+from dpgrain.publishing import before_publishing, of_share, told_if_interrupted
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Trust, Unit, User
 
@@ -149,9 +149,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
         element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
         """
-        for earlier in ("classes_", "guarantee_"):
-            # What an earlier fit has left must not speak for this one.
-            self.__dict__.pop(earlier, None)
+        self.forget()
         ask = self.asked()
         if self.share is not None:
             return self._fit_of_share(self.share, X, y, users, elements)
@@ -173,7 +171,13 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             elements=elements if alone else None,
         )
         guarantee = before_publishing(guarantee, n_users=self.n_users)
-        return self.adopt(way.run(plan, data, source), guarantee)
+        with told_if_interrupted("the fit"):
+            return self.adopt(way.run(plan, data, source), guarantee)
+
+    def forget(self) -> None:
+        """Forget what an earlier fit has left, which must not speak for another one."""
+        for earlier in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, earlier)
 
     def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:
         """A fit with the ε and δ at which it takes a share of the open budget."""
