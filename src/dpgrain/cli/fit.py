@@ -188,7 +188,11 @@ class Training:
         ),
     ] = None
     rounds: Annotated[
-        int | None, typer.Option(help="Noisy gradients; by default 100 passes.", min=1)
+        int | None,
+        typer.Option(
+            help="Noisy gradients; by default 50 passes, or 100 where the clipping bound is stated.",
+            min=1,
+        ),
     ] = None
     sampling_rate: Annotated[
         float | None, typer.Option(help="Probability to be in a round's sample.")
