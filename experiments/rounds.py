@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -253,8 +253,7 @@ def lines(found: pd.DataFrame, clip: float | str) -> Iterator[str]:
     yield "| --- | --- | ---: |" + " ---: |" * len(tried)
     own = found[found["clip"] == clip]
     for key, rows in own.groupby(["problem", "unit", "epsilon"], sort=False):
-        names: tuple[Any, ...] = key if isinstance(key, tuple) else (key,)
-        cells = list(map(str, names))
+        cells = [str(name) for name in cast(Any, key)]
         for solver, rounds in tried:
             there = rows[(rows["solver"] == solver) & (rows["rounds"] == rounds)]
             mean, error = there["excess"].mean(), there["excess"].sem()
