@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -252,8 +252,9 @@ def lines(found: pd.DataFrame, clip: float | str) -> Iterator[str]:
     yield "| | unit | ε | " + " | ".join(f"{name}, {rounds}" for name, rounds in tried) + " |"
     yield "| --- | --- | ---: |" + " ---: |" * len(tried)
     own = found[found["clip"] == clip]
-    for key, rows in own.groupby(["problem", "unit", "epsilon"], sort=False):
-        cells = [str(name) for name in cast(Any, key)]
+    keys = ["problem", "unit", "epsilon"]
+    for _, rows in own.groupby(keys, sort=False):
+        cells = [str(rows[name].iloc[0]) for name in keys]
         for solver, rounds in tried:
             there = rows[(rows["solver"] == solver) & (rows["rounds"] == rounds)]
             mean, error = there["excess"].mean(), there["excess"].sem()
