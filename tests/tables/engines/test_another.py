@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import Any, Self
 
 import numpy as np
@@ -15,11 +15,13 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.regions import Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.named import ENGINES
 from dpgrain.tables.engines.protocol import Add, Engine, Form
+from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -47,8 +49,12 @@ class Lists:
     """An engine over lists of Python's values."""
 
     def __init__(self, table: Rows) -> None:
-        source: Any = table.source
-        self.table, self.raw = table, source.table.to_pydict()
+        source: Any = (
+            table.source.source if isinstance(table.source, ScopedSource) else table.source
+        )
+        rows = [row for row in source.table.to_pylist() if _inside(row, table.scope)]
+        self.table = table
+        self.raw = {name: [row[name] for row in rows] for name in source.table.column_names}
         self.columns_ = {n: [_key(value) for value in self.raw[n]] for n in self.raw}
         for name, made in table.cells.items():
             values = sorted({*self.columns_[made.of]} - {None})
@@ -135,6 +141,17 @@ class Lists:
                 column = [None if value is None else str(value) for value in column]
             found[f"c{place}"] = column
         return pa.table(found)
+
+
+def _inside(row: Any, region: Region) -> bool:
+    """Whether a row lies in a region, which the engine has to read by itself."""
+    for side in region.sides:
+        value = row[side.column]
+        if isinstance(value, date):
+            value = microseconds(datetime(value.year, value.month, value.day))
+        if not (side.missing if value is None else value in side.values):
+            return False
+    return True
 
 
 def _key(value: Any) -> Any:
