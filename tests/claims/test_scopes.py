@@ -129,10 +129,10 @@ SCOPES: dict[str, dict[str, Any]] = {
     "topics": {"topic": ["x", "y"]},
     "a day and topics": {"day": "2026-01-04", "topic": ["x", "y"]},
 }
-# The promised units, and the cell of a record: whoever differs, differs in one of them.
+# The promised units, and the cell of a record, if it has one: neighbours differ in one of them.
 PROMISED: dict[str, tuple[Level, Partition | None, Callable[[Row], Any]]] = {
     "a record": ("record", None, lambda row: row),
-    "a user": ("user", None, lambda row: None),
+    "a user": ("user", None, lambda _: "all"),
     "a day": ("element", Partition((Rule("day", "day"),)), lambda row: row.day),
     "a day by its name": ("element", Partition((Rule("day"),)), lambda row: row.day),
     "a week": (
@@ -143,7 +143,7 @@ PROMISED: dict[str, tuple[Level, Partition | None, Callable[[Row], Any]]] = {
     "any three days": (
         "element",
         Partition((Rule("day", "any", days=3),)),
-        lambda row: row.day in DAYS[2:5],
+        lambda row: row.day in DAYS[2:5] or None,
     ),
     "a topic": ("element", Partition((Rule("topic"),)), lambda row: row.topic),
     "a day of a topic": (
@@ -180,7 +180,10 @@ def neighbours(
     rows = some(rng, int(rng.integers(1, 9)))
     # Some repeat, so that one side of a block is far longer than the other.
     rows += [rows[0]] * int(rng.choice([0, 0, 5, 60]))
-    chosen = rows[int(rng.integers(len(rows)))]
+    inside = [row for row in rows if cell(row) is not None]
+    if not inside:
+        return rows, rows
+    chosen = inside[int(rng.integers(len(inside)))]
     if promised == "a record":
         rest = rows.copy()
         rest.remove(chosen)
