@@ -45,6 +45,7 @@ _SHARED = (
     "decimal",
     "where",
     "check",
+    "ledger",
     "top",
     "output",
 )
@@ -103,7 +104,7 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     rows = features.load_rows(
         table, features.Encoding(tuple(features.Number(name) for name in names))
     )
-    with scope.arrays_of(table.scope):
+    with asked.charging(), scope.arrays_of(table.scope):
         found = of_users.mean_of_users(
             rows.features.to_numpy(),
             # Named, so that the promise says which column tells users apart.
@@ -136,7 +137,7 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
         raise ParameterError(
             f"--output must end in {', '.join(_ENDINGS)}, not {str(asked.output)!r}."
         )
-    check_outputs([asked.output], files_of(table))
+    check_outputs([asked.output], [asked.ledger, *files_of(table)])
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:

@@ -57,6 +57,17 @@ Cells: TypeAlias = Annotated[
         help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row."
     ),
 ]
+PerUser: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=count or NAME=COLUMN:FUNCTION: one row of each user, with this number of all of the "
+        "user's rows: size, count, sum, mean, min, max or nunique. May repeat."
+    ),
+]
+PerUserBy: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="With --per-user: column to keep, with a row for each value. May repeat."),
+]
 Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
 Types: TypeAlias = Annotated[
     list[str] | None,
@@ -80,6 +91,10 @@ Decimal: TypeAlias = Annotated[
 ]
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
+]
+Ledger: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Charge the release to this ledger, a file or a PostgreSQL address."),
 ]
 Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
 

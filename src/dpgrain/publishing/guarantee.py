@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from dpgrain import _fields, _validate
@@ -15,6 +15,7 @@ from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.partitions import Partition
+from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
@@ -45,6 +46,7 @@ class Guarantee:
         user: the column that names the user of a record; empty if none does.
         scope: the public region of the records that were read; nothing else has any influence.
         partition: the partition into elements, as facts; None where it is known in words alone.
+        receipts: the lines of ledgers in which the release was charged.
 
     The (ε, δ) holds for every table; nothing is assumed about the data.
 
@@ -65,6 +67,7 @@ class Guarantee:
     user: str = ""
     scope: Region = EVERYTHING
     partition: Partition | None = None
+    receipts: tuple[Receipt, ...] = ()
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -141,6 +144,7 @@ class Guarantee:
             self.user,
             self.scope.around(other.scope),
             self.partition if self.partition == other.partition else None,
+            tuple(dict.fromkeys(self.receipts + other.receipts)),
         )
 
     @property
@@ -188,20 +192,23 @@ class Guarantee:
             "" if self.scope.everything else f" Only records of this region are read: {self.scope}."
         )
         warning = "" if self.private else f"{_SEEDED} "
+        charged = "".join(f" {receipt}" for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
             f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
-            f"{who}{read}{rest}"
+            f"{who}{read}{rest}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain JSON values; scope and partition only where there are any."""
+        """Return the guarantee as plain JSON values; the last three fields only where needed."""
         more: dict[str, Any] = {}
         if not self.scope.everything:
             more["scope"] = self.scope.to_dict()
         if self.partition is not None:
             more["partition"] = self.partition.to_dict()
+        if self.receipts:
+            more["receipts"] = [asdict(receipt) for receipt in self.receipts]
         return {
             "level": self.level,
             "elements": self.elements,

@@ -15,6 +15,7 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.partitions import Partition, Rule
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import NAMED, Elements, as_elements, cell_codes
+from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
 from dpgrain.units import Element, Level, Record, Unit, User
@@ -39,6 +40,7 @@ class Blocks:
         partition: the partition as facts, with the columns of the data; None if there is none.
         of_records: True if only records are protected, and each pair of a user and a group is a block:
             a record then moves one block, or two, and makes room for no other.
+        one_row: True if a user has one row at most, whatever the data are.
     """
 
     block: Level
@@ -51,6 +53,7 @@ class Blocks:
     cell_column: str | None = None
     partition: Partition | None = None
     of_records: bool = False
+    one_row: bool = False
 
     @staticmethod
     def of_unit(unit: Unit, table: Rows, keys: Sequence[str], item: str | None = None) -> Blocks:
@@ -67,6 +70,7 @@ class Blocks:
             SchemaError: if the unit names a column that the table lacks.
         """
         item = next(iter(keys), None) if item is None else item
+        require_whole_users(table, unit)
         if isinstance(unit, Record):
             return Blocks("record")
         if not isinstance(unit, Element | User):
@@ -81,7 +85,8 @@ class Blocks:
                 raise ParameterError(
                     "User(by=…) says what max_elements counts; give max_elements as well."
                 )
-            return Blocks("user")
+            people = made_of_people(table)
+            return Blocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
                 f"{type(unit).__name__}() needs a partition: a column, a mapping or a function"
@@ -101,7 +106,7 @@ class Blocks:
                 "column of cells with table.with_cells(…), and name that."
             )
         else:
-            elements = as_elements(by).of_keys(lambda label: table.stated(label, item, NAMED))
+            elements = as_elements(by).of_keys(lambda labels: table.keys_of(labels, item, NAMED))
             of, named = item, f"{elements.name} of {_described(item, table)}"
         partition = Partition((rule_of(by if isinstance(by, str) else item, elements, table),))
         # If the column of cells is itself a key, the group tells the cell.
@@ -111,6 +116,11 @@ class Blocks:
         alone = key is not None and elements is None and len(keys) == 1
         column = by if isinstance(by, str) else None
         return Blocks("element", of, elements, key, bound, named, alone, column, partition)
+
+    @property
+    def of_one_row(self) -> bool:
+        """True if a block is one row at most, so that the norm of what it adds is known."""
+        return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> Cells:
         """Return the cells of groups under the partition; one cell where the group tells none.
@@ -124,8 +134,7 @@ class Blocks:
             return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
         values = groups.columns[self.key]
         if self.elements is not None:
-            names, codes = cell_codes(self.elements, values.to_pylist(), public=public)
-            return Cells(pa.array(names, pa.string()), codes)
+            return Cells(*cell_codes(self.elements, values.to_pylist(), public=public))
         # Values that are their own cells; made without a Python object each, for there may be many.
         codes = np.arange(size, dtype=np.int64)
         if not self.alone:

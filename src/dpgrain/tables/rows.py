@@ -14,7 +14,7 @@ from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import Source
-from dpgrain.tables.engines.sql import INTEGERS, is_number
+from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
@@ -81,7 +81,7 @@ class Rows:
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.require_key(of, "of")
-        elements = as_elements(by).of_keys(lambda item: self.stated(item, of, NAMED))
+        elements = as_elements(by).of_keys(lambda items: self.keys_of(items, of, NAMED))
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' needs a public domain, which a column has not; use missing='own' "
@@ -93,7 +93,11 @@ class Rows:
     @property
     def scope(self) -> Region:
         """The public region of the rows that are read; every release says it in its guarantee."""
-        return self.source.region if isinstance(self.source, ScopedSource) else EVERYTHING
+        region: Region = getattr(self.source, "region", EVERYTHING)
+        return region
+
+    def require_records(self) -> None:
+        """Raise unless rows are single records: a region cannot be cut out of what is made of them."""
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
         """Return the rows of a public region alone; nothing is read yet.
@@ -117,7 +121,8 @@ class Rows:
             The table; a region of a region is their intersection.
 
         Raises:
-            ParameterError: if a value does not fit its column, or no record can lie in the region.
+            ParameterError: if a value does not fit its column, no record can lie in the region, or
+                rows are of whole people.
             SchemaError: if a column is missing, or its type has no region.
 
         >>> import pyarrow as pa
@@ -126,6 +131,7 @@ class Rows:
         >>> print(read(rows, user="who").where(year=(2020, 2024), country=["FR", None]).scope)
         country FR or missing, year from 2020 to 2024
         """
+        self.require_records()
         region = region_of(self, {**(columns or {}), **more})
         inner = self.source.source if isinstance(self.source, ScopedSource) else self.source
         region = narrowed(self.scope, region)
@@ -148,6 +154,10 @@ class Rows:
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
+
+    def is_whole(self, column: str) -> bool:
+        """Return whether a column holds whole numbers, by its type, which is public."""
+        return self.schema.get(column) in WHOLE
 
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are left out."""
@@ -178,6 +188,16 @@ class Rows:
                 f"{role} {label!r}, but the item column {column!r} holds {holds}; cast one of them."
             )
         return found
+
+    def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
+        """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
+
+        Where all labels are keys already, as there may be many, the same list is returned.
+        """
+        kind = int if self.is_integer(column) else str
+        if set(map(type, labels)) == {kind} and (kind is str or _fit_a_column(labels)):
+            return labels
+        return [self.stated(label, column, role) for label in labels]
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.
@@ -240,6 +260,11 @@ class Rows:
                 f"{instead and f'; {instead}'}.",
                 name=role,
             )
+
+
+def _fit_a_column(numbers: list[int]) -> bool:
+    """Return whether all numbers are 64-bit integers, as columns of integers hold them."""
+    return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 
 def _text_key(label: Any, kind: str) -> str | None:
