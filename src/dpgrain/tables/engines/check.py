@@ -168,7 +168,10 @@ def _lines(table: Rows) -> dict[str, int]:
         return {}
     with DuckDB(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
-        rows = engine.ask("SELECT count(*) AS n FROM source").column("n")[0].as_py()
+        # A row is counted as it is read in full: DuckDB counts rows unseen that it would leave out.
+        read = ", ".join(map(quoted, source.columns()))
+        seen = engine.ask(f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL")
+        rows = seen.column("n")[0].as_py()
     with reading(source.name):
         found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
         kept = sum(map(_lines_of, source.kept()))
