@@ -49,9 +49,9 @@ class Ledger(ShownLedger):
 
     Every release, fit and shuffled sum inside ``with`` is charged to every promise of the ledger, in
     this process and in those that it forks or starts (which find it by ``DPGRAIN_LEDGER`` in their
-    environment), and is on the disk before anything is read. What was charged counts as released, whatever happens then. A budget inside is a narrower promise: a
-    release must fit into both. A line can be read by everybody who reads the releases; it holds
-    nothing of the data.
+    environment), and is on the disk before anything is read. What was charged counts as released,
+    whatever happens then. A budget inside is a narrower promise: a release must fit into both. A line
+    can be read by everybody who reads the releases; it holds nothing of the data.
 
     Formal guarantee: each promise holds for everything that the ledger has charged, however each
     release was chosen from the outcomes of those before. It is assumed that these people's records are
