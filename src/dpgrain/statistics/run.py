@@ -276,8 +276,12 @@ def _range(
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
-    counted = (noisy, noise_sd(event), request.noise)
-    return rule.choose(*counted), rule.stands_out(*counted)
+    sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
+    seen = rule.stands_out(noisy, sd, request.noise)
+    if far == "weighed" and request.blocks.one_row:
+        return rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise), seen
+    found = rule.choose(noisy, sd, request.noise)
+    return (rule.widened(found) if far == "kept" and seen else found), seen
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:
