@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import duckdb
 import numpy as np
@@ -13,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpgrain._arrow import numbers, plain
+from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
 from dpgrain.tables.elements import cell_labels
@@ -35,6 +39,8 @@ from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
+
+Answer = TypeVar("Answer")
 
 # Python hashes fewer names than this sooner than a query is begun.
 _FEW_NAMES = 1 << 14
@@ -63,6 +69,9 @@ class DuckDB:
             raise
         # A progress bar would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
+        # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
+        # rows a stream brings, and would hold all of them to join them the other way round.
+        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         # Without this setting, versions whose own cryptography only reads cannot spill at all; other
         # versions do not have it.
         with suppress(duckdb.Error):
@@ -97,6 +106,7 @@ class DuckDB:
             keys: the columns that tell a record's group.
             value: a column of numbers; rows without a finite one are left out.
         """
+        step("looking for groups")
         columns = [f"{self._key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         found = self.ask(query, [*keys])
@@ -122,6 +132,7 @@ class DuckDB:
             cell_column: another column that holds the cells instead.
             corners: the number of coordinates of each group.
         """
+        step("ordering groups")
         known = Dictionary.of(
             groups,
             cells,
@@ -153,7 +164,7 @@ class DuckDB:
         """Number the cells of a column in a public order; null is a cell too. Return their number."""
         key = self._key(column)
         with reading(self.table.source.name):
-            self._connection.execute(
+            self._execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
                 "row_number() OVER (ORDER BY md5(cell::VARCHAR), cell) AS code FROM "
                 f"(SELECT DISTINCT {key} AS cell FROM {self._attach([column])}) WHERE cell IS NOT NULL"
@@ -207,7 +218,7 @@ class DuckDB:
         with reading(self.table.source.name):
             self._connection.execute("SET preserve_insertion_order = true")
             rows = self.table.source.attach(self._connection)
-            found = self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table()
+            found = self._wait(self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table)
             self._connection.execute("SET preserve_insertion_order = false")
         return found
 
@@ -233,12 +244,13 @@ class DuckDB:
         if self.table.is_integer(self.table.user):
             with reading(self.table.source.name):
                 query = f"SELECT min({key}), max({key}) FROM {self._attach()}"
-                ((low, high),) = self._connection.sql(query).fetchall()
+                ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
                 return f"(rows_.user_ - ({low}))", high - low + 1, ""
+        step("numbering users")
         with reading(self.table.source.name):
-            self._connection.execute(
+            self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
                 f"FROM (SELECT DISTINCT {key} AS user_ FROM {self._attach()}) WHERE user_ IS NOT NULL"
             )
@@ -279,7 +291,8 @@ class DuckDB:
                 f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
-                for batch in self._connection.sql(query).to_arrow_reader(self._memory.rows):
+                rows = self._connection.sql(query)
+                for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
                     found = plain(batch.column("key"))
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (found, None) if split is None else split(found, values)
@@ -346,7 +359,25 @@ class DuckDB:
         """Return the answer to a query of the table, which it calls ``source``; private."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
-            return self._connection.sql(query).to_arrow_table()
+            return self._wait(self._connection.sql(query).to_arrow_table)
+
+    def _execute(self, statement: str) -> None:
+        self._wait(partial(self._connection.execute, statement))
+
+    def _wait(self, work: Callable[[], Answer]) -> Answer:
+        """Wait for DuckDB's work, which ctrl-C ends at once.
+
+        DuckDB itself looks for signals when it is done, so it works in another thread meanwhile.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return work()
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(work)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
 
 
 def _code(dictionary: Dictionary) -> str:
