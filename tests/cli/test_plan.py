@@ -11,7 +11,7 @@ from tests.cli.tables import row
 from tests.conftest import Command
 
 from dpgrain.accounting import calibrate_gaussian
-from dpgrain.planning import plan_units
+from dpgrain.planning import plan_recurrent, plan_units
 
 
 def test_an_error_is_one_line_and_exit_code_two(command: Command) -> None:
@@ -68,6 +68,22 @@ def test_units_stand_side_by_side(command: Command) -> None:
     wrong = command(*asked, "--skew", "0.5")
     assert wrong.returncode == 2
     assert wrong.stderr.strip() == "Error: skew must lie between 1 and 1e6, not 0.5."
+
+
+def test_schedules_stand_below_each_other(command: Command) -> None:
+    asked = ("plan", "recurrent", "--epsilon", "1", "--delta", "1e-6", "--periods", "28",
+             "--returns", "5", "--every", "1", "--every", "14", "--within", "7")  # fmt: skip
+    plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[1, 14], within=7)
+    shown, told = command(*asked), json.loads(command(*asked, "--json").stdout)
+    assert shown.returncode == 0, shown.stderr
+    printed = [line.split("│")[1:-1] for line in shown.stdout.splitlines() if line.startswith("│")]
+    assert [[cell.strip() for cell in cells] for cells in printed] == [
+        [cell.strip() for cell in cells] for _, rows in plan.tables() for cells in rows
+    ]
+    assert told == plan.to_dict()
+    wrong = command(*asked, "--every", "29")
+    assert wrong.returncode == 2
+    assert wrong.stderr.strip() == "Error: --every must be at most 28, not 29."
 
 
 def test_a_plan_of_passes(command: Command) -> None:

@@ -21,6 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import whole
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.domain import public_domain
+from dpgrain.tables.groups import Groups
 
 
 def keys_of(domain: Any, column: Any) -> list[Any]:
@@ -118,3 +119,18 @@ def test_mappings_tell_spellings_apart(spelled: list[str], tmp_path: Path) -> No
     # Stated numbers meet the text that they are written as.
     known = table.with_cells("cell", of="item", by={7: "a", 2.5: "b", True: "c"}).cells["cell"]
     assert known.elements.mapping == {"7": "a", "2.5": "b", "True": "c"}
+
+
+def test_the_groups_of_an_earlier_release_are_a_domain() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "item": ["a", "b"], "day": [3, 4]}), user="who")
+    first = dg.histogram(
+        table, "item", unit=dg.User(), domain=["b", "a"], clip=1.0, epsilon=1.0, delta=1e-6
+    )
+    blocks = Blocks.of_unit(dg.User(), table, ["item"])
+    again = public_domain(first.groups, blocks, table, ["item"])
+    assert again.groups().columns[0].to_pylist() == first.groups.columns[0].to_pylist()
+    pairs = Groups.of(("item", "day"), (pa.array(["a", "b"]), pa.array([3, 4])))
+    found = public_domain(pairs, blocks, table, ["item", "day"]).groups()
+    assert [column.to_pylist() for column in found.columns] == [["a", "b"], [3, 4]]
+    with pytest.raises(ParameterError, match="domain is of groups by item, day, not by item; give"):
+        public_domain(pairs, blocks, table, ["item"])

@@ -18,6 +18,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import console, say, shown, written
+from dpgrain.planning.recurrent import COLUMNS
 from dpgrain.units import OWN_UNIT, Level, Unit, User
 
 if TYPE_CHECKING:
@@ -34,7 +35,16 @@ plan = Group(
     "Show the noise that a promise takes and the error to expect, from public numbers alone.",
     {
         name: f"dpgrain.cli.plan:{name}"
-        for name in ("units", "histogram", "mean", "gradient", "sco", "select", "shuffle")
+        for name in (
+            "units",
+            "recurrent",
+            "histogram",
+            "mean",
+            "gradient",
+            "sco",
+            "select",
+            "shuffle",
+        )
     },
 )
 
@@ -96,12 +106,46 @@ def units(asked: _Units, as_json: given.Json = False) -> None:
         say(made.to_json())
         return
     first, *rows = made.rows()
-    table = rich_table.Table(title=made.title, title_justify="left")
-    for place, name in enumerate(first):
-        table.add_column(name, justify="right" if place else "left")
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
+    _tell_columns(made.title, first, rows)
+    for note in made.notes:
+        say(note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recurrent:
+    """The options that are parameters of `plan_recurrent`, by the same names."""
+
+    epsilon: given.Epsilon[float]
+    delta: given.Delta[float]
+    periods: Annotated[int, typer.Option(help="Public number of periods, such as days.", min=1)]
+    returns: Annotated[int, typer.Option(help="Periods in which a person comes.", min=1)]
+    every: Annotated[
+        list[int] | None,
+        typer.Option(help="Periods of a window; may be given again. By default 1, 7 and all."),
+    ] = None
+    counting: Annotated[
+        Literal["people", "visits"],
+        typer.Option(help="A person counts once a release, or once for each period in it."),
+    ] = "people"
+    within: Annotated[
+        int | None,
+        typer.Option(help="Also plan a promise for any so many periods in a row.", min=1),
+    ] = None
+
+
+@command(
+    "dpgrain plan recurrent --epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
+    name="recurrent",
+)
+def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
+    """Compare daily, weekly and running-total releases for a person who comes back."""
+    made = planning.plan_recurrent(**vars(asked))
+    if as_json:
+        say(made.to_json())
+        return
+    say(made.title)
+    for heading, rows in made.tables():
+        _tell_columns(heading, COLUMNS, rows)
     for note in made.notes:
         say(note)
 
@@ -309,6 +353,16 @@ def shuffle(
     _tell(made, as_json=False)
     _tell_honest(curve, asked.delta)
     written(report)
+
+
+def _tell_columns(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table with several columns of numbers, under their names."""
+    table = rich_table.Table(title=title, title_justify="left")
+    for place, name in enumerate(names):
+        table.add_column(name, justify="right" if place else "left")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def _tell(made: ErrorPlan, as_json: bool) -> None:

@@ -140,12 +140,19 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
 
 def _listed(path: Path, integers: bool) -> list[Any]:
     """Return the first column of a Parquet or CSV file, or the lines of a text file."""
+    if not path.exists():
+        raise DataError(
+            f"The domain {str(path)!r} is no file; write its items to a text file, one a line, and "
+            "name that."
+        )
     if path.suffix.lower() in (".parquet", ".csv"):
         return _typed(elements.read_file(path).column(0).to_pylist(), integers, path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"The domain {str(path)!r} cannot be read; is it UTF-8 text?") from error
+        raise DataError(
+            f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as such."
+        ) from error
     return _typed([line for line in lines if line], integers, path)
 
 

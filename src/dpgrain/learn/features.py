@@ -203,7 +203,12 @@ def load_rows(
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
-    table.require_numbers(encoding.numbers, "feature", also=["BOOLEAN"])
+    table.require_numbers(
+        encoding.numbers,
+        "feature",
+        also=["BOOLEAN"],
+        instead="or name its values, in categories= or --categories",
+    )
     for column in encoding.columns:
         if isinstance(column, Category):
             table.require_key(column.column, "category")

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     )
     from dpgrain.planning.means import plan_mean
     from dpgrain.planning.plan import ErrorPlan, Row
+    from dpgrain.planning.recurrent import RecurrentPlan, Schedule, plan_recurrent
     from dpgrain.planning.shuffled import plan_shuffle
     from dpgrain.planning.units import UnitErrors, UnitsPlan, plan_units
 
 __all__ = [
     "ErrorPlan",
+    "RecurrentPlan",
     "Row",
+    "Schedule",
     "UnitErrors",
     "UnitsPlan",
     "choice_order",
@@ -43,6 +46,7 @@ __all__ = [
     "plan_counts",
     "plan_gradient",
     "plan_mean",
+    "plan_recurrent",
     "plan_sco",
     "plan_select",
     "plan_shuffle",
@@ -73,6 +77,11 @@ face(
         "dpgrain.planning.plan": (
             "ErrorPlan",
             "Row",
+        ),
+        "dpgrain.planning.recurrent": (
+            "RecurrentPlan",
+            "Schedule",
+            "plan_recurrent",
         ),
         "dpgrain.planning.shuffled": ("plan_shuffle",),
         "dpgrain.planning.units": (

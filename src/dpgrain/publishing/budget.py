@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
@@ -91,8 +92,13 @@ class Budget:
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """A note: the guarantee that all releases so far would have if they were fixed beforehand."""
-        return self._guarantee
+        """A note: the guarantee that all releases so far would have if they were fixed beforehand.
+
+        Its ε is told at the δ of the budget, so that it compares with the promise.
+        """
+        if self._guarantee is None:
+            return None
+        return replace(self._guarantee, delta=self._delta)
 
     @property
     def spent(self) -> Price:
@@ -132,7 +138,7 @@ class Budget:
         """
         check_maker(self._pid)
         with self._lock:
-            together = guarantee if self.guarantee is None else self.guarantee + guarantee
+            together = guarantee if self._guarantee is None else self._guarantee + guarantee
             if self._like is not None:
                 # The sum refuses a release that does not protect the same unit of the same users.
                 _ = self._like + guarantee

@@ -63,8 +63,9 @@ def public_domain(domain: Any, blocks: Blocks, table: Rows, keys: Sequence[str])
 
     Args:
         domain: for one key a list of its values; for several a mapping from key to such a list (keys
-            that it lacks are selected privately), or a list of tuples. None means the keys of the
-            unit's public mapping, or the cells of a column of cells, if there are any.
+            that it lacks are selected privately), or a list of tuples; or the groups of an earlier
+            release. None means the keys of the unit's public mapping, or the cells of a column of
+            cells, if there are any.
             :mod:`dpgrain.inputs.labels` says which cells a value matches.
         blocks: the blocks of the unit.
         table: the table.
@@ -101,6 +102,8 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
     """Read the public part of a domain from any of its forms."""
     if domain is None:
         return _implied(blocks, table, keys)
+    if isinstance(domain, Groups):
+        domain = _released(domain, keys)
     by_key = isinstance(domain, Mapping) and (list(domain) == list(keys) or _lists(domain))
     if len(keys) == 1 and not by_key:
         return Domain(keys, {keys[0]: _column(_values(domain), table, keys[0])})
@@ -114,6 +117,17 @@ def _given(domain: Any, blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> D
         # A mapping that names no key leaves all of them to be selected.
         return Domain(keys, public)
     return Domain(keys, {}, _listed(_values(domain), table, keys))
+
+
+def _released(groups: Groups, keys: tuple[str, ...]) -> list[Any]:
+    """Return the groups of an earlier release as a list of items, or of tuples."""
+    if groups.names != keys:
+        raise ParameterError(
+            f"domain is of groups by {', '.join(groups.names) or 'nothing'}, not by {', '.join(keys)}; "
+            "give those of a release by the same columns."
+        )
+    columns = [column.to_pylist() for column in groups.columns]
+    return columns[0] if len(keys) == 1 else list(zip(*columns, strict=True))
 
 
 def _implied(blocks: Blocks, table: Rows, keys: tuple[str, ...]) -> Domain:

@@ -173,7 +173,7 @@ class Rows:
             )
 
     def require_numbers(
-        self, columns: Sequence[str], role: str, *, also: Sequence[str] = ()
+        self, columns: Sequence[str], role: str, *, also: Sequence[str] = (), instead: str = ""
     ) -> None:
         """Raise unless all columns hold numbers by their types, which are public; no row is looked at.
 
@@ -181,6 +181,7 @@ class Rows:
             columns: the columns.
             role: the purpose of the columns, in messages.
             also: other types that are welcome.
+            instead: what else a column of text may be meant for, as a part of the message.
 
         Raises:
             SchemaError: if one is missing, is text without a stated type, or has another type.
@@ -201,7 +202,8 @@ class Rows:
             types = ", ".join(f"{column!r}: 'DOUBLE'" for column in texts)
             raise SchemaError(
                 f"{role} {texts[0]!r} is a column of text where numbers are asked; state its type, "
-                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double.",
+                f"as types={{{types}}} in dg.read or --type {','.join(texts)}=double"
+                f"{instead and f'; {instead}'}.",
                 name=role,
             )
 

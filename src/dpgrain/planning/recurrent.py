@@ -1,0 +1,308 @@
+"""What releases that come back every day cost a person who comes back, and how far they err.
+
+A table grows by one period (a day, say) at a time, and counts of it are published again and again.
+How often, and about which periods, decides what a person who returns k times pays; this plan sets the
+schedules side by side before the first day.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Literal, TypeAlias
+
+from dpgrain import _validate
+from dpgrain._wording import powers, rounded_up
+from dpgrain.accounting import gaussian_epsilon, gaussian_mu
+from dpgrain.errors import ParameterError
+from dpgrain.planning.plan import checked_promise
+
+#: Who is counted: each person once a release, or once for each period in which they come.
+Counting: TypeAlias = Literal["people", "visits"]
+#: Whose data the promise is for: one period of a person, any so many periods in a row, or all.
+Promised: TypeAlias = Literal["period", "within", "person"]
+
+#: The names of the columns in which schedules stand.
+COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
+
+_MOST_PERIODS = 10**6
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What one schedule of releases costs and errs.
+
+    Args:
+        every: the periods of a window, each of which is released once, with noise of its own.
+        running: True where every release is of all periods so far, counted anew.
+        promised: the data of one person that the promise is for.
+        releases: how many releases there are in the end.
+        noise: the standard deviation of the noise of one release.
+        total: the standard deviation of the noise of all windows added up; of the last release where
+            each is of all periods so far.
+        epsilon_of_period: ε for one person's data of one period.
+        epsilon_of_person: ε for all data of a person who returns so often.
+    """
+
+    every: int
+    running: bool
+    promised: Promised
+    releases: int
+    noise: float
+    total: float
+    epsilon_of_period: float
+    epsilon_of_person: float
+
+    @property
+    def name(self) -> str:
+        """The schedule in words."""
+        if self.running:
+            return f"running total, every {self.every:,}" if self.every > 1 else "running total"
+        if self.releases == 1:
+            return "once, at the end"
+        return f"every {self.every:,} periods" if self.every > 1 else "every period"
+
+
+@dataclass(frozen=True)
+class RecurrentPlan:
+    """What schedules of releases cost and err, for each person's data that can be promised.
+
+    Args:
+        title: the releases, the promise and the person, in words.
+        epsilon: the promised ε.
+        delta: the promised δ.
+        returns: the number of periods in which a person comes.
+        periods: the number of periods.
+        within: the number of periods in a row of the promise that slides; None without one.
+        schedules: the schedules, for one promise after the other.
+        notes: sentences on what the numbers rest on.
+    """
+
+    title: str
+    epsilon: float
+    delta: float
+    returns: int
+    periods: int
+    within: int | None
+    schedules: tuple[Schedule, ...]
+    notes: tuple[str, ...] = ()
+
+    def heading(self, promised: Promised) -> str:
+        """Say what is promised, in the words that stand above its schedules.
+
+        Args:
+            promised: the data of one person that the promise is for.
+        """
+        match promised:
+            case "period":
+                return "Promised for one period of a person:"
+            case "within":
+                return f"Promised for any {self.within:,} periods in a row of a person:"
+            case "person":
+                return f"Promised for a person who comes in at most {self.returns:,} periods:"
+
+    def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """Return a table for each promise, under its heading: a row of text for each schedule."""
+        return [
+            (self.heading(promised), [_row(each) for each in schedules])
+            for promised, schedules in groupby(self.schedules, lambda each: each.promised)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain JSON values."""
+        return {
+            "plan": self.title,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "returns": self.returns,
+            "periods": self.periods,
+            "within": self.within,
+            "schedules": [{"name": each.name, **asdict(each)} for each in self.schedules],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The plan as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        tables = self.tables()
+        widths = [
+            max(map(len, column))
+            for column in zip(COLUMNS, *(r for _, rows in tables for r in rows), strict=True)
+        ]
+
+        def line(row: tuple[str, ...]) -> str:
+            return "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+
+        lines = [f"{self.title}:", line(COLUMNS)]
+        for heading, rows in tables:
+            lines += [heading, *map(line, rows)]
+        return "\n  ".join([*lines, *self.notes])
+
+
+def plan_recurrent(
+    epsilon: float,
+    delta: float,
+    *,
+    periods: int,
+    returns: int,
+    every: Sequence[int] | None = None,
+    counting: Counting = "people",
+    within: int | None = None,
+) -> RecurrentPlan:
+    """Return what releases of windows, and of running totals, cost a person who returns k times.
+
+    Args:
+        epsilon: the promised ε.
+        delta: the promised δ, in (0, 1).
+        periods: the public number of periods, such as 365 days.
+        returns: the number of periods in which a person comes, at most ``periods``.
+        every: the periods of a window, one schedule each; by default 1, 7 and all.
+        counting: whether each person counts once a release, or once for each period in it.
+        within: also plan a promise for a person's data in any so many periods in a row.
+
+    Raises:
+        ParameterError: if a number is out of range.
+
+    A window that is released once has noise of its own; a running total is counted anew over all
+    periods so far, so that each period is paid for in every later release. Nothing is clipped: a person
+    counts at most once in a period. The noise is Gaussian, and the neighbour has the data removed.
+
+    Formal guarantee: with noise of these sizes, releases of which nobody's data of the promised kind
+    move more than once a period are (ε, δ)-DP for them, however the periods lie. Source:
+    docs/theory.md, "Releases that come back".
+
+    >>> plan = plan_recurrent(1.0, 1e-6, periods=365, returns=30)
+    >>> [(each.name, round(each.epsilon_of_person, 2)) for each in plan.schedules[:3]]
+    [('every period', 6.58), ('every 7 periods', 6.58), ('once, at the end', 1.0)]
+    """
+    epsilon, delta = checked_promise(epsilon, delta, "zero_out")
+    periods = _validate.integer(minimum=1, periods=periods)
+    _at_most(_MOST_PERIODS, periods=periods)
+    returns = _at_most(periods, returns=_validate.integer(minimum=1, returns=returns))
+    _validate.one_of(("people", "visits"), counting=counting)
+    if within is not None:
+        within = _at_most(periods, within=_validate.integer(minimum=1, within=within))
+    person = _Person(counting, periods, returns)
+    lengths = sorted({1, min(7, periods), periods} if every is None else set(every))
+    for length in lengths:
+        _at_most(periods, every=_validate.integer(minimum=1, every=length))
+    schedules = tuple(
+        _schedule(person, length, running, whose, gaussian_mu(epsilon, delta), delta)
+        for whose in _promises(periods, returns, within)
+        for length, running in [*((length, False) for length in lengths), (1, True)]
+    )
+    title = (
+        f"Counts of {counting} over {periods:,} periods, a person comes in {returns:,} of them, "
+        f"zero_out, ε = {epsilon:g}, δ = {powers(delta)}"
+    )
+    return RecurrentPlan(
+        title, epsilon, delta, returns, periods, within, schedules, _notes(counting)
+    )
+
+
+@dataclass(frozen=True)
+class _Whose:
+    """The data of one person that a promise is for: so many visits within so many periods in a row."""
+
+    promised: Promised
+    span: int
+    visits: int
+
+
+def _promises(periods: int, returns: int, within: int | None) -> tuple[_Whose, ...]:
+    """Return the promises that a plan compares, from the least data of a person to the most."""
+    slides = () if within is None else (_Whose("within", within, min(within, returns)),)
+    return (_Whose("period", 1, 1), *slides, _Whose("person", periods, returns))
+
+
+def _schedule(
+    person: _Person, every: int, running: bool, whose: _Whose, mu: float, delta: float
+) -> Schedule:
+    """Return what one schedule costs and errs, if data that are promised for move it by at most μ."""
+    norm = person.moved(every, running, whose.span, whose.visits)
+    period = person.moved(every, running, 1, 1)
+    whole = person.moved(every, running, person.periods, person.returns)
+    releases = -(-person.periods // every)
+    return Schedule(
+        every,
+        running,
+        whose.promised,
+        releases,
+        norm / mu,
+        norm / mu * (1.0 if running else math.sqrt(releases)),
+        gaussian_epsilon(delta, mu * (period / norm)),
+        gaussian_epsilon(delta, mu * (whole / norm)),
+    )
+
+
+def _notes(counting: Counting) -> tuple[str, ...]:
+    added = (
+        "Windows added up count a person once for each window, so people in all of them are told "
+        "by the last running total, or by a single window, alone."
+        if counting == "people"
+        else "The total of windows is their sum: it costs nothing beside them."
+    )
+    return (
+        "The noise is that of one release, and of all windows added up; ε is for one period of a "
+        "person, and for all of a person who comes so often.",
+        "The periods of a person may lie anywhere; the costs are the largest over all places.",
+        added,
+        "That nobody comes more often is no part of a promise for a period, nor for periods in a row; "
+        "a promise for a whole person holds for those who come so often at most.",
+    )
+
+
+@dataclass(frozen=True)
+class _Person:
+    """How far one person's data move the released counts at most, in the l2 norm."""
+
+    counting: Counting
+    periods: int
+    returns: int
+
+    def moved(self, every: int, running: bool, span: int, visits: int) -> float:
+        """Return the norm for data of ``visits`` periods that lie within ``span`` periods in a row."""
+        if running:
+            return self._running(visits)
+        if self.counting == "visits":
+            return self._visits(every, visits)
+        # A span that starts on the last period of a window meets the most of them.
+        met = (span + every - 2) // every + 1
+        return math.sqrt(min(visits, met, -(-self.periods // every)))
+
+    def _visits(self, every: int, visits: int) -> float:
+        """Return the norm where visits crowd into as few windows as they can."""
+        full = visits // every
+        rest = visits - full * every
+        # What is left fits into another whole window, or else into the last one, which is shorter.
+        return math.sqrt(full * every**2 + rest**2)
+
+    def _running(self, visits: int) -> float:
+        """Return the norm where the data come first, so that all later releases hold them."""
+        if self.counting == "people":
+            return math.sqrt(self.periods)
+        growing = (visits - 1) * visits * (2 * visits - 1) // 6
+        return math.sqrt(growing + (self.periods - visits + 1) * visits**2)
+
+
+def _row(schedule: Schedule) -> tuple[str, ...]:
+    errors = (_short(schedule.noise), _short(schedule.total))
+    costs = (rounded_up(schedule.epsilon_of_period, 3), rounded_up(schedule.epsilon_of_person, 3))
+    return (schedule.name, f"{schedule.releases:,}", *errors, *costs)
+
+
+def _at_most(most: int, **values: int) -> int:
+    ((name, value),) = values.items()
+    if value > most:
+        raise ParameterError(f"{name} must be at most {most:,}, not {value:,}.", name=name)
+    return value
+
+
+def _short(value: float) -> str:
+    """Write an error with three digits, thousands apart."""
+    return f"{float(f'{value:.3g}'):,.10g}"
