@@ -28,6 +28,7 @@ app = group(
         "elements-per-user": "dpgrain.cli.statistics:elements_per_user",
         "guarantee": "dpgrain.cli.guarantee:guarantee",
         "plan": "dpgrain.cli.plan:plan",
+        "ledger": "dpgrain.cli.ledger:ledger",
         "fit": "dpgrain.cli.fit:fit",
         "predict": "dpgrain.cli.predict:predict",
         "demo": "dpgrain.cli.demo:demo",

@@ -16,21 +16,26 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.cli.table import Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from dpgrain import partitions
     from dpgrain import report as pages
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, summary
     from dpgrain.learn import features as learn_features
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.publishing import scope
+    from dpgrain.tables import blocks
     from dpgrain.tables.table import UserTable
 else:
+    blocks, partitions = later("dpgrain.tables.blocks"), later("dpgrain.partitions")
+    scope = later("dpgrain.publishing.scope")
     np, labels = later("numpy"), later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
@@ -224,7 +229,7 @@ def fit(
     kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
     table: given.Table,
     target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
-    reading: Reading,
+    reading: Publishing,
     columns: Features,
     promise: Promise,
     training: Training,
@@ -269,8 +274,9 @@ def fit(
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
-    check_outputs([out, report], files_of(data))
-    model = _fitted(kind, parameters, data, encoding, target, promise.element)
+    check_outputs([out, report], [reading.ledger, *files_of(data)])
+    with reading.charging():
+        model = _fitted(kind, parameters, data, encoding, target, promise.element)
     model.save(out)
     if report is not None:
         pages.write_fit_report(model, report)
@@ -347,7 +353,11 @@ def _fitted(
         targets = np.array([np.nan])
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
-    model.fit(features, targets, users=users, elements=elements)
+    cells = (
+        None if element is None else partitions.Partition((blocks.rule_of(element, None, table),))
+    )
+    with scope.arrays_of(table.scope, cells):
+        model.fit(features, targets, users=users, elements=elements)
     made = model.guarantee_
     guarantee = replace(
         made,

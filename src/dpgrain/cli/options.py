@@ -66,12 +66,24 @@ Types: TypeAlias = Annotated[
         "not fit is left out. All columns of CSV are text without it. May repeat.",
     ),
 ]
+Where: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="COLUMN=VALUE or COLUMN=FIRST..LAST, such as day=2026-01-01..2026-01-31: only records of "
+        "this public region are read. COLUMN= means missing values. May repeat: a column may hold any "
+        "of its values."
+    ),
+]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark, typer.Option(help="What stands before decimals in a column of --type.")
 ]
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
+]
+Ledger: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Charge the release to this ledger, a file or a PostgreSQL address."),
 ]
 Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
 

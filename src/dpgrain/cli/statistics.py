@@ -16,7 +16,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import tell_release, written
-from dpgrain.cli.table import Reading, domain_of, tell_curator, with_cells
+from dpgrain.cli.table import Publishing, domain_of, tell_curator, with_cells
 from dpgrain.errors import ParameterError
 from dpgrain.means.methods import METHODS
 from dpgrain.units import OWN_UNIT, Element, Record, Unit, User
@@ -35,7 +35,7 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Reading):
+class Asked(Publishing):
     """The options of every statistic: the rows, the promise, and where the release goes."""
 
     source: given.Source
@@ -81,7 +81,8 @@ class Asked(Reading):
             releases.check_format(self.output)
         check_outputs([self.output, self.report, self.save], self.inputs())
         promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
-        release = statistic(table, *subject, **promise, **more)
+        with self.charging():
+            release = statistic(table, *subject, **promise, **more)
         if self.output is not None:
             release.write(self.output)
         if self.report is not None:
@@ -94,7 +95,7 @@ class Asked(Reading):
     def inputs(self) -> list[str | Path | None]:
         """Return the files that are read, which no output may overwrite."""
         files = [text.partition(":")[2] for text in self.cells or []]
-        return [self.source, self.element, *files]
+        return [self.source, self.element, self.ledger, *files]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.options import Check, Decimal, Delimiter, Types, columns_of
+from dpgrain.cli.options import Check, Decimal, Delimiter, Ledger, Types, Where, columns_of
 from dpgrain.cli.printing import console
 from dpgrain.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from dpgrain.inputs import labels
+    from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import elements, table
     from dpgrain.tables.table import UserTable
 else:
-    labels = later("dpgrain.inputs.labels")
+    labels, ledgers = later("dpgrain.inputs.labels"), later("dpgrain.ledger.ledger")
     elements, table = later("dpgrain.tables.elements"), later("dpgrain.tables.table")
 
 
@@ -28,6 +30,7 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    where: Where = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -51,9 +54,43 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        return table.read(
+        rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
+        return rows.where(_sides(self.where)) if self.where else rows
+
+
+def _sides(stated: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return what each column may hold, from texts COLUMN=VALUE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+    """
+    sides: dict[str, list[str | None]] = {}
+    for text in stated:
+        column, equals, value = text.partition("=")
+        if not (column and equals):
+            raise ParameterError(
+                f"--where must be COLUMN=VALUE or COLUMN=FIRST..LAST, such as country=FR, not {text!r}."
+            )
+        sides.setdefault(column, []).append(value or None)
+    return sides
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing(Reading):
+    """The options of every command that publishes something of a table."""
+
+    ledger: Ledger = None
+
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """Charge what is published inside to the ledger, if one is stated."""
+        if self.ledger is None:
+            yield
+            return
+        with ledgers.Ledger(self.ledger):
+            yield
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

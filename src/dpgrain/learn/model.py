@@ -172,7 +172,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             users=users,
             elements=elements if alone else None,
         )
-        before_publishing(guarantee, n_users=self.n_users)
+        guarantee = before_publishing(guarantee, n_users=self.n_users)
         return self.adopt(way.run(plan, data, source), guarantee)
 
     def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,8 +25,10 @@ from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
+from dpgrain.partitions import period_of
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
+Period: TypeAlias = Literal["week", "month", "year"]
 _MISSING_CHOICES = ("own", "drop", "error")
 _COUNTED_ONCE = {str, int, type(None)}
 #: Messages about an item that the column cannot hold begin with this.
@@ -45,6 +47,7 @@ class Elements:
         function: item → cell, if the partition is a function.
         missing: the treatment of items without a cell: ``"own"`` (each is its own cell), ``"drop"``
             (they are left out), ``"error"`` (they are refused, which needs a public domain).
+        period: the period that holds a day, for a partition of days that :meth:`from_period` made.
 
     The partition must be public: fixed without looking at the protected data.
     """
@@ -53,6 +56,7 @@ class Elements:
     mapping: Mapping[Any, Hashable] | None = None
     function: Callable[[Any], Hashable] | None = None
     missing: Missing = "own"
+    period: Period | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of(_MISSING_CHOICES, missing=self.missing)
@@ -111,6 +115,30 @@ class Elements:
         mark = _mark(f"{missing} {_identity(function)}")
         name = f"{name or f'{given} of the item'} ({mark})"
         return Elements(name, function=function, missing=missing)
+
+    @staticmethod
+    def from_period(period: Period, *, missing: Missing = "own") -> Elements:
+        """Make a partition of days into weeks, months or years, named by their first days.
+
+        What a release of such cells costs a day, or another period, is known: docs/theory.md, "Scopes".
+
+        Args:
+            period: ``"week"`` (it begins on Monday), ``"month"`` or ``"year"``.
+            missing: the treatment of what is no day: ``"own"``, ``"drop"`` or ``"error"``.
+
+        Raises:
+            ParameterError: if there is no such period.
+
+        >>> Elements.from_period("week").cell("2026-01-07")
+        '2026-01-05'
+        """
+        _validate.one_of(get_args(Period), period=period)
+
+        def cell(day: Any) -> str:
+            return period_of(datetime.date.fromisoformat(day), period)[0].isoformat()
+
+        name = f"the {period}" if missing == "own" else f"the {period}, {missing} what is no day,"
+        return Elements(name, function=cell, missing=missing, period=period)
 
     @staticmethod
     def kmeans(

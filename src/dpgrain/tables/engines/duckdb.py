@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,8 @@ Answer = TypeVar("Answer")
 
 # Python hashes fewer names than this sooner than a query is begun.
 _FEW_NAMES = 1 << 14
+# Engines that share a connection give their lookups different names.
+_lookups = itertools.count()
 
 
 class DuckDB:
@@ -58,6 +61,13 @@ class DuckDB:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
+
+    @staticmethod
+    def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
+        """Return an engine on a connection that another one has opened and will close."""
+        engine = DuckDB(table)
+        engine._connection = connection
+        return engine
 
     def __enter__(self) -> Self:
         self._spill = new_spill_folder()
@@ -333,14 +343,14 @@ class DuckDB:
             column = self.table.cells[name]
             values = self.distinct([column.of]).columns[0]
             labels = cell_labels(column.elements, values.to_pylist())
-            lookup = f"lookup{len(self._lookups)}"
+            lookup = f"lookup{next(_lookups)}"
             made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
             self._keep(lookup, made)
             self._lookups[name] = lookup
         return self._lookups[name]
 
     def _keep(self, name: str, rows: pa.Table) -> None:
-        """Keep public rows as a table of DuckDB's own, which all threads read."""
+        """Keep rows as a table of DuckDB's own, which all threads read."""
         self._connection.register("kept", rows)
         with reading("The domain"):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
@@ -354,6 +364,13 @@ class DuckDB:
     def register(self, name: str, rows: pa.Table) -> None:
         """Give later queries a table of the caller's."""
         self._connection.register(name, rows)
+
+    def keep(self, name: str, query: str, used: Sequence[str] = ()) -> None:
+        """Make a table of the answer to a query of the table, which it calls ``source``."""
+        with reading(self.table.source.name):
+            source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
+            step("making tables")
+            self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the answer to a query of the table, which it calls ``source``; private."""
