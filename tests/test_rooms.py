@@ -375,6 +375,7 @@ WITHOUT_A_TEST = {
     "cli/printing.py",
     "cli/table.py",
     "learn/summary.py",
+    "ledger/stores/protocol.py",
     "report/axes.py",
     "tables/engines/check.py",
     "tables/engines/protocol.py",

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import EVERYTHING, Among, Region, Side, Span, microseconds
+from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span, microseconds
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
 #: stated mapping or function, known by its fingerprint; any stretch of days in a row.
@@ -129,7 +129,8 @@ class Rule:
         side = region.side(self.column)
         missing = 0
         if side is None or side.missing:
-            missing = _CELLS_WITHOUT_A_DAY if self.kind in _PERIODS else 1
+            # A column that is known by its name may be one of dates.
+            missing = _CELLS_WITHOUT_A_DAY if self.kind in ("label", *_PERIODS) else 1
         number = self._cells_among(None if side is None else side.values)
         if self.cells is not None:
             number = self.cells if number is None else min(number, self.cells)
@@ -143,6 +144,8 @@ class Rule:
         if self.kind == "bins":
             return sum(values.low < edge < values.high for edge in self.edges) + 1
         number = values.high - values.low if values.axis == "whole" else None
+        if values.axis == "date" and self.kind == "label":
+            number = (values.high - values.low) // DAY
         if self._times(values):
             number = self._periods_in(values.low, values.high)
         if self.kind == "any":
@@ -152,10 +155,8 @@ class Rule:
 
     def _times(self, values: Span) -> bool:
         """Return True if an interval is of the times that the rule divides into days or periods."""
-        return values.axis == ("instant" if self.zone else "time") and self.kind in (
-            *_PERIODS,
-            "any",
-        )
+        axes = ("instant",) if self.zone else ("date", "time")
+        return values.axis in axes and self.kind in (*_PERIODS, "any")
 
     def _periods_in(self, low: int, high: int) -> int:
         """Count the periods that an interval of times meets."""
@@ -172,7 +173,8 @@ class Rule:
     def whole_cells(self, side: Side) -> Side | None:
         """Return the smallest side made of whole cells that holds a side; None if nothing is known."""
         values = side.values
-        if self.kind == "label":
+        if self.kind == "label" or not values:
+            # What has no value is a cell by itself.
             return side
         if not isinstance(values, Span):
             return None

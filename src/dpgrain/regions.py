@@ -4,8 +4,8 @@ A release that is asked of a region reads the records inside it and nothing else
 outside have no influence on it. Regions are public facts: they are intersected, compared and taken
 apart without any data.
 
-A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or times in
-microseconds since 1970. Days are intervals of times. A missing or unreadable value is a value of its
+A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or days and times
+in microseconds since 1970. A missing or unreadable value is a value of its
 own, which lies in a side only where the side says so.
 """
 
@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from dpgrain import _fields
+from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
 
-#: Whole numbers; times as a clock shows them, without a zone; and moments, which have one.
-Axis: TypeAlias = Literal["whole", "time", "instant"]
+#: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
+Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
 
 _EPOCH = datetime(1970, 1, 1)
-_DAY = 24 * 60 * 60 * 10**6
+#: The microseconds of a day.
+DAY = 24 * 60 * 60 * 10**6
 # This many regions that no side tells apart are more than anyone asks of one table.
 _MOST_ATOMS = 20_000
 
@@ -46,7 +47,10 @@ class Span:
     high: int | None = None
 
     def __post_init__(self) -> None:
-        _fields.check(self)
+        _validate.one_of(get_args(Axis), axis=self.axis)
+        for name, end in (("low", self.low), ("high", self.high)):
+            if end is not None:
+                object.__setattr__(self, name, _whole_number(name, end))
 
     def __bool__(self) -> bool:
         return self.low is None or self.high is None or self.low < self.high
@@ -92,8 +96,12 @@ class Among:
     but: bool = False
 
     def __post_init__(self) -> None:
-        _fields.check(self)
-        ordered = sorted(set(self.labels), key=lambda label: (isinstance(label, str), label))
+        _validate.truth(but=self.but)
+        labels = {
+            label if isinstance(label, str) else _whole_number("labels", label)
+            for label in self.labels
+        }
+        ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
         object.__setattr__(self, "labels", tuple(ordered))
 
     def __bool__(self) -> bool:
@@ -120,6 +128,15 @@ class Among:
         """Return the labels that another set lacks, in at most one part."""
         left = self.both(Among(other.labels, but=not other.but))
         return (left,) if left else ()
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """Return a whole number of any size, as columns of hashes hold them."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ParameterError(
+            f"{name} must be text or whole numbers, not {_validate.said(value)}.", name=name
+        )
+    return int(value)
 
 
 Values: TypeAlias = Span | Among
@@ -193,9 +210,17 @@ class Side:
 
     def __post_init__(self) -> None:
         _fields.check(self)
+        if not self.values:
+            object.__setattr__(self, "values", Among())
 
     def __bool__(self) -> bool:
         return self.missing or bool(self.values)
+
+    @property
+    def everything(self) -> bool:
+        """True if every value lies inside, and what has none as well."""
+        ends = isinstance(self.values, Span) and (self.values.low, self.values.high) == (None, None)
+        return self.missing and (ends or self.values == _ANY)
 
     def comparable(self, other: Side) -> bool:
         """Return True if the values of both sides are told apart in the same way.
@@ -269,7 +294,8 @@ class Region:
     """A public set of records: those whose columns hold values of all sides; ``Region()`` is all.
 
     Args:
-        sides: at most one side for each column, kept in the order of the columns' names.
+        sides: at most one side for each column, kept in the order of the columns' names; one that
+            holds everything is left out.
 
     Raises:
         ParameterError: if a column has two sides, or a side holds nothing.
@@ -292,7 +318,8 @@ class Region:
                     f"the region holds nothing: no value of {side.column!r} lies in it; state a "
                     "region that records can lie in."
                 )
-        ordered = sorted(self.sides, key=lambda side: side.column)
+        told = [side for side in self.sides if not side.everything]
+        ordered = sorted(told, key=lambda side: side.column)
         object.__setattr__(self, "sides", tuple(ordered))
 
     @property
@@ -431,7 +458,7 @@ def widened(regions: Sequence[Region]) -> list[Region]:
 
 
 def days(first: str, last: str) -> Span:
-    """Return the interval of times from the first to the last day, both inside.
+    """Return the interval of a column of dates from the first to the last day, both inside.
 
     Args:
         first: a day, such as ``"2026-01-01"``.
@@ -441,7 +468,7 @@ def days(first: str, last: str) -> Span:
     True
     """
     ends = [microseconds(datetime.fromisoformat(day)) for day in (first, last)]
-    return Span("time", ends[0], ends[1] + _DAY)
+    return Span("date", ends[0], ends[1] + DAY)
 
 
 def microseconds(moment: datetime) -> int:
@@ -465,7 +492,7 @@ def _in_words(values: Values) -> str:
 def _ends_in_words(span: Span) -> tuple[str, str]:
     """Return the first and the last value inside: days where these are whole, else times."""
     ends = [end for end in (span.low, span.high) if end is not None]
-    daily = span.axis != "whole" and all(end % _DAY == 0 for end in ends)
+    daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
 
     def shown(value: int) -> str:
         if span.axis == "whole":
@@ -474,4 +501,4 @@ def _ends_in_words(span: Span) -> tuple[str, str]:
         return time.date().isoformat() if daily else time.isoformat(" ")
 
     first = "" if span.low is None else shown(span.low)
-    return first, "" if span.high is None else shown(span.high - (_DAY if daily else 1))
+    return first, "" if span.high is None else shown(span.high - (DAY if daily else 1))

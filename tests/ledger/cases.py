@@ -103,6 +103,22 @@ def server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def crash(address: str) -> None:
+    """Stop a server as a crash does, and start it again."""
+    import psycopg
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        (data,) = connection.execute("SHOW data_directory").fetchone() or ("",)
+    as_owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+    program = _program("pg_ctl")
+    assert program is not None
+    log = str(Path(data).parent / "log")
+    options = (Path(data) / "postmaster.opts").read_text().partition('"-h"')[2].replace('"', "")
+    for words in (["-m", "immediate", "stop"], ["-l", log, "-o", f"-h {options}", "start"]):
+        command = [*as_owner, program, "-D", data, "-w", *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -41,7 +41,7 @@ PROMISES = {
 @contextmanager
 def page_of(promise: LastingPromise) -> Iterator[Page]:
     with memory_page() as page:
-        accounts.put_in_force(page, 1, promise, None)
+        accounts.put_in_force(page, 1, None)
         yield page
 
 

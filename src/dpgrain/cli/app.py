@@ -25,6 +25,7 @@ app = group(
         "mean": "dpgrain.cli.statistics:mean",
         "variance": "dpgrain.cli.statistics:variance",
         "quantile": "dpgrain.cli.statistics:quantile",
+        "distribution": "dpgrain.cli.statistics:distribution",
         "elements-per-user": "dpgrain.cli.statistics:elements_per_user",
         "guarantee": "dpgrain.cli.guarantee:guarantee",
         "plan": "dpgrain.cli.plan:plan",

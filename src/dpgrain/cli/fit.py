@@ -16,7 +16,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import Publishing, files_of, tell_curator
+from dpgrain.cli.table import People, Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.publishing import scope
     from dpgrain.tables import blocks
+    from dpgrain.tables.engines import people as made
     from dpgrain.tables.table import UserTable
 else:
     blocks, partitions = later("dpgrain.tables.blocks"), later("dpgrain.partitions")
@@ -39,6 +40,7 @@ else:
     np, labels = later("numpy"), later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
+    made = later("dpgrain.tables.engines.people")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 _NAMES: dict[Kind, str] = {
@@ -188,7 +190,11 @@ class Training:
         ),
     ] = None
     rounds: Annotated[
-        int | None, typer.Option(help="Noisy gradients; by default 100 passes.", min=1)
+        int | None,
+        typer.Option(
+            help="Noisy gradients; by default 50 passes, or 100 where the clipping bound is stated.",
+            min=1,
+        ),
     ] = None
     sampling_rate: Annotated[
         float | None, typer.Option(help="Probability to be in a round's sample.")
@@ -223,6 +229,9 @@ class Training:
     "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
     "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
     "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html",
+    "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
+    "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon 1 "
+    "--delta 1e-6 --out model.json",
     name="fit",
 )
 def fit(
@@ -230,6 +239,7 @@ def fit(
     table: given.Table,
     target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
     reading: Publishing,
+    people: People,
     columns: Features,
     promise: Promise,
     training: Training,
@@ -263,7 +273,9 @@ def fit(
         ):
             if value is None:
                 raise ParameterError(f"Give {option}, such as {option} {such}.")
-    data = reading.read(table, user=promise.user, n_users=training.n_users)
+    data = people.of(reading.read(table, user=promise.user, n_users=training.n_users))
+    if people.per_user and not reading.check:
+        made.require_whole_users(data, promise.protected())
     encoding = columns.encoding(list(data.schema))
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
@@ -358,11 +370,13 @@ def _fitted(
     )
     with scope.arrays_of(table.scope, cells):
         model.fit(features, targets, users=users, elements=elements)
-    made = model.guarantee_
+    found = model.guarantee_
+    people = made.made_of_people(table)
+    rows_of = () if people is None else (f"a person's row is {people}",)
     guarantee = replace(
-        made,
-        elements=repr(element) if made.elements else "",
-        public=(*made.public, *encoding.facts),
+        found,
+        elements=repr(element) if found.elements else "",
+        public=(*found.public, *rows_of, *encoding.facts),
         user=table.user or "",
     )
     return model.of_columns(encoding, target, guarantee)

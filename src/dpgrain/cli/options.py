@@ -57,6 +57,17 @@ Cells: TypeAlias = Annotated[
         help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row."
     ),
 ]
+PerUser: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=count or NAME=COLUMN:FUNCTION: one row of each user, with this number of all of the "
+        "user's rows: size, count, sum, mean, min, max or nunique. May repeat."
+    ),
+]
+PerUserBy: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="With --per-user: column to keep, with a row for each value. May repeat."),
+]
 Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
 Types: TypeAlias = Annotated[
     list[str] | None,

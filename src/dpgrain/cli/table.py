@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.options import Check, Decimal, Delimiter, Ledger, Types, Where, columns_of
+from dpgrain.cli.options import (
+    Check,
+    Decimal,
+    Delimiter,
+    Ledger,
+    PerUser,
+    PerUserBy,
+    Types,
+    Where,
+    columns_of,
+)
 from dpgrain.cli.printing import console
 from dpgrain.errors import DataError, ParameterError
 
@@ -91,6 +101,37 @@ class Publishing(Reading):
             return
         with ledgers.Ledger(self.ledger):
             yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """The options that ask for one row of each user."""
+
+    per_user: PerUser = None
+    per_user_by: PerUserBy = None
+
+    def of(self, rows: UserTable) -> UserTable:
+        """Return one row of each user, where any number is asked for; else the table.
+
+        Raises:
+            ParameterError: if a text is not of its form, or a number cannot be made.
+            SchemaError: if a column is missing or of the wrong type.
+        """
+        if not self.per_user:
+            if self.per_user_by:
+                raise ParameterError("--per-user-by goes with --per-user, such as visits=count.")
+            return rows
+        asked: dict[str, str | tuple[str, str]] = {}
+        for text in self.per_user:
+            name, _, made = text.partition("=")
+            column, colon, function = made.rpartition(":")
+            if not (name and made) or name in asked:
+                raise ParameterError(
+                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, not "
+                    f"{text!r}."
+                )
+            asked[name] = (column, function) if colon else made
+        return rows.per_user(by=self.per_user_by, **asked)
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

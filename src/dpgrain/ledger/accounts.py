@@ -74,21 +74,18 @@ class DoesNotFitError(DpgrainError):
         self.charged, self.spent, self.taken = charged, spent, taken
 
 
-def put_in_force(page: Page, number: int, promise: LastingPromise, renews: int | None) -> None:
+def put_in_force(page: Page, number: int, renews: int | None) -> None:
     """Open the first account of a promise, which is that of all units, and end what it renews.
 
     Args:
         page: the page to write to.
         number: the line of the promise.
-        promise: the promise.
         renews: the line of the promise that it renews, if there is one.
     """
     if renews is not None:
         page.end(renews)
     page.open_account(number)
     page.set_class(number, 0, json.dumps(EVERYTHING.to_dict()))
-    if promise.window is not None:
-        page.set_axis(number, Axis(promise.window.column, "days"))
 
 
 def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
@@ -135,7 +132,7 @@ def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> U
 def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cells]:
     """Yield the cells that a charge meets, in classes that lie inside it."""
     axis = page.axis(charged.promise)
-    if axis is None and (axis := _first_axis(charged.region)) is not None:
+    if axis is None and (axis := _first_axis(charged.region, promise.window)) is not None:
         page.set_axis(charged.promise, axis)
     rest, spans = divided(charged.region, axis, promise.window)
     for within in _classes_inside(page, charged.promise, rest):
@@ -143,10 +140,13 @@ def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cell
             yield Cells(within, first, end)
 
 
-def _first_axis(region: Region) -> Axis | None:
-    """Return the axis of the first side that is an interval; None without any."""
-    sides = (side for side in region.sides if isinstance(side.values, Span))
-    return next((Axis(side.column, side.values.axis or "") for side in sides), None)
+def _first_axis(region: Region, window: AnyDays | None) -> Axis | None:
+    """Return the axis of the first side that is an interval, of the window's if there is one."""
+    for side in region.sides:
+        mine = window is None or window.column == side.column
+        if mine and isinstance(side.values, Span):
+            return Axis(side.column, side.values.axis)
+    return None
 
 
 def divided(
@@ -161,14 +161,15 @@ def divided(
 
     Returns:
         The region of the other columns, and (first, end) of each interval. A side that is read in
-        another way than the axis is left out, so that more is charged.
+        another way than the axis (dates there, moments here: a record may have another day) is left
+        out, so that more is charged.
     """
     everywhere = [(START, END)]
     side = None if axis is None else region.side(axis.column)
     if axis is None or side is None:
         return region, everywhere
     others = Region(tuple(one for one in region.sides if one.column != axis.column))
-    if not isinstance(side.values, Span) or (window is None and side.values.axis != axis.kind):
+    if not isinstance(side.values, Span) or side.values.axis != axis.kind:
         # Labels divide units into classes, where the cells are not starts of windows.
         keeps = isinstance(side.values, Among) and window is None
         return (region if keeps else others), everywhere
@@ -235,6 +236,6 @@ def made_again(page: Page, lines: Iterable[Line]) -> None:
         if line.values.get("kind") == "promise":
             promise = LastingPromise.from_dict(line.values["promise"])
             promises[line.number] = promise
-            put_in_force(page, line.number, promise, line.values.get("renews"))
+            put_in_force(page, line.number, line.values.get("renews"))
         for each in map(Charged.from_dict, line.values.get("charged", ())):
             charge(page, promises[each.promise], each)

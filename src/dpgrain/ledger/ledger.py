@@ -404,7 +404,7 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     """Put a promise in force, and return its line."""
     noted = {} if renews is None else {"renews": renews}
     line = Line.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
-    accounts.put_in_force(page, line.number, promise, renews)
+    accounts.put_in_force(page, line.number, renews)
     return line
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from dpgrain.publishing.budget import Budget, charge
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
@@ -37,3 +40,26 @@ def before_publishing(
     refuse_beside_a_plan()
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
     return charge(guarantee, shared_budget() if budget is None else budget)
+
+
+@contextmanager
+def told_if_interrupted(what: str) -> Iterator[None]:
+    """Say in an interrupt from the keyboard what it leaves of a release that was charged.
+
+    Args:
+        what: the release, such as ``"the fit"``.
+
+    >>> try:
+    ...     with told_if_interrupted("the fit"):
+    ...         raise KeyboardInterrupt
+    ... except KeyboardInterrupt as interrupt:
+    ...     print(*interrupt.__notes__)
+    Nothing of the fit is published; what a budget or ledger was charged for it stays charged.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(
+            f"Nothing of {what} is published; what a budget or ledger was charged for it stays charged."
+        )
+        raise

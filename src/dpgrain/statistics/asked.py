@@ -300,6 +300,8 @@ class Asked(Mapping[str, str]):
     def measured(self) -> str:
         """The words, one or two, for an estimate."""
         words = self.statistic.estimate_of(self.value)
+        if self.rows != "records":
+            words = words.replace("records", self.rows)
         return f"weighted {words}" if self.of_shares else words
 
     @property

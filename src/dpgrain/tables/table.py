@@ -16,7 +16,7 @@ from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import opener
-from dpgrain.tables.engines.people import PerUser
+from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Engine, Opener
 from dpgrain.tables.engines.sources import source_of, typed
 from dpgrain.tables.rows import Rows
@@ -40,6 +40,17 @@ class UserTable(Rows):
     def open_engine(self) -> Engine:
         """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
         return opener(self.engine)(self)
+
+    def require_records(self) -> None:
+        """Raise unless rows are single records: a region cannot be cut out of what is made of them.
+
+        One record may move a person's row from a region to another, and would be billed for one alone.
+        """
+        if made_of_people(self) is not None:
+            raise ParameterError(
+                "where comes before per_user: state the region of the records, of which a person's row "
+                "is then made."
+            )
 
     def per_user(
         self,

@@ -179,7 +179,7 @@ def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | Among:
     if not parts:
         return Among()
     first, last = _ends(column, parts)
-    axis: Axis = "instant" if kind == _MOMENTS else "time"
+    axis: Axis = "date" if kind == "DATE" else "instant" if kind == _MOMENTS else "time"
     low = None if first is None else _period(first, kind, column)[0]
     high = None if last is None else _period(last, kind, column)[1]
     ends = [None if end is None else microseconds(end) for end in (low, high)]

@@ -6,6 +6,7 @@ begins at once, and is killed a few milliseconds later, wherever it is.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -21,8 +22,8 @@ import pyarrow as pa
 import dpgrain as dg
 from dpgrain.ledger import LastingPromise
 
-# A publisher is killed within so many seconds, in which it makes a handful of releases.
-_LONGEST_SECONDS = 0.06
+# A publisher is killed while it makes its first so many releases.
+_RELEASES = 6
 
 TABLE = dg.read(pa.table({"who": np.arange(40) % 8}), user="who", threads=1, engine="in_memory")
 PROMISE = LastingPromise.of(dg.User(), 1.0, 1e-6)
@@ -32,15 +33,26 @@ def release() -> dg.Histogram:
     return dg.count(TABLE, unit=dg.User(), clip=1.0, epsilon=0.001, delta=1e-9)
 
 
-def publish(place: str, published: Path) -> NoReturn:
-    """Make a ledger if there is none, and publish until the end."""
+def publish(place: str, published: Path, releases: int | None = None) -> NoReturn:
+    """Make a ledger if there is none, and publish so often, or until the end."""
     with suppress(dg.ParameterError):
         dg.Ledger.create(place, name="visits", promises=[PROMISE])
     out = os.open(published, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     with dg.Ledger(place):
-        while True:
+        for _ in itertools.count() if releases is None else range(releases):
             (receipt,) = release().guarantee.receipts
             os.write(out, f"{receipt.number} {receipt.hash}\n".encode())
+    os._exit(0)
+
+
+def pace(folder: Path) -> float:
+    """The seconds in which this machine, as busy as it is, makes a ledger and some releases."""
+    begun = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        publish(str(folder / "pace.ledger"), folder / "pace.log", _RELEASES)
+    os.waitpid(child, 0)
+    return time.perf_counter() - begun
 
 
 def check(place: str, published: Path) -> tuple[int, int]:
@@ -67,6 +79,7 @@ def check(place: str, published: Path) -> tuple[int, int]:
 def main(folder: Path, kills: int, seed: int) -> None:
     draw = random.Random(seed)
     release()
+    longest = pace(folder)
     published = recorded = begun = 0
     for turn in range(kills):
         # A new ledger every tenth time, so that its making is cut off too.
@@ -78,7 +91,8 @@ def main(folder: Path, kills: int, seed: int) -> None:
                 publish(place, log)
             finally:
                 os._exit(1)
-        time.sleep(draw.uniform(0, _LONGEST_SECONDS) * (0.2 if turn % 10 == 0 else 1))
+        # The first of a ledger is killed early, which is while it is made.
+        time.sleep(draw.uniform(0, longest) * (0.3 if turn % 10 == 0 else 1))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), "a publisher ended by itself"

@@ -235,3 +235,18 @@ def test_only_whole_users_are_protected(unit: Any) -> None:
     for call in calls:
         with pytest.raises(ParameterError, match=r"unit must be User\(\) where each row is made"):
             call()
+
+
+def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them() -> None:
+    """A row of a person is made of what lies inside, and no region is cut out of such rows."""
+    columns = {"who": [1, 1, 2], "year": [2024, 2025, 2025]}
+    for engine in ENGINES:
+        table = table_of(columns, engine=engine)
+        people = table.where(year=2025).per_user(n="count")
+        assert [row["n"] for row in rows_of(people)] == [1, 1]
+        assert people.scope == table.where(year=2025).scope
+        release = dg.mean(people, "n", unit=dg.User(), epsilon=1, delta=1e-6)
+        assert release.guarantee.scope == people.scope
+        for made in (people, table.per_user(n="count")):
+            with pytest.raises(ParameterError, match="where comes before per_user"):
+                made.where(n=1)

@@ -22,8 +22,7 @@ class Axis:
 
     Args:
         column: the column.
-        kind: what is counted: ``"whole"`` numbers, microseconds (``"time"``, ``"instant"``), or
-            ``"days"``.
+        kind: how the column is read, as :class:`~dpgrain.regions.Span` says it.
     """
 
     column: str

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import duckdb
 
 from dpgrain.errors import ParameterError
+from dpgrain.regions import Region
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sql import INTEGERS, is_number, number, quoted
 from dpgrain.tables.engines.sql import key as key_of
@@ -193,6 +194,11 @@ class PerUser:
         return f"one row a user of {self.rows.source.title}"
 
     @property
+    def region(self) -> Region:
+        """The public region of the records that the rows are made of."""
+        return self.rows.scope
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The files that the rows are in, if they are in files."""
         return tuple(getattr(self.rows.source, "paths", ()))
@@ -283,11 +289,8 @@ def _pair(name: str, asked: Any) -> tuple[str, Any]:
 
 
 def made_of_people(table: Rows) -> PerUser | None:
-    """Return what makes the rows of a table of people, or some of them; None for any other table."""
-    source: Any = table.source
-    while source is not None and not isinstance(source, PerUser):
-        source = getattr(source, "source", None)
-    return source
+    """Return what makes the rows of a table of people; None for any other table."""
+    return table.source if isinstance(table.source, PerUser) else None
 
 
 def everyone(table: Rows, column: str | None) -> int | None:
@@ -297,8 +300,8 @@ def everyone(table: Rows, column: str | None) -> int | None:
         table: the table.
         column: the column of the number; None where rows are counted.
     """
-    made = table.source
-    if column is None or not isinstance(made, PerUser) or not made.zero_of_nothing(column):
+    made = made_of_people(table)
+    if column is None or made is None or not made.zero_of_nothing(column):
         return None
     return table.n_users
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 
-from dpgrain.regions import Among, Region, Side, Span
+from dpgrain.regions import DAY, Among, Region, Side, Span
 from dpgrain.tables.engines.sources import Source
 from dpgrain.tables.engines.sql import INTEGERS, quoted, text
 
-_DAY = 24 * 60 * 60 * 10**6
 # DuckDB compares these types with numbers and texts as they are, and reads no rows that cannot match.
 _PLAIN = {*INTEGERS, "VARCHAR"}
+_COARSE = ("TIMESTAMP_S", "TIMESTAMP_MS")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +89,19 @@ def _among(values: Among, column: str, kind: str) -> str:
 
 def _within(span: Span, column: str, kind: str) -> str:
     """Return the SQL condition that a number or a time lies in an interval; infinite times do not."""
-    if span.axis == "whole":
-        ends = [None if end is None else str(end) for end in (span.low, span.high)]
+    timed = span.axis != "whole"
+    if kind == "TIMESTAMP_NS":
+        # A cast to microseconds would round the last of a day up to the next one.
+        low, high = (None if end is None else str(1000 * end) for end in (span.low, span.high))
+        value = f"epoch_ns({column})"
     else:
-        ends = [None if end is None else _moment(end, kind) for end in (span.low, span.high)]
-        if kind not in ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"):
-            # A coarser or a finer type may hold times that this one has not.
-            column = f"TRY_CAST({column} AS TIMESTAMP)"
-    low, high = ends
-    inside = [] if low is None else [f"{column} >= {low}"]
-    inside += [] if high is None else [f"{column} < {high}"]
-    if span.axis != "whole" and (low is None or high is None):
+        made = partial(_moment, kind=kind) if timed else str
+        low, high = (None if end is None else made(end) for end in (span.low, span.high))
+        # Coarser types hold times that this one does not reach.
+        value = f"TRY_CAST({column} AS TIMESTAMP)" if kind in _COARSE else column
+    inside = [] if low is None else [f"{value} >= {low}"]
+    inside += [] if high is None else [f"{value} < {high}"]
+    if timed and (low is None or high is None):
         inside.append(f"isfinite({column})")
     return f"({' AND '.join(inside) or f'{column} IS NOT NULL'})"
 
@@ -106,6 +109,6 @@ def _within(span: Span, column: str, kind: str) -> str:
 def _moment(end: int, kind: str) -> str:
     """Return the SQL of a time, as a constant of the column's type."""
     if kind == "DATE":
-        return f"(DATE '1970-01-01' + {-(-end // _DAY)})"
+        return f"(DATE '1970-01-01' + {-(-end // DAY)})"
     made = "make_timestamptz" if kind == "TIMESTAMP WITH TIME ZONE" else "make_timestamp"
     return f"{made}({end}::BIGINT)"
