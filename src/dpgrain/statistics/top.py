@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -219,17 +220,22 @@ def _unknown(
     return _names(request, _weighted(request, most), random_state, progress)
 
 
+# A choice between mechanisms asks for an event, and the release that follows asks for it again.
+_calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
+
+
 def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
     contribution = request.blocks.contribution(
         items=None, cells=None, single=request.blocks.alone, norm="l2"
     )
-    return calibrate_truncated_geometric(
-        request.promise.epsilon,
-        request.promise.delta,
+    promise = request.promise
+    return _calibrated(
+        promise.epsilon,
+        promise.delta,
         contribution=contribution,
         max_items=most,
-        relation=request.promise.relation,
-        unit=request.promise.plain_unit,
+        relation=promise.relation,
+        unit=promise.plain_unit,
     )
 
 
