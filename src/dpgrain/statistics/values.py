@@ -43,6 +43,9 @@ class Measure:
         ratio: whether results are divided by their group's count: then what clipping takes of all
             groups shows in each, and noise the more, the fewer of the records a group has.
         counting: the number of a group's first corners that add up to the count of its records.
+        stands_for: the function from the range to the number that one in a coordinate stands for, in
+            sums; or, in ratios, that noise of one record moves the result by, roughly at the most.
+        of_ranks: whether that is a rank, whatever the range is.
     """
 
     corners: int
@@ -55,6 +58,8 @@ class Measure:
     noisy: int = 1
     ratio: bool = False
     counting: int = 1
+    stands_for: Callable[[float, float], float] = lambda *_: 1.0
+    of_ranks: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,6 +304,7 @@ def total(low: float | None, high: float | None) -> Measure:
         AutoClip(low=2.0**-10, high=2.0**20),
         {"l2": 1.0, "l1": 1.0},
         net=signed,
+        stands_for=lambda low, high: Parts(low, high).scale,
     )
 
 
@@ -313,6 +319,7 @@ def moments(degree: int) -> Measure:
         noisy=degree,
         ratio=True,
         counting=degree + 1,
+        stands_for=lambda low, high: (high - low) ** degree,
     )
 
 
@@ -328,6 +335,9 @@ def ranks(height: int, spacing: Spacing = "even") -> Measure:
         noisy=4 * height,
         ratio=True,
         counting=Tree(0, 1, height).branching,
+        # The noise of several nodes adds up in a rank.
+        stands_for=lambda *_: math.sqrt(4 * height),
+        of_ranks=True,
     )
 
 
