@@ -71,3 +71,25 @@ def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
     done = command("run", tmp_path / "none.toml")
     assert done.returncode == 1
     assert "cannot be read; name a file of releases" in done.stderr
+
+
+def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Command) -> None:
+    place = tmp_path / "visits.ledger"
+    promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
+    dg.Ledger.create(place, name="visits", promises=[promise]).close()
+    (tmp_path / "t1").mkdir()
+    words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
+    done = command(*words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "100.0% is left where least is, and these releases take at most " in done.stdout
+    assert "was charged" not in done.stdout
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    assert "Only records of this region are read: topic t1." in done.stdout
+    assert "Line 2 of the ledger 'visits'" in done.stdout
+    assert (tmp_path / "t1" / "count.json").exists()
+    (tmp_path / "t1" / "count.json").unlink()
+    refused = command(*words)
+    assert refused.returncode == 2
+    assert "was charged for the same window in line 2 of the ledger" in refused.stderr
+    assert command(*words, "--again").returncode == 0

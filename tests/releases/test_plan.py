@@ -15,6 +15,9 @@ from dpgrain.accounting import Event, gaussian_mu
 from dpgrain.publishing import Price
 from dpgrain.units import OWN_UNIT
 
+# All kinds together take the whole budget.
+EACH = f"share = {1 / len(cases.KINDS)!r}"
+
 
 def _plan(folder: Path, text: str, table: dg.UserTable | None = None) -> dg.PlannedReleases:
     return dg.plan_releases(cases.written(folder, text), table or cases.unread())
@@ -22,17 +25,17 @@ def _plan(folder: Path, text: str, table: dg.UserTable | None = None) -> dg.Plan
 
 def test_every_kind_is_planned_with_nothing_read(tmp_path: Path) -> None:
     table = cases.counted()
-    plan = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.1"), table)
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH), table)
     assert cases.Counted.opened == 0
     assert [each.entry.name for each in plan.releases] == list(cases.KINDS)
     # The same promise follows from a source that cannot be read at all.
-    again = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.1"))
+    again = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     assert again.guarantee == plan.guarantee
     assert list(tmp_path.iterdir()) == [tmp_path / "releases.toml"]
 
 
 def test_all_together_spend_the_budget_and_no_more(tmp_path: Path) -> None:
-    plan = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.1"))
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
     assert plan.guarantee.delta == 1e-6
     # Gaussian noise has all of δ: none of it is kept for leaks that nobody has.
@@ -124,7 +127,7 @@ def test_a_plan_may_stand_in_the_plan_of_a_budget(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
-    plan = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.1"))
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     lines = str(plan).splitlines()
     assert len(lines) == len(cases.KINDS) + 2
     assert lines[0].split() == ["release", "publishes", "share", "ε", "δ", "error", "of", "noise"]

@@ -15,7 +15,7 @@ import dpgrain as dg
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dg.Releases:
-    text = files.BUDGET + files.releases("share = 0.1")
+    text = files.BUDGET + files.releases("share = 0.05")
     return dg.releases(files.written(tmp_path_factory.mktemp("page"), text), files.table())
 
 

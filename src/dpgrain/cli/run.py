@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpgrain._later import later
+from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.printing import say, written
+from dpgrain.cli.table import sides_of
 
 if TYPE_CHECKING:
+    from dpgrain.ledger import ledger as ledgers
+    from dpgrain.ledger.ledger import Ledger
     from dpgrain.releases import plan as plans
+    from dpgrain.releases.plan import PlannedReleases
 else:
-    plans = later("dpgrain.releases.plan")
+    ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
 
 
 @command(
     "dpgrain run releases.toml --dry-run",
-    "dpgrain run releases.toml",
+    "dpgrain run releases.toml --where day=2026-01 --folder 2026-01 --ledger visits.ledger",
     name="run",
 )
 def run(
@@ -31,10 +37,15 @@ def run(
             help="Only print the plan: what each release promises, and the error to expect.",
         ),
     ] = False,
+    where: given.Where = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the outputs; that of the file without it.")
+    ] = None,
+    ledger: given.Ledger = None,
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Publish anew where outputs are there: charged anew, and replaced."
+            "--again", help="Publish anew what was published before: charged anew, and replaced."
         ),
     ] = False,
 ) -> None:
@@ -43,20 +54,29 @@ def run(
     The file is checked as a whole, and all releases are charged before anything is read.
     docs/releases.md says what may stand in it.
     """
-    plan = plans.plan_releases(file)
-    say(str(plan))
-    if dry_run:
-        say("Nothing was read, charged or written: --dry-run.")
-        return
-    made = plan.run(again=again)
+    with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
+        plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
+        say(str(plan))
+        if dry_run:
+            if opened is not None:
+                _tell_left(plan, opened)
+            say("Nothing was read, charged or written: --dry-run.")
+            return
+        made = plan.run(again=again)
     for each in plan.releases:
-        if care := _care(made[each.entry.name]):
+        care = getattr(getattr(made[each.entry.name], "asked", None), "take_care", "")
+        if care:
             say(f"{each.entry.name}: take care: {care}.", style="yellow")
     say(str(made.promise))
     written(*plan.file.outputs)
 
 
-def _care(release: object) -> str:
-    """Return the warning of a release, if it has one."""
-    asked = getattr(release, "asked", None)
-    return getattr(asked, "take_care", "") if not callable(asked) else ""
+def _tell_left(plan: PlannedReleases, ledger: Ledger) -> None:
+    """Print what the ledger holds, and what the file would take of each promise."""
+    for number, promise in ledger.promises.items():
+        taken = sum(promise.price(one.guarantee).share_of(promise.caps) for one in plan.releases)
+        left = ledger.left(number, plan.guarantee.scope)
+        say(
+            f"{promise}: {100 * left:.1f}% is left where least is, and these releases take at most "
+            f"{100 * taken:.1f}%."
+        )

@@ -66,11 +66,14 @@ class Reading:
         rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
-        return rows.where(_sides(self.where)) if self.where else rows
+        return rows.where(sides_of(self.where)) if self.where else rows
 
 
-def _sides(stated: Sequence[str]) -> dict[str, list[str | None]]:
+def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
     """Return what each column may hold, from texts COLUMN=VALUE.
+
+    Args:
+        stated: the texts of ``--where``.
 
     Raises:
         ParameterError: if a text is not of its form.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Entry:
         share: the share of the budget that it takes; None where it states ε and δ.
         epsilon: the ε that it states.
         delta: the δ that it states.
+        where: the public region that it reads, by column; all of the table without it.
         output: the file to write.
     """
 
@@ -64,6 +65,7 @@ class Entry:
     share: float | None = None
     epsilon: float | None = None
     delta: float = 0.0
+    where: Mapping[str, Any] = field(default_factory=dict, hash=False)
     output: Path | None = None
 
     @property
@@ -109,7 +111,7 @@ class File:
             random_state: a seed, for tests and research.
         """
         return Asked(
-            self.table,
+            self.table.where(entry.where) if entry.where else self.table,
             self.unit,
             self.whole.relation,
             entry.own,
@@ -128,6 +130,7 @@ _COMMON = {
         Key("epsilon", float),
         Key("delta", float),
         Key("output", str),
+        Key("where", Mapping[str, Any]),
     )
 }
 _BUDGET = keys_of(Whole)
@@ -142,6 +145,7 @@ _TABLE = {
     **keys_of(read, without=("source",)),
     "source": Key("source", str | Sequence[str], needed=True),
     "cells": Key("cells", Mapping[str, Mapping[str, str]]),
+    "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
     "of": Key("of", str, needed=True),
@@ -154,12 +158,21 @@ def guarantee_beside(output: Path) -> Path:
     return output.with_name(f"{output.name}.guarantee.json")
 
 
-def read_file(path: Path, table: UserTable | None, mistakes: Mistakes) -> File | None:
+def read_file(
+    path: Path,
+    table: UserTable | None,
+    mistakes: Mistakes,
+    *,
+    where: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> File | None:
     """Read a file of releases, and note what is wrong.
 
     Args:
         path: the file.
         table: the table, where it is not the file that names it.
+        where: the public region that all releases read, by column; all of the table without it.
+        folder: the folder of outputs; that of the file without it.
         mistakes: the mistakes so far.
 
     Returns:
@@ -180,9 +193,12 @@ def read_file(path: Path, table: UserTable | None, mistakes: Mistakes) -> File |
             mistakes.unknown("the file:", name, _TOP, "a table of a file of releases")
     rows = _table(_section(stated, "table", mistakes), path.parent, table, mistakes)
     budget = _section(stated, "budget", mistakes)
+    if rows is not None:
+        rows = _cut("", rows, where or {}, mistakes)
+    outputs = path.parent if folder is None else folder
     whole = Whole(**check_keys("[budget]", budget, _BUDGET, mistakes))
     unit = _unit(whole, rows, path.parent, mistakes)
-    entries = _entries(_section(stated, "release", mistakes), path.parent, whole, mistakes)
+    entries = _entries(_section(stated, "release", mistakes), outputs, whole, mistakes)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
         mistakes.add("the file:", f"report must be a text, not {_validate.said(report)}.")
@@ -201,9 +217,9 @@ def read_file(path: Path, table: UserTable | None, mistakes: Mistakes) -> File |
     if unit is None:
         # Another unit stands in for the one that is wrong, so that other mistakes are found, too.
         unit = Record() if rows.user is None else User()
-    _check_columns(entries, rows, mistakes)
+    entries = [_checked(entry, rows, mistakes) for entry in entries]
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
-    page = None if report is None else path.parent / report
+    page = None if report is None else outputs / report
     found = File(path, mark, rows, unit, whole, tuple(entries), page)
     _check_outputs(found, mistakes)
     return found
@@ -239,6 +255,7 @@ def _table(
         return passed
     known = check_keys("[table]", stated, _TABLE, mistakes)
     source, cells = known.pop("source", None), known.pop("cells", {})
+    where = known.pop("where", {})
     if source is None:
         return None
     paths = [str(folder / each) for each in ([source] if isinstance(source, str) else source)]
@@ -251,6 +268,20 @@ def _table(
                 rows = rows.with_cells(name, right["of"], folder / right["by"])
             except DpgrainError as error:
                 mistakes.caught(place, error)
+    return rows if rows is None else _cut("[table]", rows, where, mistakes)
+
+
+def _cut(place: str, rows: UserTable, where: Mapping[str, Any], mistakes: Mistakes) -> UserTable:
+    """Return the rows of a region; of the sides that are refused, none is cut."""
+    for column, side in where.items():
+        if column not in rows.schema:
+            where_in = f"{place} where:".strip()
+            mistakes.unknown(where_in, column, rows.schema, "a column of the table")
+            continue
+        try:
+            rows = rows.where({column: side})
+        except DpgrainError as error:
+            mistakes.caught(place, error)
     return rows
 
 
@@ -385,14 +416,14 @@ def _check_shares(entries: Sequence[Entry], whole: Whole, mistakes: Mistakes) ->
         )
 
 
-def _check_columns(entries: Sequence[Entry], rows: UserTable, mistakes: Mistakes) -> None:
-    """Note columns that the table has not."""
-    for entry in entries:
-        for key, name in entry.kind.named(entry.own):
-            if name not in rows.schema:
-                mistakes.unknown(
-                    f"{entry.place} {key}:", name, rows.schema, "a column of the table"
-                )
+def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
+    """Note columns that the table has not; return the release without a region that is wrong."""
+    for key, name in entry.kind.named(entry.own):
+        if name not in rows.schema:
+            mistakes.unknown(f"{entry.place} {key}:", name, rows.schema, "a column of the table")
+    before = len(mistakes.lines)
+    _cut(entry.place, rows, entry.where, mistakes)
+    return entry if len(mistakes.lines) == before else replace(entry, where={})
 
 
 def _check_outputs(file: File, mistakes: Mistakes) -> None:

@@ -305,6 +305,7 @@ _STATISTICS = (
     _statistic("mean", "value", "by"),
     _statistic("variance", "value", "by"),
     _statistic("quantiles", "value", "by"),
+    _statistic("distribution", "value", "by"),
     _statistic("elements_per_user", "by"),
     Kind(
         "statistic",

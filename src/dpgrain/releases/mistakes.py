@@ -36,10 +36,10 @@ class Mistakes:
         """Note a mistake.
 
         Args:
-            place: the table of the file, such as ``"[table]"``.
+            place: the table of the file, such as ``"[table]"``; empty for no table.
             sentence: the rest of the sentence: key, value and remedy.
         """
-        line = f"{place} {sentence}"
+        line = f"{place} {sentence}".strip()
         if line not in self.lines:
             self.lines.append(line)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import add
@@ -141,12 +141,21 @@ class PlannedReleases:
 COLUMNS = ("release", "publishes", "share", "ε", "δ", "error of noise")
 
 
-def plan_releases(path: str | Path, table: UserTable | None = None) -> PlannedReleases:
+def plan_releases(
+    path: str | Path,
+    table: UserTable | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+) -> PlannedReleases:
     """Check a file of releases as a whole, and fix all that will be published; nothing is read.
 
     Args:
         path: the file, in TOML; docs/releases.md describes it.
         table: the table, in place of the one that the file names.
+        where: the public region that all releases read, as :meth:`~dpgrain.UserTable.where` takes it,
+            such as ``{"day": "2026-01"}``; all of the table without it.
+        folder: the folder of outputs; that of the file without it.
 
     Returns:
         The plan: printed, it is a table with the error to expect of each release. ``plan.run()`` makes
@@ -186,7 +195,8 @@ def plan_releases(path: str | Path, table: UserTable | None = None) -> PlannedRe
     """
     path = Path(path)
     mistakes = Mistakes(path)
-    file = read_file(path, table, mistakes)
+    folder = None if folder is None else Path(folder)
+    file = read_file(path, table, mistakes, where=where, folder=folder)
     if file is not None:
         for entry in file.entries:
             _check(file, entry, mistakes)

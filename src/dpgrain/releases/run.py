@@ -62,6 +62,8 @@ def releases(
     path: str | Path,
     table: UserTable | None = None,
     *,
+    where: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
     again: bool = False,
     random_state: Any = None,
     progress: bool | None = None,
@@ -71,6 +73,8 @@ def releases(
     Args:
         path: the file, in TOML; docs/releases.md describes it.
         table: the table, in place of the one that the file names.
+        where: the public region that all releases read, such as ``{"day": "2026-01"}``.
+        folder: the folder of outputs; that of the file without it.
         again: publish anew where an output is there already; it is charged and replaced.
         random_state: a seed, for tests and research: the releases are then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -106,7 +110,7 @@ def releases(
     >>> list(made), round(made.guarantee.epsilon(), 3)
     (['visits'], 1.0)
     """
-    plan = plan_releases(path, table)
+    plan = plan_releases(path, table, where=where, folder=folder)
     return plan.run(again=again, random_state=random_state, progress=progress)
 
 
