@@ -46,6 +46,27 @@ def test_all_together_spend_the_budget_and_no_more(tmp_path: Path) -> None:
         assert mu > whole.caps.price.mu
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        (["count"], 'noise = "laplace"'),
+        (["count", "sum"], 'noise = "laplace"'),
+        (["top"], 'method = "truncated"\nmax_items = 1'),
+        (["top", "fit"], ""),
+    ],
+    ids=str,
+)
+def test_noise_of_every_law_spends_the_budget(
+    names: list[str], more: str, epsilon: float, tmp_path: Path
+) -> None:
+    """A price in Gaussian noise would leave four fifths of it to one release with Laplace noise."""
+    budget = f'[budget]\nunit = "user"\nepsilon = {epsilon}\ndelta = 1e-6\n'
+    spending = f"{more}\nshare = {1 / len(names)}"
+    plan = _plan(tmp_path, budget + cases.releases(spending, names))
+    assert 0.99 * epsilon <= plan.guarantee.epsilon() <= epsilon
+
+
 def test_shares_are_of_squares_and_what_nobody_takes_stays(tmp_path: Path) -> None:
     text = cases.BUDGET + "\n".join(
         cases.releases(f"share = {share}", [name])

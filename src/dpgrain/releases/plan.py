@@ -313,13 +313,13 @@ class _Budgeted:
     def shared(self, entries: Sequence[Entry]) -> dict[str, PlannedRelease]:
         """Return releases by shares, which are enlarged alike while all of them keep the promise."""
         found: dict[str, PlannedRelease] = {}
-        epsilon = self.epsilon
+        most, epsilon = -1.0, self.epsilon
         for _ in range(_MOST_TRIALS):
             budget = self.opened(epsilon)
             made = {entry.name: self._of_share(entry, budget) for entry in entries}
             spent = self._loss(made.values(), budget).epsilon(self.delta)
-            if spent <= self.epsilon:
-                found = made
+            if most < spent <= self.epsilon:
+                found, most = made, spent
             if self.delta == 0 or _ENOUGH_OF_EPSILON * self.epsilon <= spent <= self.epsilon:
                 break
             epsilon = self._larger(epsilon, spent)
