@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
@@ -27,10 +27,6 @@ class Charging(Protocol):
     @property
     def place(self) -> str:
         """The file or database of the ledger, as another process can open it."""
-
-    @property
-    def entries(self) -> tuple[Any, ...]:
-        """The lines of the ledger, each with its ``number`` and ``mark``."""
 
     def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
         """Charge releases durably, or refuse them."""

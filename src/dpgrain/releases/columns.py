@@ -17,6 +17,7 @@ from dpgrain.partitions import Partition
 from dpgrain.publishing.rehearsal import rehearsing
 from dpgrain.publishing.scope import arrays_of
 from dpgrain.tables.blocks import rule_of
+from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.table import UserTable
 
 
@@ -69,8 +70,10 @@ def fit_columns(
             users=None if users is None else pd.Series(users, name=table.user),
             elements=None if elements is None else pd.Series(elements, name=element),
         )
-    made = model.guarantee_
-    return model.of_columns(encoding, target, replace(made, public=(*made.public, *encoding.facts)))
+    found, people = model.guarantee_, made_of_people(table)
+    rows_of = () if people is None else (f"a person's row is {people}",)
+    public = (*found.public, *rows_of, *encoding.facts)
+    return model.of_columns(encoding, target, replace(found, public=public))
 
 
 def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> MeanOfUsers:

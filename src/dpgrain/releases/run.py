@@ -12,6 +12,7 @@ from dpgrain._files import whole_file
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import ParameterError
+from dpgrain.ledger.ledger import Ledger
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.publish import reserved
@@ -150,7 +151,8 @@ def run(
 def _refuse_again(plan: PlannedReleases) -> None:
     """Refuse to run a file a second time for the same window, which is charged a second time."""
     ledger = open_ledger()
-    lines = [] if ledger is None else [each for each in ledger.entries if each.mark == plan.mark]
+    entries = ledger.entries if isinstance(ledger, Ledger) else ()
+    lines = [each for each in entries if each.mark == plan.mark]
     if lines:
         raise ParameterError(
             f"this file was charged for the same window in line {lines[-1].number:,} of the ledger, "
