@@ -118,7 +118,11 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
     guarantee = before_publishing(
-        guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
+        guarantee,
+        n_users=request.table.n_users,
+        cells=cells,
+        budget=request.promise.budget,
+        expected=request.expected,
     )
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):

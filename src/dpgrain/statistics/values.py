@@ -48,6 +48,9 @@ class Measure:
         counting: the number of a group's first corners that add up to the count of its records.
         far: the treatment of far numbers, where the range is found; they are weighed where each unit
             has one number alone, and cut otherwise.
+        stands_for: the function from the range to the number that one in a coordinate stands for, in
+            sums; or, in ratios, that noise of one record moves the result by, roughly at the most.
+        of_ranks: whether that is a rank, whatever the range is.
     """
 
     corners: int
@@ -61,6 +64,8 @@ class Measure:
     ratio: bool = False
     counting: int = 1
     far: Far = "cut"
+    stands_for: Callable[[float, float], float] = lambda *_: 1.0
+    of_ranks: bool = False
 
 
 @dataclass(frozen=True)
@@ -306,6 +311,7 @@ def total(low: float | None, high: float | None) -> Measure:
         {"l2": 1.0, "l1": 1.0},
         net=signed,
         far="weighed",
+        stands_for=lambda low, high: Parts(low, high).scale,
     )
 
 
@@ -321,6 +327,7 @@ def moments(degree: int) -> Measure:
         ratio=True,
         counting=degree + 1,
         far="weighed",
+        stands_for=lambda low, high: (high - low) ** degree,
     )
 
 
@@ -338,6 +345,9 @@ def ranks(height: int, spacing: Spacing = "even") -> Measure:
         counting=Tree(0, 1, height).branching,
         # Geometric bins are as fine in a range that is wider.
         far="cut" if spacing == "even" else "kept",
+        # The noise of several nodes adds up in a rank.
+        stands_for=lambda *_: math.sqrt(4 * height),
+        of_ranks=True,
     )
 
 
