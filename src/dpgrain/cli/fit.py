@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -16,34 +16,29 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.cli.table import People, Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
+from dpgrain.learn.kinds import KINDS
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dpgrain import report as pages
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, summary
     from dpgrain.learn import features as learn_features
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.releases import columns as columns_of_tables
+    from dpgrain.tables.engines import people as made
     from dpgrain.tables.table import UserTable
 else:
-    np, labels = later("numpy"), later("dpgrain.inputs.labels")
+    labels = later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
+    columns_of_tables = later("dpgrain.releases.columns")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
+    made = later("dpgrain.tables.engines.people")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
-_NAMES: dict[Kind, str] = {
-    "logistic": "LogisticRegression",
-    "linear": "LinearRegression",
-    "huber": "HuberRegressor",
-    "quantile": "QuantileRegressor",
-    "svm": "LinearSVC",
-    "poisson": "PoissonRegressor",
-}
 _CLASSIFIERS = ("logistic", "svm")
 
 
@@ -183,7 +178,11 @@ class Training:
         ),
     ] = None
     rounds: Annotated[
-        int | None, typer.Option(help="Noisy gradients; by default 100 passes.", min=1)
+        int | None,
+        typer.Option(
+            help="Noisy gradients; by default 50 passes, or 100 where the clipping bound is stated.",
+            min=1,
+        ),
     ] = None
     sampling_rate: Annotated[
         float | None, typer.Option(help="Probability to be in a round's sample.")
@@ -218,13 +217,17 @@ class Training:
     "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
     "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
     "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html",
+    "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
+    "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon 1 "
+    "--delta 1e-6 --out model.json",
     name="fit",
 )
 def fit(
     kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
     table: given.Table,
     target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
-    reading: Reading,
+    reading: Publishing,
+    people: People,
     columns: Features,
     promise: Promise,
     training: Training,
@@ -258,7 +261,9 @@ def fit(
         ):
             if value is None:
                 raise ParameterError(f"Give {option}, such as {option} {such}.")
-    data = reading.read(table, user=promise.user, n_users=training.n_users)
+    data = people.of(reading.read(table, user=promise.user, n_users=training.n_users))
+    if people.per_user and not reading.check:
+        made.require_whole_users(data, promise.protected())
     encoding = columns.encoding(list(data.schema))
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
@@ -269,8 +274,10 @@ def fit(
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
-    check_outputs([out, report], files_of(data))
-    model = _fitted(kind, parameters, data, encoding, target, promise.element)
+    check_outputs([out, report], [reading.ledger, *files_of(data)])
+    estimator: LinearModel = getattr(learn, KINDS[kind])(**parameters)
+    with reading.charging():
+        model = columns_of_tables.fit_columns(estimator, data, encoding, target, promise.element)
     model.save(out)
     if report is not None:
         pages.write_fit_report(model, report)
@@ -318,44 +325,6 @@ def _labels(text: str, target: str, table: UserTable) -> list[Any]:
             f"--classes must be whole numbers, as the column {target!r} is, not {text!r}."
         )
     return found
-
-
-def _fitted(
-    kind: Kind,
-    parameters: dict[str, Any],
-    table: UserTable,
-    encoding: Columns,
-    target: str,
-    element: str | None,
-) -> LinearModel:
-    """Read the rows, fit, and say in the promise what columns were used."""
-    model: LinearModel = getattr(learn, _NAMES[kind])(**parameters)
-    # Parameters are checked before a long table is read.
-    model.asked()
-    rows = learn_features.load_rows(
-        table,
-        encoding,
-        target=target,
-        labels=kind in _CLASSIFIERS,
-        element=element,
-        named=model.trust == "pan",
-    )
-    features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
-    if not len(features):
-        # An empty table is a neighbour like any other, so a row of nobody stands in for it.
-        features = features.reindex([0])
-        targets = np.array([np.nan])
-        users = None if users is None else np.array([np.nan])
-        elements = None if elements is None else np.array([None], dtype=object)
-    model.fit(features, targets, users=users, elements=elements)
-    made = model.guarantee_
-    guarantee = replace(
-        made,
-        elements=repr(element) if made.elements else "",
-        public=(*made.public, *encoding.facts),
-        user=table.user or "",
-    )
-    return model.of_columns(encoding, target, guarantee)
 
 
 def _tell(model: LinearModel, top: int) -> None:

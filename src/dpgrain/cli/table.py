@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.options import Check, Decimal, Delimiter, Types, columns_of
+from dpgrain.cli.options import (
+    Check,
+    Decimal,
+    Delimiter,
+    Ledger,
+    PerUser,
+    PerUserBy,
+    Types,
+    Where,
+    columns_of,
+)
 from dpgrain.cli.printing import console
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
-    from dpgrain.inputs import labels
-    from dpgrain.tables import elements, table
+    from dpgrain.ledger import ledger as ledgers
+    from dpgrain.tables import listed, table
     from dpgrain.tables.table import UserTable
 else:
-    labels = later("dpgrain.inputs.labels")
-    elements, table = later("dpgrain.tables.elements"), later("dpgrain.tables.table")
+    ledgers = later("dpgrain.ledger.ledger")
+    listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +39,7 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    where: Where = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -51,9 +63,77 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        return table.read(
+        rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
+        return rows.where(sides_of(self.where)) if self.where else rows
+
+
+def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return what each column may hold, from texts COLUMN=VALUE.
+
+    Args:
+        stated: the texts of ``--where``.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+    """
+    sides: dict[str, list[str | None]] = {}
+    for text in stated:
+        column, equals, value = text.partition("=")
+        if not (column and equals):
+            raise ParameterError(
+                f"--where must be COLUMN=VALUE or COLUMN=FIRST..LAST, such as country=FR, not {text!r}."
+            )
+        sides.setdefault(column, []).append(value or None)
+    return sides
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing(Reading):
+    """The options of every command that publishes something of a table."""
+
+    ledger: Ledger = None
+
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """Charge what is published inside to the ledger, if one is stated."""
+        if self.ledger is None:
+            yield
+            return
+        with ledgers.Ledger(self.ledger):
+            yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """The options that ask for one row of each user."""
+
+    per_user: PerUser = None
+    per_user_by: PerUserBy = None
+
+    def of(self, rows: UserTable) -> UserTable:
+        """Return one row of each user, where any number is asked for; else the table.
+
+        Raises:
+            ParameterError: if a text is not of its form, or a number cannot be made.
+            SchemaError: if a column is missing or of the wrong type.
+        """
+        if not self.per_user:
+            if self.per_user_by:
+                raise ParameterError("--per-user-by goes with --per-user, such as visits=count.")
+            return rows
+        asked: dict[str, str | tuple[str, str]] = {}
+        for text in self.per_user:
+            name, _, made = text.partition("=")
+            column, colon, function = made.rpartition(":")
+            if not (name and made) or name in asked:
+                raise ParameterError(
+                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, not "
+                    f"{text!r}."
+                )
+            asked[name] = (column, function) if colon else made
+        return rows.per_user(by=self.per_user_by, **asked)
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:
@@ -112,57 +192,12 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
     if not stated:
         return None
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
-        return _listed(
-            Path(stated[0]), rows.is_integer(keys[0]) if keys[0] in rows.schema else False
-        )
+        return listed.listed_in(Path(stated[0]), keys, rows)
     parts = [text.partition("=") for text in stated]
     if all(name in keys and path for name, _, path in parts):
-        return {name: _listed(Path(path), rows.is_integer(name)) for name, _, path in parts}
+        return {name: listed.listed_in(Path(path), [name], rows) for name, _, path in parts}
     if len(stated) > 1:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )
-    return _tuples(Path(stated[0]), keys, rows)
-
-
-def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
-    """Return the rows of a file that has all the key columns."""
-    found = elements.read_file(path)
-    missing = [key for key in keys if key not in found.column_names]
-    if missing:
-        raise ParameterError(
-            f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
-            f"{', '.join(keys)}, or COLUMN=FILE."
-        )
-    columns = [_typed(found.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
-    return list(zip(*columns, strict=True))
-
-
-def _listed(path: Path, integers: bool) -> list[Any]:
-    """Return the first column of a Parquet or CSV file, or the lines of a text file."""
-    if not path.exists():
-        raise DataError(
-            f"The domain {str(path)!r} is no file; write its items to a text file, one a line, and "
-            "name that."
-        )
-    if path.suffix.lower() in (".parquet", ".csv"):
-        return _typed(elements.read_file(path).column(0).to_pylist(), integers, path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as such."
-        ) from error
-    return _typed([line for line in lines if line], integers, path)
-
-
-def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
-    if not integers:
-        return values
-    found = [labels.whole(value) for value in values]
-    if None in found:
-        wrong = values[found.index(None)]
-        raise ParameterError(
-            f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
-        )
-    return found
+    return listed.listed_in(Path(stated[0]), keys, rows)

@@ -25,12 +25,14 @@ from dpgrain.learn.reading import bounded, by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train
 from dpgrain.means import ClippedMean
 from dpgrain.noise import Source
+from dpgrain.optimize import Solver
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Level, User
 
-# Rounds with all blocks; with samples there are as many passes.
-_ROUNDS = 100
+# Rounds with all blocks; with samples there are as many passes. Where a bound is stated no round looks
+# for the scale of the solution, and coin betting, which needs not know it, takes more of them.
+_ROUNDS, _ROUNDS_OF_BETS = 50, 100
 # The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
 _TUNING = 0.1
 # One round in so many looks for the neighbourhood of the solution, where a clipping bound is found …
@@ -125,7 +127,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         relation=promise.relation,
         # Nothing that is charged follows from it: where it is not stated it comes later.
         n_users=ask.n_users or 1,
-        rounds=ask.rounds or math.ceil(_ROUNDS / rate),
+        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_OF_BETS) / rate),
         unit=promise.unit,
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
@@ -209,7 +211,12 @@ class _Run:
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
         mean = self._scaled(mean, start)
         records = None if self.plan.evidence is None else self._records()
-        theta, history = self._steps(mean, start)
+        solver = self.ask.solver
+        if self.ask.warms_up:
+            # All fits begin at 0, from where the first rounds have led to the start of the others.
+            noise = mean.noise_sd * math.sqrt(mean.rounds)
+            solver = self.ask.after_warming_up(start, noise)
+        theta, history = self._steps(mean, start, solver)
         evidence = None
         if self.plan.evidence is not None and records is not None:
             evidence = release_evidence(
@@ -252,7 +259,7 @@ class _Run:
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
         if first:
-            near, _ = self._steps(replace(mean, rounds=first, clip=short), start)
+            near, _ = self._steps(replace(mean, rounds=first, clip=short), start, self.ask.solver)
         return replace(mean, rounds=mean.rounds - first, clip=short), near
 
     def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
@@ -278,11 +285,13 @@ class _Run:
     def _at(self, theta: FloatArray) -> LinearGradients:
         return LinearGradients(self.blocks, self.loss, theta)
 
-    def _steps(self, mean: ClippedMean, start: FloatArray) -> tuple[FloatArray, History]:
+    def _steps(
+        self, mean: ClippedMean, start: FloatArray, solver: Solver[Any]
+    ) -> tuple[FloatArray, History]:
         return train(
             self._at,
             mean,
-            self.ask.solver,
+            solver,
             start,
             self.source,
             public=lambda theta: self.ridge * theta,

@@ -164,7 +164,7 @@ def minimise(
         users=users,
         elements=elements,
     )
-    before_publishing(guarantee, n_users=n_users)
+    guarantee = before_publishing(guarantee, n_users=n_users)
     there = rows.kept[np.isfinite(targets[rows.kept])]
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)

@@ -183,7 +183,7 @@ def fit_tuned(
         users=users,
         elements=elements,
     )
-    before_publishing(guarantee, n_users=model.n_users)
+    guarantee = before_publishing(guarantee, n_users=model.n_users)
     data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
     with told_if_interrupted("the fits"):
         winner, setting = _best(model, settings, noise, data)

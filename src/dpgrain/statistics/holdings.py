@@ -24,6 +24,7 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
+from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
@@ -31,6 +32,7 @@ from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.run import noise_of
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.people import require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.table import UserTable
@@ -126,10 +128,12 @@ def elements_per_user(
             "elements_per_user needs to know whose a record is; give user= to dg.read."
         )
     column = _element_column(by, unit)
+    require_whole_users(table, unit)
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # The unit gets the name that other statistics give it, so that their guarantees compose.
-    named = "" if whole else Blocks.of_unit(unit, table, (), column).named
+    own = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
+    named = own.named
     limits = _checked_edges(edges)
     laplace = noise == "laplace"
     # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
@@ -165,8 +169,13 @@ def elements_per_user(
         tuple(facts),
         source.private,
         table.user,
+        table.scope,
+        own.partition,
     )
-    before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
+    sd = noise_sd(event) * size
+    guarantee = before_publishing(
+        guarantee, n_users=table.n_users, budget=promise.budget, expected=Expected(sd)
+    )
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")
@@ -181,7 +190,7 @@ def elements_per_user(
             ("held", "at_most"), (pa.array(kinds), pa.array([*limits, None] * 2, pa.int64()))
         ),
         counts.astype(np.float64),
-        np.full(counts.size, noise_sd(event) * size),
+        np.full(counts.size, sd),
         np.full(counts.size, size),
         guarantee,
         Asked(

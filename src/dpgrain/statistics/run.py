@@ -72,6 +72,7 @@ class Measured:
         guarantee: what is promised.
         asked: what was asked for.
         chosen: the bounds that were chosen, by group; None where the bound was stated.
+        everyone: the public number of people, where those without records count 0; else None.
     """
 
     groups: Groups
@@ -82,6 +83,7 @@ class Measured:
     guarantee: Guarantee
     asked: Asked
     chosen: ChosenBounds | None = None
+    everyone: int | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """What was asked for, with a caution where next to no numbers were seen.
@@ -115,8 +117,12 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     guarantee = request.guarantee(plan.event, source, request.plan_in_words())
     asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
-    before_publishing(
-        guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
+    guarantee = before_publishing(
+        guarantee,
+        n_users=request.table.n_users,
+        cells=cells,
+        budget=request.promise.budget,
+        expected=request.expected,
     )
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
@@ -138,6 +144,9 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
             bounds, seen = _range(engine, request, bounds, source)
+            if request.everyone is not None:
+                # The numbers of people without records lie within the range, too.
+                bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
             found_range = bounds
             if not seen:
                 care.append("no number stood out from the noise: give bounds= or more ε")
@@ -177,6 +186,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         guarantee,
         replace(asked, found=found_range, care=tuple(care), **left_out),
         None if chosen is None else chosen.take(row),
+        request.everyone,
     )
 
 
@@ -270,8 +280,12 @@ def _range(
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
-    counted = (noisy, noise_sd(event), request.noise)
-    return rule.choose(*counted), rule.stands_out(*counted)
+    sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
+    seen = rule.stands_out(noisy, sd, request.noise)
+    if far == "weighed" and request.blocks.one_row:
+        return rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise), seen
+    found = rule.choose(noisy, sd, request.noise)
+    return (rule.widened(found) if far == "kept" and seen else found), seen
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray, Law
 from dpgrain.statistics.bounds import AutoClip
@@ -22,6 +22,9 @@ from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]
+#: The treatment of far numbers by a range that is found: a share of them is cut off, or as many as the
+#: noise is worth, or next to none.
+Far = Literal["cut", "weighed", "kept"]
 # Masses are multiples of this, so that 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -43,6 +46,11 @@ class Measure:
         ratio: whether results are divided by their group's count: then what clipping takes of all
             groups shows in each, and noise the more, the fewer of the records a group has.
         counting: the number of a group's first corners that add up to the count of its records.
+        far: the treatment of far numbers, where the range is found; they are weighed where each unit
+            has one number alone, and cut otherwise.
+        stands_for: the function from the range to the number that one in a coordinate stands for, in
+            sums; or, in ratios, that noise of one record moves the result by, roughly at the most.
+        of_ranks: whether that is a rank, whatever the range is.
     """
 
     corners: int
@@ -55,6 +63,9 @@ class Measure:
     noisy: int = 1
     ratio: bool = False
     counting: int = 1
+    far: Far = "cut"
+    stands_for: Callable[[float, float], float] = lambda *_: 1.0
+    of_ranks: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,16 @@ class Powers:
         """One more than the degree."""
         return self.degree + 1
 
+    def of(self, x: float) -> FloatArray:
+        """Return what a number adds to each corner, (corners,), as the function that it is of u."""
+        u = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
+        return np.array(
+            [
+                math.comb(self.degree, j) * u**j * (1 - u) ** (self.degree - j)
+                for j in range(self.corners)
+            ]
+        )
+
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
         """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
         x = _bounded(values, self.low, self.high)
@@ -124,6 +145,14 @@ class Powers:
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
 
 
+#: The spacing of edges: as many to each unit, as many to each factor away from 0, or at whole numbers.
+Spacing = Literal["even", "geometric", "whole"]
+# Between 0 and this share of the largest magnitude, geometric edges are about even.
+_NEAR_ZERO = 2.0**-12
+# Whole numbers up to here are exact.
+_LARGEST_WHOLE = 2.0**53
+
+
 @dataclass(frozen=True)
 class Tree:
     """A tree of bins: a record counts 1 in its bin and in each node above it, but the root.
@@ -133,6 +162,8 @@ class Tree:
         high: the upper bound, as which larger numbers count.
         height: the number of levels of nodes below the root.
         branching: the number of children of each node.
+        spacing: the spacing of the edges of the leaves. Whole numbers have a leaf each where there are
+            enough; the leaves of larger ones then hold several, the more the larger they are.
     """
 
     low: float
@@ -140,6 +171,7 @@ class Tree:
     height: int
     branching: int = 16
     unit: float = 1.0
+    spacing: Spacing = "even"
 
     @property
     def corners(self) -> int:
@@ -148,19 +180,110 @@ class Tree:
 
     @property
     def bins(self) -> int:
-        """The number of leaves, all of the same width."""
+        """The number of leaves."""
         return int(self.branching**self.height)
+
+    @property
+    def whole(self) -> bool:
+        """True where leaves hold whole numbers: so they are spaced, and there are some in bounds."""
+        return self.spacing == "whole" and _wholes(self.low, self.high) is not None
+
+    @cached_property
+    def edges(self) -> FloatArray:
+        """The edges of the leaves, (bins + 1,): a leaf holds its lower edge and not its upper one."""
+        if self.spacing == "even":
+            return np.linspace(self.low, self.high, self.bins + 1)
+        ends = _wholes(self.low, self.high) if self.whole else None
+        if ends is None:
+            near = max(abs(self.low), abs(self.high)) * _NEAR_ZERO
+            return _geometric(self.low, self.high, self.bins, near)
+        first, last = ends
+        places = np.arange(self.bins + 1)
+        if last - first < self.bins:
+            return np.asarray(first + places, dtype=np.float64)
+        wide = np.rint(_geometric(first, last + 1, self.bins, 1.0))
+        # Where edges come closer than 1, each leaf holds one whole number instead.
+        return np.asarray(np.maximum.accumulate(wide - places) + places)
+
+    def leaf(self, x: FloatArray) -> IntArray:
+        """Return the leaf that each number lies in, of the same shape."""
+        x = np.clip(x, self.low, self.high)
+        if self.spacing == "even":
+            u = (x - self.low) / (self.high - self.low)
+            return np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
+        found = np.searchsorted(self.edges, x, side="right") - 1
+        return np.clip(found, 0, self.bins - 1).astype(np.int64)
+
+    def at(self, place: FloatArray) -> FloatArray:
+        """Return the number at a place among the edges, such as 2.5 for the middle of the third leaf.
+
+        Of leaves of whole numbers it is one of these; at an edge, one of the leaf before it.
+        """
+        if not self.whole:
+            return np.interp(np.round(place, 6), np.arange(self.bins + 1), self.edges)
+        leaf = np.clip(np.ceil(place) - 1, 0, self.bins - 1).astype(np.int64)
+        first, size = self.edges[leaf], np.diff(self.edges)[leaf]
+        within = np.floor(np.clip(place - leaf, 0.0, 1.0) * size)
+        return np.asarray(np.minimum(first + np.minimum(within, size - 1), math.floor(self.high)))
+
+    def ends(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the largest number of the leaves between two places among the edges."""
+        first = np.floor(low + 1e-9).astype(np.int64)
+        last = np.ceil(high - 1e-9).astype(np.int64)
+        below, above = self.edges[np.minimum(first, self.bins)], self.edges[np.maximum(last, 0)]
+        if not self.whole:
+            return below, above
+        top = math.floor(self.high)
+        return np.minimum(below, top), np.clip(above - 1, below, np.maximum(below, top))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
         """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
-        x = _bounded(values, self.low, self.high)
-        u = (x - self.low) / (self.high - self.low)
-        leaf = np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
+        leaf = self.leaf(_bounded(values, self.low, self.high))
         before, nodes = 0, []
         for level in range(1, self.height + 1):
             nodes.append(keys + before + leaf // self.branching ** (self.height - level))
             before += self.branching**level
         return np.stack(nodes, axis=1).ravel(), None
+
+
+def _wholes(low: float, high: float) -> tuple[int, int] | None:
+    """Return the least and the largest whole number within bounds; None without exact ones."""
+    if max(abs(low), abs(high)) > _LARGEST_WHOLE or math.ceil(low) > math.floor(high):
+        return None
+    return math.ceil(low), math.floor(high)
+
+
+def _geometric(low: float, high: float, bins: int, near: float) -> FloatArray:
+    """Return edges at about one factor, and about even where they are nearer to 0, (bins + 1,)."""
+    if low > 0 or high < 0:
+        near = min(near, abs(low), abs(high))
+    edges = near * np.sinh(np.linspace(math.asinh(low / near), math.asinh(high / near), bins + 1))
+    edges[[0, -1]] = low, high
+    return np.asarray(edges)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Bins of numbers, of which a record counts 1 in its own.
+
+    Args:
+        edges: increasing; a bin holds its upper edge and not its lower one, and the first and the last
+            bin have no end.
+        corners: the number of bins that are counted; those beyond what the edges make stay empty.
+    """
+
+    edges: tuple[float, ...]
+    corners: int
+    unit: float = 1.0
+
+    def of(self, values: FloatArray) -> IntArray:
+        """Return the bin that each number lies in, of the same shape."""
+        return np.searchsorted(np.array(self.edges), values).astype(np.int64)
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
+        assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+        return keys + self.of(values), None
 
 
 def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
@@ -187,6 +310,8 @@ def total(low: float | None, high: float | None) -> Measure:
         AutoClip(low=2.0**-10, high=2.0**20),
         {"l2": 1.0, "l1": 1.0},
         net=signed,
+        far="weighed",
+        stands_for=lambda low, high: Parts(low, high).scale,
     )
 
 
@@ -201,14 +326,16 @@ def moments(degree: int) -> Measure:
         noisy=degree,
         ratio=True,
         counting=degree + 1,
+        far="weighed",
+        stands_for=lambda low, high: (high - low) ** degree,
     )
 
 
-def ranks(height: int) -> Measure:
+def ranks(height: int, spacing: Spacing = "even") -> Measure:
     """Return the number of records in each of 16^height bins, and in the nodes above."""
     return Measure(
         Tree(0, 1, height).corners,
-        lambda low, high: Tree(low, high, height),
+        lambda low, high: Tree(low, high, height, spacing=spacing),
         AutoClip(),
         {"l2": math.sqrt(height), "l1": float(height)},
         bias=0.5,
@@ -216,6 +343,30 @@ def ranks(height: int) -> Measure:
         noisy=4 * height,
         ratio=True,
         counting=Tree(0, 1, height).branching,
+        # Geometric bins are as fine in a range that is wider.
+        far="cut" if spacing == "even" else "kept",
+        # The noise of several nodes adds up in a rank.
+        stands_for=lambda *_: math.sqrt(4 * height),
+        of_ranks=True,
+    )
+
+
+def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> Measure:
+    """Return the number of records in each of several bins.
+
+    Args:
+        corners: the number of bins that there are at most.
+        edges: the function from the range (low, high) to the edges of the bins.
+    """
+    return Measure(
+        corners,
+        lambda low, high: Bins(edges(low, high), corners),
+        AutoClip(),
+        {"l2": 1.0, "l1": 1.0},
+        bias=0.5,
+        noisy=corners // 2,
+        ratio=True,
+        counting=corners,
     )
 
 
@@ -224,6 +375,8 @@ def ranks(height: int) -> Measure:
 # The fullest bin of numbers is a false one with at most this probability for each bin, and one beside
 # it with at most the second.
 _FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
+# Where a wider range costs nothing it is so many times as wide as what is seen.
+_WIDER = 2.0
 
 
 @dataclass(frozen=True)
@@ -255,7 +408,8 @@ class AutoRange:
 
     def split(self) -> Split:
         """Return the split in which each record counts 1 in the bin of its number."""
-        return _Bins(tuple(self.edges[1:-1]))
+        inner = tuple(self.edges[1:-1].tolist())
+        return Bins(inner, len(inner) + 1)
 
     def seen(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
         """Return the noisy counts of bins that are believed to hold numbers, and 0 of others, (bins,).
@@ -304,22 +458,61 @@ class AutoRange:
         above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
 
+    def widened(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        """Return bounds twice as far from 0, and half as far where all are of one sign.
+
+        Args:
+            bounds: the bounds that were found, beyond which few numbers lie.
+        """
+        low, high = bounds
+        return (
+            low / _WIDER if low > 0 else low * _WIDER,
+            high / _WIDER if high < 0 else high * _WIDER,
+        )
+
+    def weighed(
+        self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
+    ) -> tuple[float, float]:
+        """Return the bounds at which a sum loses least, from noisy counts of the bins: post-processing.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            noise: the standard deviation of the sum's noise, over the bound.
+            law: the law of the noise of counts.
+
+        What a bound takes of the sum is estimated from the bins that are seen, and beyond these from a
+        tail that falls by 4 from bin to bin, as far numbers often lie where too few are to be seen.
+        """
+        low, high = self.choose(noisy, sd, law)
+        if not self.stands_out(noisy, sd, law):
+            return low, high
+        seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
+        above = _best_end(seen[middle + 1 :], self.edges[middle + 1 :], noise)
+        below = _best_end(seen[:middle][::-1], -self.edges[: middle + 1][::-1], noise)
+        # Bins are a factor of 2 wide, so that numbers of one sign keep a bin at least.
+        return (
+            -max(below, -2 * high) if low < 0 else low,
+            max(above, 2 * low) if high > 0 else high,
+        )
+
     @property
     def _zero(self) -> int:
         """The place of the bin around 0."""
         return self.edges.size // 2 - 1
 
 
-@dataclass(frozen=True)
-class _Bins:
-    inner: tuple[float, ...]
-    unit: float = 1.0
+def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
+    """Return the edge at which what is cut off and the noise add up to the least square.
 
-    @property
-    def corners(self) -> int:
-        return len(self.inner) + 1
-
-    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        assert values is not None  # noqa: S101 - as above
-        bins: NDArray[np.int64] = np.searchsorted(np.array(self.inner), values)
-        return keys + bins, None
+    Args:
+        counts: (B,) the counts of bins of numbers above 0, 0 where none is seen.
+        edges: (B + 1,) their edges.
+        noise: the standard deviation of the noise, over the edge.
+    """
+    top = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else 0
+    beyond = np.maximum(np.arange(counts.size) - top, 0)
+    whole = np.where(beyond > 0, counts[top] * 4.0**-beyond, counts)
+    middles = np.sqrt(edges[:-1] * edges[1:])
+    cut = np.maximum(middles - edges[1:, None], 0.0) @ whole
+    return float(edges[1:][np.argmin((noise * edges[1:]) ** 2 + cut**2)])

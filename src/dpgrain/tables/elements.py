@@ -12,7 +12,7 @@ from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,12 +25,12 @@ from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
+from dpgrain.partitions import period_of
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
+Period: TypeAlias = Literal["week", "month", "year"]
 _MISSING_CHOICES = ("own", "drop", "error")
-# Texts and integers are named once each. Other equal values may be written in several ways, and a name
-# must not depend on the one that came first.
-_NAMED_ONCE = {str, int, type(None)}
+_COUNTED_ONCE = {str, int, type(None)}
 #: Messages about an item that the column cannot hold begin with this.
 NAMED = "the partition names item"
 
@@ -47,6 +47,7 @@ class Elements:
         function: item → cell, if the partition is a function.
         missing: the treatment of items without a cell: ``"own"`` (each is its own cell), ``"drop"``
             (they are left out), ``"error"`` (they are refused, which needs a public domain).
+        period: the period that holds a day, for a partition of days that :meth:`from_period` made.
 
     The partition must be public: fixed without looking at the protected data.
     """
@@ -55,6 +56,7 @@ class Elements:
     mapping: Mapping[Any, Hashable] | None = None
     function: Callable[[Any], Hashable] | None = None
     missing: Missing = "own"
+    period: Period | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of(_MISSING_CHOICES, missing=self.missing)
@@ -83,7 +85,7 @@ class Elements:
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
-        cells = len(set(_names(list(mapping.values()), public=True)) - {None})
+        cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
         mark = _mark(f"{missing} {mapping!r}")
         given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
         name = f"{given} ({mark})"
@@ -113,6 +115,30 @@ class Elements:
         mark = _mark(f"{missing} {_identity(function)}")
         name = f"{name or f'{given} of the item'} ({mark})"
         return Elements(name, function=function, missing=missing)
+
+    @staticmethod
+    def from_period(period: Period, *, missing: Missing = "own") -> Elements:
+        """Make a partition of days into weeks, months or years, named by their first days.
+
+        What a release of such cells costs a day, or another period, is known: docs/theory.md, "Scopes".
+
+        Args:
+            period: ``"week"`` (it begins on Monday), ``"month"`` or ``"year"``.
+            missing: the treatment of what is no day: ``"own"``, ``"drop"`` or ``"error"``.
+
+        Raises:
+            ParameterError: if there is no such period.
+
+        >>> Elements.from_period("week").cell("2026-01-07")
+        '2026-01-05'
+        """
+        _validate.one_of(get_args(Period), period=period)
+
+        def cell(day: Any) -> str:
+            return period_of(datetime.date.fromisoformat(day), period)[0].isoformat()
+
+        name = f"the {period}" if missing == "own" else f"the {period}, {missing} what is no day,"
+        return Elements(name, function=cell, missing=missing, period=period)
 
     @staticmethod
     def kmeans(
@@ -326,11 +352,12 @@ def cell_codes(
         raise ParameterError(
             "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
         )
-    cells = _names(_cells_of(elements, items, public=public), public=public)
-    named = [cell for cell in dict.fromkeys(cells) if cell is not None]
-    code_of: dict[str | None, int] = {cell: code for code, cell in enumerate(named)}
+    cells, places = _distinct(_cells_of(elements, items, public=public))
+    names = _names(cells, public=public)
+    named = [name for name in dict.fromkeys(names) if name is not None]
+    code_of: dict[str | None, int] = {name: code for code, name in enumerate(named)}
     code_of[None] = -1
-    codes = np.fromiter(map(code_of.__getitem__, cells), np.int64, len(cells))
+    codes = np.array([code_of[name] for name in names], dtype=np.int64)[places]
     labels = [f"cell {cell!r}" for cell in named]
     without = np.flatnonzero(codes < 0).tolist()
     if without and elements.missing == "error":
@@ -371,10 +398,20 @@ def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
     One function of the cell alone must both tell cells apart and order them. Otherwise the rest of the
     table would decide which elements of a user are kept.
     """
-    if set(map(type, cells)) <= _NAMED_ONCE:
-        name_of = {cell: _name_or_none(cell, public=public) for cell in dict.fromkeys(cells)}
-        return list(map(name_of.__getitem__, cells))
     return [_name_or_none(cell, public=public) for cell in cells]
+
+
+def _distinct(cells: list[Hashable | None]) -> tuple[list[Hashable | None], NDArray[np.int64]]:
+    """Return the different cells, and the place of each cell among them, (V,).
+
+    Texts and integers count once each. Other equal values may be written in several ways, and a name
+    must not depend on the one that came first.
+    """
+    if not set(map(type, cells)) <= _COUNTED_ONCE:
+        return cells, np.arange(len(cells))
+    place_of = {cell: place for place, cell in enumerate(dict.fromkeys(cells))}
+    places = np.fromiter(map(place_of.__getitem__, cells), np.int64, len(cells))
+    return list(place_of), places
 
 
 def _name_or_none(cell: Any, *, public: bool) -> str | None:
