@@ -18,17 +18,18 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import console, say, shown, written
-from dpgrain.planning.recurrent import COLUMNS
 from dpgrain.units import OWN_UNIT, Level, Unit, User
 
 if TYPE_CHECKING:
     import rich.table as rich_table
 
+    from dpgrain.planning import recurrent as schedules
     from dpgrain.planning import shuffled
     from dpgrain.planning.plan import ErrorPlan
     from dpgrain.planning.shuffled import Honest
 else:
     rich_table = later("rich.table")
+    schedules = later("dpgrain.planning.recurrent")
     shuffled = later("dpgrain.planning.shuffled")
 
 plan = Group(
@@ -145,7 +146,7 @@ def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
         return
     say(made.title)
     for heading, rows in made.tables():
-        _tell_columns(heading, COLUMNS, rows)
+        _tell_columns(heading, schedules.COLUMNS, rows)
     for note in made.notes:
         say(note)
 
