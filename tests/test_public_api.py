@@ -60,6 +60,7 @@ PUBLIC = [
     "shuffle",
     "sum",
     "top",
+    "torch",
     "variance",
 ]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         planning,
         recipes,
         shuffle,
+        torch,
     )
     from dpgrain._version import __version__
     from dpgrain.arrays.distances import d_element, d_user
@@ -92,6 +93,7 @@ __all__ = [
     "shuffle",
     "sum",
     "top",
+    "torch",
     "variance",
 ]
 
@@ -128,5 +130,6 @@ face(
         "planning",
         "recipes",
         "shuffle",
+        "torch",
     ),
 )
