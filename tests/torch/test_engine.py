@@ -154,6 +154,38 @@ def test_chunks_change_nothing(max_rows: int | None, exact: bool, reduction: str
     assert module.weight.grad[0].numpy() * 10 == pytest.approx(means.sum(0), abs=0.01)
 
 
+def test_a_network_learns_what_people_share() -> None:
+    rng = np.random.default_rng(1)
+    people, each = 300, 4
+    x = rng.normal(size=(people * each, 5)).astype(np.float32)
+    y = (x @ [2.0, -1.0, 0.5, 0, 0] + 0.3 * rng.normal(size=len(x)) > 0).astype(np.int64)
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+    engine = PrivacyEngine(unit=User())
+    module, optimizer, loader = engine.make_private(
+        module=network,
+        optimizer=torch.optim.Adam(network.parameters(), lr=0.05),
+        dataset=torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y)),
+        users=np.repeat(np.arange(people), each),
+        n_users=people,
+        target_epsilon=8.0,
+        target_delta=1e-5,
+        steps=60,
+        sampling_rate=0.2,
+        max_grad_norm=0.5,
+        max_rows=100,
+    )
+    for records, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(module(records), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        right = (module(torch.from_numpy(x)).argmax(1).numpy() == y).mean()
+    assert right > 0.85
+    assert engine.guarantee.private
+    assert engine.get_epsilon() <= 8.0
+
+
 # -- the promise --
 
 

@@ -128,6 +128,29 @@ def test_a_buffer_that_keeps_records_is_refused(way: str) -> None:
         module(torch.ones(ROWS, 3))
 
 
+class Pair(torch.nn.Linear):
+    """A map that returns two tensors."""
+
+    def forward(self, x: Any) -> Any:
+        out = super().forward(x)
+        return out, out
+
+
+class Collapsed(torch.nn.Linear):
+    """A map that averages over records."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x).mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize("kind", [Pair, Collapsed])
+def test_what_comes_out_must_be_rows(kind: Any) -> None:
+    module = kind(3, 2)
+    Recorder(module, (kind,), lambda: ROWS)
+    with pytest.raises(ParameterError, match="must return one tensor, with a row for each"):
+        module(torch.ones(ROWS, 3))
+
+
 def test_a_failed_pass_leaves_parameters_as_they_were() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(5, 2))
     recorded(module)

@@ -11,6 +11,8 @@ from tests.torch.runs import WIDTH, made
 
 # isort: split
 from dpgrain.errors import ParameterError
+from dpgrain.torch.clipping import overshoot
+from dpgrain.torch.noise import in_floating_point
 from dpgrain.units import User
 
 VECTORS = np.ones((6, WIDTH))
@@ -105,6 +107,27 @@ def test_steps_without_records_have_noise() -> None:
     # Three steps of noise with the stated deviation.
     assert 0.3 < float(moved.square().mean().sqrt()) / 3**0.5 < 3
     assert len(loader) == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_noise_is_larger_by_what_rounding_may_add(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def drawn(found: Any, of: Any, sd: float, source: Any) -> Any:
+        seen.append(sd)
+        return in_floating_point(found, of, sd, source)
+
+    monkeypatch.setattr("dpgrain.torch.run.in_floating_point", drawn)
+    vectors = VECTORS.astype(precision)
+    _, module, optimizer, loader = made(vectors, User(), max_grad_norm=0.5, noise_multiplier=3.0)
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+    billed = 1.5 * (1 + overshoot(getattr(torch, precision)))
+    assert seen == [billed]
+    assert 1.5 < billed < 1.502
 
 
 def test_virtual_batches_make_one_step() -> None:

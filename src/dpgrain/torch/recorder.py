@@ -171,6 +171,11 @@ class Recorder:
             for parameter in trained:
                 parameter.requires_grad_(True)
             self._asleep = []
+            if not isinstance(out, torch.Tensor) or len(out) != self._rows:
+                raise ParameterError(
+                    f"layer {name!r} must return one tensor, with a row for each record.",
+                    name="module",
+                )
             call = Call(name, layer, rule, inputs[0].detach(), inputs[0]._version)
             self.calls.append(call)
             anchor = torch.zeros((), device=out.device, requires_grad=True)
