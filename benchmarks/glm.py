@@ -42,7 +42,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.gradients.linear import LinearBlocks
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Softmax
 
 Array = NDArray[Any]
@@ -232,7 +233,7 @@ def ours(blocks: LinearBlocks, asked: Problem, drawn: Array | None, *, new: bool
 
     def gradient() -> Array:
         rows = replace(blocks) if new else blocks
-        return rows.gradients(loss, theta).clipped_sum(asked.clip, drawn)
+        return LinearGradients(rows, loss, theta).clipped_sum(asked.clip, drawn)
 
     return gradient
 

@@ -38,7 +38,8 @@ from sklearn import linear_model
 import dpgrain as dg
 from dpgrain._files import data_folder
 from dpgrain.errors import DataError
-from dpgrain.gradients.linear import LinearBlocks
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression
 from dpgrain.optimize import Logistic, Squared
 
@@ -108,7 +109,7 @@ class Problem:
         """Half the median norm of users' mean gradients at the weighted fit; not private."""
         blocks = LinearBlocks.arrange(self.X, self.y, self.users, intercept=True)
         loss = Logistic() if self.logistic else Squared()
-        vectors = blocks.gradients(loss, self.best["person"]).vectors()
+        vectors = LinearGradients(blocks, loss, self.best["person"]).vectors()
         return float(np.median(np.linalg.norm(vectors, axis=1))) / 2
 
 

@@ -41,7 +41,8 @@ from scipy.special import expit
 
 import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
-from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.means import ClippedMean
 from dpgrain.noise import source_of
 from dpgrain.optimize import Last, Logistic, Power, Sgd
@@ -192,7 +193,7 @@ def plain_error(sample: Sample, first: float) -> float:
 
 
 def _gradients(blocks: LinearBlocks, theta: FloatArray) -> LinearGradients:
-    return blocks.gradients(Logistic(), theta)
+    return LinearGradients(blocks, Logistic(), theta)
 
 
 def _distance(sample: Sample, gradient: Any, first: float) -> float:

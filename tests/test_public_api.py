@@ -13,6 +13,7 @@ import pytest
 import dpgrain as dg
 
 PUBLIC = [
+    "AnyDays",
     "AutoClip",
     "AutoRange",
     "Budget",
@@ -26,6 +27,8 @@ PUBLIC = [
     "Guarantee",
     "Histogram",
     "Holdings",
+    "LastingPromise",
+    "Ledger",
     "MeanOfUsers",
     "ParameterError",
     "Plan",
@@ -42,6 +45,7 @@ PUBLIC = [
     "count",
     "d_element",
     "d_user",
+    "distribution",
     "elements_per_user",
     "histogram",
     "learn",

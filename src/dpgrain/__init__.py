@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from dpgrain.choices.best_of import best_of
     from dpgrain.choices.cover import ball_cover
     from dpgrain.choices.select import Choice, select
+    from dpgrain.ledger.ledger import Ledger
+    from dpgrain.ledger.promise import LastingPromise
+    from dpgrain.ledger.window import AnyDays
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.holdings import Holdings, elements_per_user
     from dpgrain.statistics.moments import mean, variance
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable, read
 
 __all__ = [
+    "AnyDays",
     "AutoClip",
     "AutoRange",
     "Budget",
@@ -59,6 +64,8 @@ __all__ = [
     "Guarantee",
     "Histogram",
     "Holdings",
+    "LastingPromise",
+    "Ledger",
     "MeanOfUsers",
     "ParameterError",
     "Plan",
@@ -75,6 +82,7 @@ __all__ = [
     "count",
     "d_element",
     "d_user",
+    "distribution",
     "elements_per_user",
     "histogram",
     "learn",
@@ -108,10 +116,14 @@ face(
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.means.of_users": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),
+        "dpgrain.ledger.ledger": ("Ledger",),
+        "dpgrain.ledger.promise": ("LastingPromise",),
+        "dpgrain.ledger.window": ("AnyDays",),
         "dpgrain.choices.best_of": ("best_of",),
         "dpgrain.choices.cover": ("ball_cover",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.statistics.bounds": ("AutoClip",),
+        "dpgrain.statistics.distribution": ("distribution",),
         "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
         "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
         "dpgrain.statistics.moments": ("mean", "variance"),

@@ -10,6 +10,8 @@ from dpgrain._types import FloatArray
 _TILE_ENTRIES = 1 << 16
 # A row whose squared norm is at most this share of the bound's is certainly short, despite rounding.
 _CERTAINLY_SHORT_SHARE = 1 - 2.0**-16
+# Between these squares of norms no square of an entry that counts has overflowed or vanished.
+_SAFE_SQUARES = 1e-200, 1e200
 
 
 def clipped(vectors: FloatArray, clip: float) -> FloatArray:
@@ -25,11 +27,16 @@ def clipped(vectors: FloatArray, clip: float) -> FloatArray:
     for first in range(0, len(rows), most):
         tile = rows[first : first + most]
         with np.errstate(all="ignore"):
-            long = ~(np.einsum("ij,ij->i", tile, tile) <= _CERTAINLY_SHORT_SHARE * clip * clip)
-        if long.all():
-            tile[:] = _shortened(tile, clip)
-        elif long.any():
-            tile[long] = _shortened(tile[long], clip)
+            squares = np.einsum("ij,ij->i", tile, tile)
+            long = ~(squares <= _CERTAINLY_SHORT_SHARE * clip * clip)
+            if not long.any():
+                continue
+            odd = long & ~((squares > _SAFE_SQUARES[0]) & (squares < _SAFE_SQUARES[1]))
+            if odd.any():
+                tile[odd] = _shortened(tile[odd], clip)
+                squares[odd] = 0.0
+            # A row that is short is multiplied by 1.
+            tile *= (clip / np.maximum(np.sqrt(squares), clip))[:, None]
     return rows
 
 
@@ -51,5 +58,9 @@ def finite(vectors: FloatArray) -> FloatArray:
     >>> finite(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
     [[1.0, 2.0], [0.0, 0.0]]
     """
+    with np.errstate(all="ignore"):
+        if np.isfinite(vectors.sum()):
+            # A sum is not finite if a number is not.
+            return vectors
     there = np.isfinite(vectors).all(axis=1, keepdims=True)
     return vectors if there.all() else np.where(there, vectors, 0.0)

@@ -1,9 +1,9 @@
 """What can be drawn and written as a page: the one door from the rooms below up to `report/`.
 
-Releases, models and shuffled sums offer `plot` and `report` where people look for them, but how a page
-is written is no business of theirs. So the classes below carry the two methods, and load `report/` only
-when one of them is called. `report/` tells by these classes which page a thing has, which spares it
-from importing every room that has one.
+Releases, models, shuffled sums and ledgers offer `plot` and `report` where people look for them, but
+how a page is written is no business of theirs. So the classes below carry the two methods, and load
+`report/` only when one of them is called. `report/` tells by these classes which page a thing has,
+which spares it from importing every room that has one.
 """
 
 from __future__ import annotations
@@ -81,3 +81,7 @@ class ShownModel(Shown):
 
 class ShownSum(Shown):
     """A shuffled sum: its plot is ε over the share of honest devices."""
+
+
+class ShownLedger(Shown):
+    """A ledger: its plot is when each release was made, above the window that it read."""

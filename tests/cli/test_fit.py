@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -380,3 +386,71 @@ def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Comma
     told = " ".join(command(*words, "--classes", "no,yes").stdout.split())
     assert "Take care" not in told
     assert "for the average person, not for the average record" in told
+
+
+def _interrupted(words: list[str | Path]) -> tuple[int, str]:
+    """Run a command on a terminal, interrupt it once it shows a round, and return all it prints."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpgrain", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={"COLUMNS": "200", "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)},
+    )
+    os.close(theirs)
+    printed = b""
+    while process.poll() is None and b"Round" not in printed:
+        printed += os.read(ours, 4096)
+    process.send_signal(signal.SIGINT)
+    with suppress(OSError):
+        # Reading from a terminal that nobody writes to any more is an error.
+        while more := os.read(ours, 4096):
+            printed += more
+    os.close(ours)
+    told, _ = process.communicate(timeout=60)
+    assert not told
+    return process.returncode, printed.decode()
+
+
+def test_an_interrupted_fit_publishes_nothing_and_says_so(visits: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.json"
+    code, printed = _interrupted(_fit(visits, model, rounds="2000000"))
+    assert code == 130
+    assert not model.exists()
+    bar, said = printed.split("Interrupted. ")
+    assert said.strip() == (
+        "Nothing of the fit is published; what a budget or ledger was charged for it stays charged."
+    )
+    # The line of the bar is erased before, and the cursor is shown again.
+    assert bar.rindex("\x1b[2K") > bar.rindex("Round")
+    assert "\x1b[?25h" in bar
+    assert "Traceback" not in printed
+
+
+def test_a_fit_of_people(visits: Path, tmp_path: Path, command: Command) -> None:
+    """Features and targets are numbers of whole people, and no smaller unit is promised."""
+    numbers = [
+        "--per-user",
+        "n=count",
+        "--per-user",
+        "spent=paid:sum",
+        "--per-user",
+        "best=pages:max",
+    ]
+    model, found = tmp_path / "m.json", tmp_path / "p.csv"
+    words = [
+        "fit", "linear", visits, *numbers, "--target", "spent", "--features", "n,best", "--range",
+        "n=0:20", "--user", "person", "--epsilon", "2", "--delta", "1e-6", "--out", model,
+    ]  # fmt: skip
+    done = command(*words, "--unit", "user", "--rounds", "10")
+    assert done.returncode == 0, done.stderr
+    told = "a person's row is n (rows), spent (sum of paid), best (max of pages)"
+    assert told in " ".join(done.stdout.split())
+    assert load(model).feature_names_in_.tolist() == ["n", "best"]
+    again = command("predict", model, visits, "--user", "person", *numbers, "--out", found)
+    assert again.returncode == 0, again.stderr
+    people = len(set(pq.read_table(visits).column("person").to_pylist()))
+    assert len(pd.read_csv(found)) == people
+    done = command(*words, "--unit", "record")
+    assert done.returncode == 2
+    assert "unit must be User() where each row is made" in done.stderr

@@ -269,3 +269,59 @@ def test_an_input_is_not_overwritten(visits: Path, tmp_path: Path, command: Comm
     assert done.returncode == 2
     assert "already used" in done.stderr
     assert cells.read_text().startswith("page,area")
+
+
+PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e-6"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["mean", "--value", "n", "--n-users", "400"], "over all 400 people of the roster"),
+        (["variance", "--value", "spent"], "over people with a record"),
+        (["quantile", "--value", "n"], "quantiles of n between"),
+        (["distribution", "--value", "n", "--at", "1,10,20"], "distribution of n"),
+        (["histogram", "--item", "n", "--edges", "5,10,20"], "people by n"),
+        (["histogram", "--item", "spent", "--edges", "auto"], "people by spent"),
+        (["top", "--item", "topics"], "holders"),
+    ],
+)
+def test_statistics_of_people(visits: Path, asked: list[str], said: str, command: Command) -> None:
+    numbers = ["n=count", "spent=seconds:sum", "topics=topic:nunique"]
+    options = [part for number in numbers for part in ("--per-user", number)]
+    done = command(asked[0], visits, *asked[1:], *options, *PEOPLE)
+    assert done.returncode == 0, done.stderr
+    assert said in " ".join(done.stdout.split())
+    assert "a person's row is n (rows), spent (sum of seconds)" in " ".join(done.stdout.split())
+
+
+def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command) -> None:
+    page, output = tmp_path / "page.html", tmp_path / "out.csv"
+    done = command(
+        "distribution", visits, "--per-user", "n=count", "--per-user-by", "topic", "--by", "topic",
+        "--value", "n", "--at", "1,5,10", *PEOPLE, "--output", output, "--report", page,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = pyarrow.csv.read_csv(output)
+    assert rows.column_names[:3] == ["topic", "at_least", "estimate"]
+    assert rows.num_rows == 9
+    assert "at once" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--per-user", "n"], "--per-user must be NAME=count or NAME=COLUMN:FUNCTION"),
+        (["--per-user", "n=count", "--per-user", "n=size"], "each name once"),
+        (["--per-user", "n=seconds:median"], "n must be one of 'size', 'count', 'sum'"),
+        (["--per-user", "n=none:sum"], "n 'none' is not a column of the table"),
+        (["--per-user-by", "topic"], "--per-user-by goes with --per-user"),
+        (["--per-user", "n=count", "--unit", "record"], "must be User() where each row is made"),
+    ],
+)
+def test_wrong_numbers_of_people_are_one_sentence(
+    visits: Path, options: list[str], said: str, command: Command
+) -> None:
+    done = command("mean", visits, "--value", "n", *PEOPLE, *options)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from threadpoolctl import threadpool_info
 
 from dpgrain.errors import ParameterError
-from dpgrain.gradients import linear
-from dpgrain.gradients.linear import LinearBlocks
+from dpgrain.gradients import linear, tiles
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 
 Array = NDArray[Any]
@@ -73,8 +75,7 @@ def test_sums_are_those_of_a_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if kind == "not kept":
-        monkeypatch.setattr(linear, "_KEPT_BYTES", 0)
-        monkeypatch.setattr(linear, "_KEPT_ROWS", 0)
+        monkeypatch.setattr(tiles, "_KEPT_BYTES", 0)
     X, y, codes, theta = data(SIZES[sizes], d, loss, intercept=intercept)
     if kind == "sparse":
         X[np.random.default_rng(1).random(X.shape) < 0.7] = 0
@@ -84,28 +85,101 @@ def test_sums_are_those_of_a_loop(
     accuracy = 1e-4 if single else 1e-9
     for clip in (0.05, 1.0, 1e6):
         means, total = one_by_one(X, y, codes, loss, theta, clip, intercept)
-        found = blocks.gradients(loss, theta).clipped_sum(clip)
+        found = LinearGradients(blocks, loss, theta).clipped_sum(clip)
         assert found.dtype == np.float64
         assert np.abs(found - total).max() <= accuracy * max(np.abs(total).max(), 1)
         some = np.array([0, len(means) // 2, len(means) - 1])
         some = np.unique(some)
-        part = blocks.gradients(loss, theta).clipped_sum(clip, some)
+        part = LinearGradients(blocks, loss, theta).clipped_sum(clip, some)
         norms = np.linalg.norm(means[some], axis=1)
         kept = means[some] * np.minimum(1, clip / np.maximum(norms, 1e-300))[:, None]
         assert np.abs(part - kept.sum(axis=0)).max() <= accuracy * max(np.abs(kept).max(), 1)
-    assert np.allclose(blocks.gradients(loss, theta).vectors(), means, atol=accuracy * 10)
-    assert np.allclose(blocks.gradients(loss, theta).vectors(some), means[some], atol=accuracy * 10)
+    assert np.allclose(LinearGradients(blocks, loss, theta).vectors(), means, atol=accuracy * 10)
+    assert np.allclose(
+        LinearGradients(blocks, loss, theta).vectors(some), means[some], atol=accuracy * 10
+    )
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("tile", [1 << 12, 1 << 22])
+@pytest.mark.parametrize("share", [1.0, 0.6, 0.2])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 2, 5, 10, 100, "ragged"])
+@pytest.mark.parametrize("d", [10, 41, 500])
+def test_each_way_gives_the_sum_of_a_loop(
+    d: int, size: int | str, kind: Any, share: float, tile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "_TILE_BYTES", tile)
+    rng = np.random.default_rng(d)
+    sizes = rng.permutation(np.repeat([1, 2, 3, 40], 12)) if size == "ragged" else [int(size)] * 23
+    X, y, codes, theta = data(list(sizes), d, Logistic(), intercept=True)
+    X = X.astype(kind)
+    blocks = LinearBlocks.arrange(X, y, codes, intercept=True)
+    theta = theta.astype(kind).astype(np.float64)
+    means, _ = one_by_one(X, y, codes, Logistic(), theta, 1.0, True)
+    # Of few all rows are gathered, and of many those that are not drawn count nothing.
+    drawn = None if share == 1 else np.flatnonzero(np.arange(len(means)) % 5 < 5 * share)
+    means = means if drawn is None else means[drawn]
+    norms = np.linalg.norm(means, axis=1)
+    # What an earlier round leaves must not count in this one.
+    LinearGradients(blocks, Logistic(), 0 * theta).clipped_sum(1.0, drawn)
+    for clip in (0.02, float(np.median(norms)), 1e3):
+        total = (means * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
+        found = LinearGradients(blocks, Logistic(), theta).clipped_sum(clip, drawn)
+        most = 1e-10 if kind == np.float64 else 1e-5
+        assert np.linalg.norm(found - total) <= most * np.minimum(norms, clip).sum()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_each_size_has_its_own_way(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    gathered, rows = tiles.Tile.gathered, linear._clipped_rows
+
+    def gather(*args: Any) -> Any:
+        seen.append("gathered")
+        return gathered(*args)
+
+    def alone(*args: Any) -> Any:
+        seen.append("alone")
+        return rows(*args)
+
+    monkeypatch.setattr(tiles.Tile, "gathered", gather)
+    monkeypatch.setattr(linear, "_clipped_rows", alone)
+    for size, d, way in ((1, 10, ["alone"]), (5, 10, ["gathered"]), (50, 20, []), (5, 100, [])):
+        X, y, codes, theta = data([size] * 30, d, Logistic(), intercept=False)
+        blocks = LinearBlocks.arrange(X.astype(kind), y, codes, intercept=False)
+        LinearGradients(blocks, Logistic(), theta).clipped_sum(1.0)
+        assert seen == way
+        seen.clear()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [3, 20, 100])
+def test_margins_do_not_depend_on_where_their_rows_lie(d: int, kind: Any) -> None:
+    if any(library["internal_api"] != "openblas" for library in _libraries()):
+        pytest.skip("another BLAS may add up in another order, which the guarantee leaves out")
+    rng = np.random.default_rng(d)
+    X, weights = rng.normal(size=(1003, d)).astype(kind), rng.normal(size=d).astype(kind)
+    whole = linear._margins(X, weights)
+    assert np.allclose(whole, X @ weights, rtol=1e-4)
+    for first in range(1, 12):
+        assert np.array_equal(linear._margins(X[first:], weights), whole[first:])
+        assert np.array_equal(linear._margins(X[:-first], weights), whole[:-first])
+
+
+def _libraries() -> list[dict[str, Any]]:
+    return [library for library in threadpool_info() if library["user_api"] == "blas"]
 
 
 def test_empty_blocks_and_nothing_drawn() -> None:
     blocks = LinearBlocks.arrange(np.ones((2, 3)), [1.0, 0.0], [1, 4], intercept=True, blocks=9)
-    gradients = blocks.gradients(Logistic(), np.zeros(4))
+    gradients = LinearGradients(blocks, Logistic(), np.zeros(4))
     assert (blocks.blocks, blocks.rows, gradients.dimension) == (9, 2, 4)
     assert (gradients.clipped_sum(1.0, np.array([], dtype=np.intp)) == 0).all()
     assert (gradients.clipped_sum(1.0, np.array([0, 2, 8])) == 0).all()
     assert gradients.vectors(np.array([4, 0])).tolist() == [[0.5, 0.5, 0.5, 0.5], [0, 0, 0, 0]]
     nobody = LinearBlocks.arrange(np.zeros((0, 3)), [], [], intercept=False, blocks=2)
-    assert (nobody.gradients(Logistic(), np.zeros(3)).clipped_sum(1.0) == 0).all()
+    assert (LinearGradients(nobody, Logistic(), np.zeros(3)).clipped_sum(1.0) == 0).all()
 
 
 @pytest.mark.search
@@ -118,13 +192,13 @@ def test_blocks_whose_gradients_cancel_stay_within_the_clip(
 ) -> None:
     """Records far longer than their mean: in single precision the norm alone has no digits left."""
     if not kept:
-        monkeypatch.setattr(linear, "_KEPT_BYTES", 0)
+        monkeypatch.setattr(tiles, "_KEPT_BYTES", 0)
     worst = 0.0
     for seed in range(4):
         X, y, codes, theta, loss = cancelling(cancel, size, outputs, seed)
         for clip in (0.3, 1.0):
             blocks = LinearBlocks.arrange(X, y, codes, intercept=False)
-            found = blocks.gradients(loss, theta).clipped_sum(clip)
+            found = LinearGradients(blocks, loss, theta).clipped_sum(clip)
             worst = max(worst, float(np.linalg.norm(found)) / clip)
     assert worst <= 1 + 1e-5
 
@@ -143,21 +217,6 @@ def cancelling(
     return X.astype(np.float32), np.zeros(size), np.zeros(size, dtype=int), theta, loss
 
 
-def test_without_the_guard_they_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def certain(squares: Array, *_: Any) -> Array:
-        return np.zeros(np.shape(squares), dtype=bool)
-
-    monkeypatch.setattr(linear, "_doubtful", certain)
-    monkeypatch.setattr(linear, "_KEPT_BYTES", 0)
-    worst = 0.0
-    for seed in range(4):
-        X, y, codes, theta, loss = cancelling(1e2, 3, 12, seed)
-        found = LinearBlocks.arrange(X, y, codes, intercept=False).gradients(loss, theta)
-        worst = max(worst, float(np.linalg.norm(found.clipped_sum(0.3))) / 0.3)
-    # By how much depends on how the machine rounds; with the guard it is less than 1e-5 on any.
-    assert worst > 1 + 1e-4
-
-
 def test_what_is_not_finite_does_not_poison_the_sum() -> None:
     rng = np.random.default_rng(2)
     for loss in (Logistic(), Squared(), Poisson(), Softmax(3)):
@@ -171,12 +230,12 @@ def test_what_is_not_finite_does_not_poison_the_sum() -> None:
             targets[1] = np.nan
             spoiled[2, 1] = np.inf
             blocks = LinearBlocks.arrange(spoiled, targets, codes, intercept=False)
-            found = blocks.gradients(loss, theta).clipped_sum(1.0)
+            found = LinearGradients(blocks, loss, theta).clipped_sum(1.0)
             assert np.isfinite(found).all()
             # All other blocks are as they were.
             others = codes > codes[2]
             rest = LinearBlocks.arrange(X[others], y[others], codes[others], intercept=False)
-            expected = rest.gradients(loss, theta).clipped_sum(1.0)
+            expected = LinearGradients(rest, loss, theta).clipped_sum(1.0)
             assert np.linalg.norm(found - expected) <= codes[2] + 1 + 1e-9
 
 
@@ -191,7 +250,7 @@ def test_clips_of_any_size_bind(clip: float, outputs: int, size: int) -> None:
             blocks = LinearBlocks.arrange(
                 made(X), np.zeros(size), np.zeros(size, dtype=int), intercept=False
             )
-            found = blocks.gradients(loss, np.zeros(4 * outputs)).clipped_sum(clip)
+            found = LinearGradients(blocks, loss, np.zeros(4 * outputs)).clipped_sum(clip)
             assert np.linalg.norm(found / clip) <= 1 + 1e-5
 
 
@@ -200,9 +259,11 @@ def test_features_that_are_not_finite_count_as_zero() -> None:
     zeroed = np.array([[1.0, 0.0], [0.0, 2.0]])
     for made in (np.array, sparse.csr_array):
         sums = [
-            LinearBlocks.arrange(made(rows), [1.0, 0.0], [0, 0], intercept=True)
-            .gradients(Logistic(), np.ones(3))
-            .clipped_sum(1.0)
+            LinearGradients(
+                LinearBlocks.arrange(made(rows), [1.0, 0.0], [0, 0], intercept=True),
+                Logistic(),
+                np.ones(3),
+            ).clipped_sum(1.0)
             for rows in (X, zeroed)
         ]
         assert np.array_equal(sums[0], sums[1])
@@ -211,12 +272,12 @@ def test_features_that_are_not_finite_count_as_zero() -> None:
 
 def test_a_block_with_more_rows_than_a_tile() -> None:
     loss = Softmax(3)
-    rows = linear._TILE_ROWS * 2 + 5
+    rows = tiles.TILE_ROWS * 2 + 5
     X, y, codes, theta = data([rows, 3], 4, loss, intercept=True)
     for kind in (np.float32, np.float64):
         blocks = LinearBlocks.arrange(X.astype(kind), y, codes, intercept=True)
         _, total = one_by_one(X, y, codes, loss, theta, 0.1, intercept=True)
-        assert np.allclose(blocks.gradients(loss, theta).clipped_sum(0.1), total, atol=1e-4)
+        assert np.allclose(LinearGradients(blocks, loss, theta).clipped_sum(0.1), total, atol=1e-4)
 
 
 @pytest.mark.search(keep=1)
@@ -227,7 +288,7 @@ def test_memory_beside_the_rows_is_bounded(outputs: int, d: int, rows: int) -> N
     X = rng.normal(size=(rows, d)).astype(np.float32)
     codes = np.sort(rng.integers(0, rows // 7, rows))
     blocks = LinearBlocks.arrange(X, rng.integers(0, 2, rows), codes, intercept=True)
-    gradients = blocks.gradients(loss, np.zeros(outputs * (d + 1)))
+    gradients = LinearGradients(blocks, loss, np.zeros(outputs * (d + 1)))
     for drawn in (None, np.flatnonzero(rng.random(blocks.blocks) < 0.3)):
         tracemalloc.start()
         gradients.clipped_sum(1.0, drawn)
@@ -245,7 +306,7 @@ def both(X: Array, y: Array, codes: Array, loss: MarginLoss, blocks: int, *, exa
     """The clipped sum, or the vectors, of blocks at a θ that is not 0."""
     theta = np.linspace(-1, 1, X.shape[1] * loss.outputs)
     found = LinearBlocks.arrange(X, y, codes, intercept=False, blocks=blocks)
-    gradients = found.gradients(loss, theta)
+    gradients = LinearGradients(found, loss, theta)
     return gradients.vectors() if exact else gradients.clipped_sum(1.0)
 
 
@@ -255,15 +316,18 @@ def both(X: Array, y: Array, codes: Array, loss: MarginLoss, blocks: int, *, exa
     [(np.float32, 1.0), (np.float32, 1e8), (np.float32, 1e25)]
     + [(np.float64, large) for large in (1.0, 1e8, 1e17, 1e154)],
 )
-@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize(("outputs", "width"), [(1, 3), (1, 130), (3, 3)])
 def test_other_peoples_blocks_do_not_change_with_ones_rows(
-    outputs: int, kind: Any, large: float
+    outputs: int, width: int, kind: Any, large: float
 ) -> None:
-    """Records that are huge, or cancel; a neighbour has one row more, and another size of block."""
+    """Records that are huge, or cancel; a neighbour has one row more, and another size of block.
+
+    Blocks of few features are gathered, and those of many multiplied.
+    """
     users, loss = 300, (Squared() if outputs == 1 else Softmax(3))
     for size in (1, 5, 16):
         rng = np.random.default_rng(size)
-        X = (rng.choice([-1.0, 1.0, 0.5], size=(users * size + 2, 3)) * large).astype(kind)
+        X = (rng.choice([-1.0, 1.0, 0.5], size=(users * size + 2, width)) * large).astype(kind)
         y = rng.integers(0, 3, len(X)).astype(float) * (large if outputs == 1 else 1)
         codes = np.append(np.repeat(np.arange(users), size), [users, users])
         for more in (1, 2):
@@ -289,5 +353,5 @@ def test_the_clip_binds_where_squares_vanish() -> None:
         (1e154, 1e-162, 1e-10, np.float64),
     ):
         blocks = LinearBlocks.arrange(np.array([[x]], kind), [y], [0], intercept=False)
-        found = blocks.gradients(Squared(), np.zeros(1)).clipped_sum(clip)
+        found = LinearGradients(blocks, Squared(), np.zeros(1)).clipped_sum(clip)
         assert abs(found[0]) <= clip * (1 + 1e-5)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.arrays.blocks import arrange
 from dpgrain.gradients import norms
-from dpgrain.gradients.linear import LinearBlocks
+from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LogisticRegression, central
 from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
@@ -37,7 +38,7 @@ def counts_of(rows: tuple[Array, ...], unit: Unit, loss: Any, theta: Array) -> A
     arranged = LinearBlocks.arrange(
         X[blocks.kept], y[blocks.kept], blocks.blocks, intercept=True, blocks=len(blocks.owners)
     )
-    return counted(arranged.gradients(loss, theta))
+    return counted(LinearGradients(arranged, loss, theta))
 
 
 def neighbours(

@@ -15,7 +15,7 @@ from dpgrain.learn import (
     LogisticRegression,
     QuantileRegressor,
 )
-from dpgrain.optimize import Sgd
+from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, Sgd
 from dpgrain.units import Element
 
 Array = NDArray[Any]
@@ -71,3 +71,13 @@ def test_a_feature_bound_is_a_public_scale() -> None:
     small.fit(features, y, users=users)
     assert np.allclose(1e3 * large.coef_, small.coef_, rtol=1e-6)
     assert np.array_equal(large.predict(1e3 * features), small.predict(features))
+
+
+def test_the_rounds_after_the_warm_up_reach_as_far_as_it_has_moved() -> None:
+    ask = LogisticRegression().asked()
+    assert ask.warms_up
+    # One coordinate that is far away, such as a constant, does not count for the others.
+    assert ask.after_warming_up(np.array([75.0, -0.2, 0.1]), 0.3) == FullMatrixAdagrad(0.4, 0.3)
+    assert ask.after_warming_up(np.zeros(3), 0.3) == FullMatrixAdagrad(1.0, 0.3)
+    assert ask.solver == CoinBetting()
+    assert not LogisticRegression(clip=1.0).asked().warms_up

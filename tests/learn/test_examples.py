@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from dpgrain.gradients.linear import LinearBlocks
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Squared
 
 Array = NDArray[np.float64]
@@ -56,7 +57,7 @@ def fit(loss: MarginLoss, x: Array, y: Array, cell: NDArray[np.int64]) -> tuple[
     theta = np.zeros(x.shape[1])
     for _ in range(50):
         # A bound that no block reaches: the library's own sum of the blocks' mean gradients.
-        gradient = blocks.gradients(loss, theta).clipped_sum(1e9)
+        gradient = LinearGradients(blocks, loss, theta).clipped_sum(1e9)
         curvature = (x * (weight * loss.curvature(x @ theta, y))[:, None]).T @ x
         step = np.linalg.solve(curvature, gradient)
         theta = theta - step / max(1.0, float(np.linalg.norm(step)))

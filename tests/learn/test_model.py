@@ -21,6 +21,7 @@ from dpgrain.learn import (
     LinearSVC,
     LogisticRegression,
 )
+from dpgrain.means.clipped import ClippedRounds
 from dpgrain.units import Element, Record, Unit, User
 
 Array = NDArray[Any]
@@ -264,3 +265,29 @@ def test_one_odd_cell_of_a_narrow_frame_does_not_change_how_others_are_added_up(
         model = LogisticRegression(rounds=3, classes=[0, 1], random_state=0, exact=True)
         found.append(model.fit(frame, y).coef_)
     assert np.array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("tune", [None, {"l2": [0.0, 1.0]}])
+def test_an_interrupted_fit_leaves_nothing(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    model = LogisticRegression(classes=[0, 1], rounds=20, n_users=300).fit(X, y)
+    model.set_params(tune=tune, epsilon=1.0)
+    done = 0
+    whole = ClippedRounds.estimate
+
+    def interrupted(run: ClippedRounds, contributions: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done == 3:
+            raise KeyboardInterrupt
+        return whole(run, contributions)
+
+    monkeypatch.setattr(ClippedRounds, "estimate", interrupted)
+    with dg.budget(40.0, 1e-3) as budget, pytest.raises(KeyboardInterrupt) as stopped:
+        model.fit(X, y)
+    assert "stays charged" in stopped.value.__notes__[0]
+    # It was charged before the first round, and is not given back.
+    assert budget.left < 1
+    names = {name for name in vars(model) if name.endswith("_")}
+    assert names <= {"n_features_in_"}
+    assert model.epsilon == 1.0

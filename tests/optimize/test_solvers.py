@@ -19,6 +19,7 @@ from dpgrain.optimize import (
     Constant,
     DecreasingRestart,
     Everywhere,
+    FullMatrixAdagrad,
     GradientMapping,
     Power,
     RandomIterate,
@@ -63,9 +64,12 @@ SOLVERS: dict[str, Callable[[cases.Problem, float], Solver[Any]]] = {
     "restart": lambda p, noise: restarted(p),
     "adagrad": lambda p, noise: Adagrad(1.0, p.domain),
     "coin": lambda p, noise: CoinBetting(),
+    "full matrix": lambda p, noise: FullMatrixAdagrad(noise=noise * np.sqrt(T)),
     "ac-sa": lambda p, noise: AcSa(p.smoothness, T, noise, p.distance, p.domain),
     "ac-sa strong": lambda p, noise: StronglyConvexAcSa(p.smoothness, p.strength, p.domain),
 }
+# These go wherever gradients lead.
+UNBOUNDED = {"coin", "full matrix"}
 SMOOTH_ONLY = {"steady", "ac-sa"}
 STRONG_ONLY = {"strongly convex", "restart", "ac-sa strong"}
 
@@ -78,7 +82,7 @@ CASES = [
     for problem, p in cases.PROBLEMS.items()
     if not (solver in SMOOTH_ONLY and np.isinf(p.smoothness))
     and not (solver in STRONG_ONLY and p.strength == 0)
-    and not (solver == "coin" and not isinstance(p.domain, Everywhere))
+    and not (solver in UNBOUNDED and not isinstance(p.domain, Everywhere))
 ]
 
 

@@ -35,7 +35,7 @@ from dpgrain.report.plots import (
 )
 from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
 from dpgrain.statistics.asked import Asked, Clip
-from dpgrain.statistics.statistic import MEAN, QUANTILES
+from dpgrain.statistics.statistic import DISTRIBUTION, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Relation
 
@@ -118,6 +118,9 @@ RELEASES: dict[str, Callable[[], dg.Release]] = {
     "one mean": lambda: _estimates({}, **MEANS),
     "quantiles": lambda: _estimates(TWO_RANKS, **RANKS),
     "quantile curve": lambda: _estimates({"quantile": [0.1, 0.5, 0.9]}, **RANKS),
+    "distribution": lambda: _estimates(
+        {"at_least": [1, 5, 200]}, statistic=DISTRIBUTION, value="visits", over="people"
+    ),
     "holdings": _holdings,
 }
 

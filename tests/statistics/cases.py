@@ -227,7 +227,13 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
     def select(data: Contributions, event: Selection, source: Any) -> Groups:
         real_select(data, event, source)
         names = data.dictionary.groups.names
-        known = {"item": ITEMS, "cell": CELLS, "topic": sorted({*MAPPING.values()}), "few": ["x"]}
+        known: dict[str, list[Any]] = {
+            "item": ITEMS,
+            "cell": CELLS,
+            "topic": sorted({*MAPPING.values()}),
+            "few": ["x"],
+            "visits": [*range(1, 300)],
+        }
         return Groups.product(names, [pa.array(known[name]) for name in names])
 
     def pooled_counts(self: Contributions, pools: Pools, *rest: Any, **options: Any) -> IntArray:

@@ -6,10 +6,12 @@ import math
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.statistics import cases
 
 import dpgrain as dg
+from dpgrain.statistics.values import Spacing, Tree
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
@@ -47,3 +49,127 @@ def quantile_of(x: Any, q: float, side: str) -> float:
     place = q * ordered.size
     index = math.ceil(place - 1e-9) - 1 if side == "left" else math.floor(place + 1e-9)
     return float(ordered[min(max(index, 0), ordered.size - 1)])
+
+
+def of_numbers(x: Any, kind: Any = None, **options: Any) -> dg.UserTable:
+    """A table in which each person has one number."""
+    rows = pa.table({"who": np.arange(len(x)), "x": pa.array(x, kind)})
+    return dg.read(rows, user="who", threads=1, **options)
+
+
+RANKS = [0.0, 0.05, 0.25, 0.5, 0.8, 0.95, 1.0]
+SURE: dict[str, Any] = {"unit": dg.User(), "epsilon": 50, "delta": 1e-6, "clip": 2.0}
+
+
+@pytest.mark.parametrize("bins", [16, 256, 4096])
+@pytest.mark.parametrize("bounds", [(0, 9), (-3.5, 200.2), (0, 10**6), None])
+def test_quantiles_of_whole_numbers_are_whole(
+    bins: Any, bounds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases.noiseless(monkeypatch)
+    x = np.round(np.random.default_rng(1).exponential(3.0, 301) ** 2).astype(int)
+    release = dg.quantiles(of_numbers(x), "x", RANKS, bounds=bounds, bins=bins, **SURE)
+    low, high = bounds or release.asked.found or ()
+    cut = np.clip(x, np.ceil(low), np.floor(high))
+    exact = np.quantile(cut, RANKS, method="inverted_cdf")
+    assert release.estimate.tolist() == np.round(release.estimate).tolist()
+    # Each has a leaf of its own where there are enough; else a leaf of numbers that are near.
+    apart = 0.0 if high - low < bins else 1.2 * cut * np.log(high - low + 1) * 2 / bins + 1
+    wide = np.quantile(np.broadcast_to(apart, cut.shape), RANKS, method="inverted_cdf")
+    assert (np.abs(release.estimate - exact) <= wide).all()
+    assert ((release.low <= release.estimate) & (release.estimate <= release.high)).all()
+
+
+@pytest.mark.parametrize("bins", [256, 4096])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bins_are_geometric_where_the_range_is_wide(
+    bins: Any, sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases.noiseless(monkeypatch)
+    x = sign * 10 ** np.random.default_rng(1).uniform(-2, 4, 401)
+    ranks = [0.1, 0.5, 0.9]
+    exact = np.quantile(x, ranks)
+    stated = (0.001, 1e5) if sign > 0 else (-1e5, -0.001)
+    asked: list[Any] = [(stated, None), ((-1e5, 1e5), "geometric"), (None, None)]
+    for bounds, spacing in asked:
+        release = dg.quantiles(
+            of_numbers(x), "x", ranks, bounds=bounds, bins=bins, spacing=spacing, **SURE
+        )
+        least = 0.0 if bounds is stated else 1e5 * 2.0**-12
+        assert (np.abs(release.estimate - exact) <= 40 / bins * (np.abs(exact) + least)).all()
+    even = dg.quantiles(of_numbers(x), "x", ranks, bounds=stated, bins=bins, spacing="even", **SURE)
+    near = int(np.abs(exact).argmin())
+    assert abs(even.estimate[near] - exact[near]) > 1
+
+
+def test_edges_of_leaves_hold_every_number() -> None:
+    rng = np.random.default_rng(2)
+    spacings: tuple[Spacing, ...] = ("even", "geometric", "whole")
+    for spacing in spacings:
+        for low, high in (
+            (0, 9),
+            (-7, 7),
+            (-1e6, 10),
+            (-10, 1e6),
+            (0.5, 1024),
+            (2.0**-20, 2.0**40),
+        ):
+            tree = Tree(low, high, 2, spacing=spacing)
+            assert (np.diff(tree.edges) > 0).all(), (spacing, low, high)
+            x = np.concatenate([rng.uniform(low, high, 500), [low, high]])
+            if tree.whole:
+                x = np.clip(np.round(x), np.ceil(low), np.floor(high))
+            leaf = tree.leaf(x)
+            first, beyond = tree.edges[leaf], tree.edges[leaf + 1]
+            slack = 1e-9 * (np.abs(x) + 1)
+            assert ((first <= x + slack) & (x - slack <= beyond)).all(), (spacing, low, high)
+            lowest, largest = tree.ends(leaf.astype(np.float64), (leaf + 1).astype(np.float64))
+            assert ((lowest <= x + slack) & (x <= largest + slack)).all(), (spacing, low, high)
+
+
+def test_people_without_records_are_the_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases.noiseless(monkeypatch)
+    who = np.repeat(np.arange(60), np.arange(60) % 7)
+    for n_users in (500, 70):
+        table = dg.read(pa.table({"who": who}), user="who", n_users=n_users)
+        release = dg.quantiles(table.per_user(n="count"), "n", RANKS, **SURE)
+        counted = np.r_[np.arange(60) % 7, np.zeros(n_users - 60)]
+        exact = np.quantile(counted, RANKS, method="inverted_cdf")
+        assert release.estimate.tolist() == exact.tolist()
+        assert release.count.tolist() == [n_users] * len(RANKS)
+
+
+@pytest.mark.search(keep=3)
+@pytest.mark.parametrize("n_users", [None, 900])
+@pytest.mark.parametrize("bounds", [(0, 10**6), None])
+@pytest.mark.parametrize("fraction", [True, False])
+def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int | None) -> None:
+    """Of people with few numbers and of many, in at least 95% of releases, up to three errors."""
+    size = np.random.default_rng(5).pareto(1.2, 700) * 3 + 1
+    size = size if fraction else np.round(size)
+    rows = pa.table({"who": np.arange(700), "x": pa.array(size, None if fraction else pa.int64())})
+    people = dg.read(rows, user="who", n_users=n_users, threads=1).per_user(x=("x", "sum"))
+    counted = np.r_[size, np.zeros((n_users or 700) - 700)]
+    held, trials = np.zeros(3), 60
+    for seed in range(trials):
+        release = dg.quantiles(
+            people, "x", [0.25, 0.5, 0.9], bounds=bounds, unit=dg.User(), epsilon=1, delta=1e-6,
+            random_state=seed,
+        )  # fmt: skip
+        low, high = release.asked.found or release.asked.bounds or ()
+        cut = np.clip(counted, low, high)
+        truth = np.quantile(cut, [0.25, 0.5, 0.9], method="inverted_cdf")
+        held += (release.low <= truth + 1e-9) & (truth - 1e-9 <= release.high)
+    assert (held >= trials * 0.95 - 3 * np.sqrt(trials * 0.95 * 0.05)).all(), held
+
+
+def test_a_median_of_2_is_no_5() -> None:
+    """Counts with a far tail between wide bounds: the least and the largest ranks come out as well."""
+    size = np.minimum(np.round(np.random.default_rng(6).pareto(1.0, 20_000) * 1.5 + 1), 3000)
+    release = dg.quantiles(
+        of_numbers(size.astype(int)), "x", [0.5, 0.99], bounds=(0, 10**6), unit=dg.User(), epsilon=1,
+        delta=1e-6, random_state=1,
+    )  # fmt: skip
+    exact = np.quantile(size, [0.5, 0.99], method="inverted_cdf")
+    assert release.estimate[0] == exact[0]
+    assert release.estimate[1] == pytest.approx(exact[1], rel=0.25)

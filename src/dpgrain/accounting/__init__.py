@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dpgrain.accounting.events.nearby import StatisticallyClose
     from dpgrain.accounting.events.noise import Gaussian, Laplace
     from dpgrain.accounting.events.sampled import Participation, SampledGaussian
+    from dpgrain.accounting.events.scoped import Scoped
     from dpgrain.accounting.events.shuffled import Binomial, Poisson
     from dpgrain.accounting.losses.gaussian import (
         gaussian_delta,
@@ -64,6 +65,7 @@ __all__ = [
     "Poisson",
     "PureDP",
     "SampledGaussian",
+    "Scoped",
     "SelectBest",
     "Selection",
     "SoftCore",
@@ -130,6 +132,7 @@ face(
             "Participation",
             "SampledGaussian",
         ),
+        "dpgrain.accounting.events.scoped": ("Scoped",),
         "dpgrain.accounting.events.shuffled": (
             "Binomial",
             "Poisson",

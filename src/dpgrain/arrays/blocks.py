@@ -58,8 +58,7 @@ def arrange(rows: int, users: Any, elements: Any, unit: Unit, *, places: bool = 
         case Record() if elements is None:
             return Rows(kept, np.arange(len(kept)), owner[kept], n_users)
         case User(max_elements=None) if elements is None:
-            present, blocks = np.unique(owner[kept], return_inverse=True)
-            return Rows(kept, blocks, present, n_users)
+            return Rows(kept, owner[kept], np.arange(n_users), n_users)
         case Record() | User(max_elements=None):
             raise ParameterError(
                 f"elements are not used with unit={unit!r}; leave them out, or protect them with "

@@ -12,6 +12,7 @@ from dpgrain.inputs.codes import name_of, token_of
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.scope import origin
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
 
@@ -91,4 +92,6 @@ def guarantee_of(
         tuple(known),
         private,
         whose,
+        origin().scope,
+        None if elements is None else origin().partition,
     )

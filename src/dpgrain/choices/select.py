@@ -215,7 +215,7 @@ def select(
         users=users,
         elements=elements,
     )
-    before_publishing(guarantee, n_users=n)
+    guarantee = before_publishing(guarantee, n_users=n)
     blocks = BlockLosses(rows, lower, bound)
 
     def losses(index: int) -> NDArray[np.int64]:

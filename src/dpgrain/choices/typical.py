@@ -98,7 +98,7 @@ def typical_records(
         users=users,
         elements=None,
     )
-    before_publishing(guarantee)
+    guarantee = before_publishing(guarantee)
     scores = middle_scores(np.bincount(rows.blocks, minlength=len(rows.owners)), candidates)
     best = int(gumbel_order(scores, event.scale, 1, source=source)[0])
     return TypicalRecords(int(candidates[best]), guarantee)

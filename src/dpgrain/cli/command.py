@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from dpgrain.cli.printing import errors
 from dpgrain.errors import ParameterError, SchemaError
 
 
@@ -47,7 +48,7 @@ class Command:
         # The mark \b keeps lines as they are, to be copied.
         alone.command(self.name, epilog=f"\b\n{heading}:\n{lines}")(_flat(self.function))
         made = get_command(alone)
-        made.callback = _named_by_options(made)
+        made.callback = _interruptible(_named_by_options(made))
         return made
 
 
@@ -117,6 +118,20 @@ def _named_by_options(made: Any) -> Callable[..., None]:
             raise type(error)(error.about(option), name=option) from error
 
     return named
+
+
+def _interruptible(run: Callable[..., None]) -> Callable[..., None]:
+    """Make an interrupt from the keyboard end the process with one line, and not without a word."""
+
+    def interruptible(*args: Any, **values: Any) -> None:
+        try:
+            run(*args, **values)
+        except KeyboardInterrupt as interrupt:
+            sentences = ["Interrupted.", *getattr(interrupt, "__notes__", ())]
+            errors().print(" ".join(sentences), markup=False, highlight=False)
+            raise SystemExit(130) from None
+
+    return interruptible
 
 
 class _Commands(TyperGroup):

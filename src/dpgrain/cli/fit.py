@@ -16,24 +16,31 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
-from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.cli.table import People, Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from dpgrain import partitions
     from dpgrain import report as pages
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, summary
     from dpgrain.learn import features as learn_features
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
+    from dpgrain.publishing import scope
+    from dpgrain.tables import blocks
+    from dpgrain.tables.engines import people as made
     from dpgrain.tables.table import UserTable
 else:
+    blocks, partitions = later("dpgrain.tables.blocks"), later("dpgrain.partitions")
+    scope = later("dpgrain.publishing.scope")
     np, labels = later("numpy"), later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
+    made = later("dpgrain.tables.engines.people")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 _NAMES: dict[Kind, str] = {
@@ -183,7 +190,11 @@ class Training:
         ),
     ] = None
     rounds: Annotated[
-        int | None, typer.Option(help="Noisy gradients; by default 100 passes.", min=1)
+        int | None,
+        typer.Option(
+            help="Noisy gradients; by default 50 passes, or 100 where the clipping bound is stated.",
+            min=1,
+        ),
     ] = None
     sampling_rate: Annotated[
         float | None, typer.Option(help="Probability to be in a round's sample.")
@@ -218,13 +229,17 @@ class Training:
     "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
     "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
     "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html",
+    "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
+    "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon 1 "
+    "--delta 1e-6 --out model.json",
     name="fit",
 )
 def fit(
     kind: Annotated[Kind, typer.Argument(help="What is fitted.", metavar="KIND")],
     table: given.Table,
     target: Annotated[str, typer.Option(help="Column to predict: labels, or numbers.")],
-    reading: Reading,
+    reading: Publishing,
+    people: People,
     columns: Features,
     promise: Promise,
     training: Training,
@@ -258,7 +273,9 @@ def fit(
         ):
             if value is None:
                 raise ParameterError(f"Give {option}, such as {option} {such}.")
-    data = reading.read(table, user=promise.user, n_users=training.n_users)
+    data = people.of(reading.read(table, user=promise.user, n_users=training.n_users))
+    if people.per_user and not reading.check:
+        made.require_whole_users(data, promise.protected())
     encoding = columns.encoding(list(data.schema))
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
@@ -269,8 +286,9 @@ def fit(
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
-    check_outputs([out, report], files_of(data))
-    model = _fitted(kind, parameters, data, encoding, target, promise.element)
+    check_outputs([out, report], [reading.ledger, *files_of(data)])
+    with reading.charging():
+        model = _fitted(kind, parameters, data, encoding, target, promise.element)
     model.save(out)
     if report is not None:
         pages.write_fit_report(model, report)
@@ -347,12 +365,18 @@ def _fitted(
         targets = np.array([np.nan])
         users = None if users is None else np.array([np.nan])
         elements = None if elements is None else np.array([None], dtype=object)
-    model.fit(features, targets, users=users, elements=elements)
-    made = model.guarantee_
+    cells = (
+        None if element is None else partitions.Partition((blocks.rule_of(element, None, table),))
+    )
+    with scope.arrays_of(table.scope, cells):
+        model.fit(features, targets, users=users, elements=elements)
+    found = model.guarantee_
+    people = made.made_of_people(table)
+    rows_of = () if people is None else (f"a person's row is {people}",)
     guarantee = replace(
-        made,
-        elements=repr(element) if made.elements else "",
-        public=(*made.public, *encoding.facts),
+        found,
+        elements=repr(element) if found.elements else "",
+        public=(*found.public, *rows_of, *encoding.facts),
         user=table.user or "",
     )
     return model.of_columns(encoding, target, guarantee)

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.means import methods, of_users
     from dpgrain.means.of_users import MeanOfUsers
+    from dpgrain.publishing import scope
     from dpgrain.tables.table import UserTable
 else:
     pa, pd = later("pyarrow"), later("pandas")
     features, of_users = later("dpgrain.learn.features"), later("dpgrain.means.of_users")
-    methods = later("dpgrain.means.methods")
+    methods, scope = later("dpgrain.means.methods"), later("dpgrain.publishing.scope")
 
 # These parameters of ``dpgrain mean`` go with ``--columns`` only; those after them go with it as well.
 _OWN = ("columns", "bound", "radius", "method")
@@ -42,7 +43,9 @@ _SHARED = (
     "delimiter",
     "types",
     "decimal",
+    "where",
     "check",
+    "ledger",
     "top",
     "output",
 )
@@ -101,16 +104,17 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
     rows = features.load_rows(
         table, features.Encoding(tuple(features.Number(name) for name in names))
     )
-    found = of_users.mean_of_users(
-        rows.features.to_numpy(),
-        # Named, so that the promise says which column tells users apart.
-        users=pd.Series(rows.users, name=table.user),
-        epsilon=asked.epsilon,
-        delta=asked.delta,
-        relation=asked.relation,
-        n_users=asked.n_users,
-        **options,
-    )
+    with asked.charging(), scope.arrays_of(table.scope):
+        found = of_users.mean_of_users(
+            rows.features.to_numpy(),
+            # Named, so that the promise says which column tells users apart.
+            users=pd.Series(rows.users, name=table.user),
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            relation=asked.relation,
+            n_users=asked.n_users,
+            **options,
+        )
     if asked.output is not None:
         _write(found, names, asked.output)
     _tell(found, names, asked.top)
@@ -133,7 +137,7 @@ def _check(asked: OfNumbers, table: UserTable) -> None:
         raise ParameterError(
             f"--output must end in {', '.join(_ENDINGS)}, not {str(asked.output)!r}."
         )
-    check_outputs([asked.output], files_of(table))
+    check_outputs([asked.output], [asked.ledger, *files_of(table)])
 
 
 def _named(columns: Sequence[str], table: UserTable) -> list[str]:

@@ -57,6 +57,17 @@ Cells: TypeAlias = Annotated[
         help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row."
     ),
 ]
+PerUser: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=count or NAME=COLUMN:FUNCTION: one row of each user, with this number of all of the "
+        "user's rows: size, count, sum, mean, min, max or nunique. May repeat."
+    ),
+]
+PerUserBy: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(help="With --per-user: column to keep, with a row for each value. May repeat."),
+]
 Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
 Types: TypeAlias = Annotated[
     list[str] | None,
@@ -66,12 +77,24 @@ Types: TypeAlias = Annotated[
         "not fit is left out. All columns of CSV are text without it. May repeat.",
     ),
 ]
+Where: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="COLUMN=VALUE or COLUMN=FIRST..LAST, such as day=2026-01-01..2026-01-31: only records of "
+        "this public region are read. COLUMN= means missing values. May repeat: a column may hold any "
+        "of its values."
+    ),
+]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark, typer.Option(help="What stands before decimals in a column of --type.")
 ]
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
+]
+Ledger: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Charge the release to this ledger, a file or a PostgreSQL address."),
 ]
 Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
 

@@ -13,7 +13,7 @@ from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.printing import say, write_table, written
-from dpgrain.cli.table import Reading, files_of, tell_curator
+from dpgrain.cli.table import People, Reading, files_of, tell_curator
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A model of `dpgrain fit`.", metavar="MODEL")],
     table: given.Table,
     reading: Reading,
+    people: People,
+    user: Annotated[
+        str | None, typer.Option(help="With --per-user: column of whose a record is.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Where predictions go: .csv or .parquet.")
     ] = None,
@@ -46,7 +50,7 @@ def predict(
         raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
     fitted = learn.load(model)
     columns = _columns(fitted, model)
-    data = reading.read(table)
+    data = people.of(reading.read(table, user=user))
     if reading.check or out is None:
         tell_curator(data, values=columns.numbers)
         return

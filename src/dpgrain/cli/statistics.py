@@ -14,9 +14,9 @@ from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.options import clip_of, level_of
+from dpgrain.cli.options import clip_of, level_of, number
 from dpgrain.cli.printing import tell_release, written
-from dpgrain.cli.table import Reading, domain_of, tell_curator, with_cells
+from dpgrain.cli.table import People, Publishing, domain_of, tell_curator, with_cells
 from dpgrain.errors import ParameterError
 from dpgrain.means.methods import METHODS
 from dpgrain.units import OWN_UNIT, Element, Record, Unit, User
@@ -35,7 +35,7 @@ else:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(Reading):
+class Asked(Publishing, People):
     """The options of every statistic: the rows, the promise, and where the release goes."""
 
     source: given.Source
@@ -54,9 +54,9 @@ class Asked(Reading):
     memory: given.Memory = "1GB"
 
     def table(self) -> UserTable:
-        """Return the rows, with columns of cells."""
+        """Return the rows, with columns of cells; or one row of each user."""
         rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
-        return with_cells(rows, self.cells or [])
+        return self.of(with_cells(rows, self.cells or []))
 
     def protected(self, columns: Sequence[str], max_elements: int | None = None) -> Unit:
         """Return the privacy unit; ``--element`` names a column, or else a file."""
@@ -81,7 +81,8 @@ class Asked(Reading):
             releases.check_format(self.output)
         check_outputs([self.output, self.report, self.save], self.inputs())
         promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
-        release = statistic(table, *subject, **promise, **more)
+        with self.charging():
+            release = statistic(table, *subject, **promise, **more)
         if self.output is not None:
             release.write(self.output)
         if self.report is not None:
@@ -94,7 +95,7 @@ class Asked(Reading):
     def inputs(self) -> list[str | Path | None]:
         """Return the files that are read, which no output may overwrite."""
         files = [text.partition(":")[2] for text in self.cells or []]
-        return [self.source, self.element, *files]
+        return [self.source, self.element, self.ledger, *files]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +171,16 @@ class Grouped(Clipped):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfNumbers(Grouped):
-    """The options of statistics of one column of numbers."""
+class OfParts(Grouped):
+    """The options of statistics of one column of numbers, of which none is cut off."""
 
     value: given.Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfNumbers(OfParts):
+    """The options of statistics of one column of numbers."""
+
     bounds: given.Bounds = None
 
     def of_value(self, statistic: Callable[..., Release], *more: Any, **own: Any) -> None:
@@ -193,6 +200,10 @@ def histogram(
     weight: Annotated[
         str | None, typer.Option(help="Column of what a record counts; 1 without it.")
     ] = None,
+    edges: Annotated[
+        str | None,
+        typer.Option(help="Bins of a column of numbers: their edges as 1,2,5,10; or auto."),
+    ] = None,
     noise: given.Noise = "gaussian",
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="Set negative estimates to 0.")
@@ -202,8 +213,9 @@ def histogram(
     asked.run(
         statistics.histogram,
         _one_or_all(item),
-        keys=item,
+        keys=[] if edges else item,
         weight=weight,
+        edges=None if edges is None else "auto" if edges == "auto" else _numbers("--edges", edges),
         noise=noise,
         nonnegative=nonnegative,
     )
@@ -266,6 +278,8 @@ class _OfMeans(OfNumbers):
 @command(
     "dpgrain mean scores.parquet --user student --value score --bounds 0 100 --by region "
     "--unit user --epsilon 1 --delta 1e-6",
+    "dpgrain mean sales.parquet --user customer --n-users 5000 --per-user spent=amount:sum "
+    "--value spent --unit user --epsilon 1 --delta 1e-6",
     "dpgrain mean days.parquet --user person --columns steps,sleep,pulse --bound 20000 --unit user "
     "--epsilon 1 --delta 1e-6 --output mean.json",
     name="mean",
@@ -311,6 +325,27 @@ def _is_given(context: typer.Context, name: str) -> bool:
     """Return whether an option was stated, also with the value it has by default."""
     stated = context.get_parameter_source(name)
     return stated is not None and stated.name == "COMMANDLINE"
+
+
+@command(
+    "dpgrain distribution visits.parquet --user person --n-users 5000 --per-user visits=count "
+    "--value visits --at 1,2,5,10 --unit user --epsilon 1 --delta 1e-6",
+    "dpgrain distribution visits.parquet --user person --per-user visits=count --per-user-by country "
+    "--by country --value visits --unit user --epsilon 1 --delta 1e-6 --report visits.html",
+    name="distribution",
+)
+def distribution(
+    asked: OfParts,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            help="Thresholds, as 1,2,5,10; round ones in a range found privately without."
+        ),
+    ] = None,
+) -> None:
+    """Publish the share of numbers that are at least so large, overall or by group, with a band."""
+    thresholds = None if at is None else _numbers("--at", at)
+    asked.by_group(statistics.distribution, asked.value, thresholds, values=[asked.value])
 
 
 @command(
@@ -366,6 +401,11 @@ def elements_per_user(asked: _OfHoldings, noise: given.Noise = "gaussian") -> No
     unit = asked.protected(list(table.schema))
     unit = unit if unit.level == "element" else OWN_UNIT[unit.level]
     asked.publish(statistics.elements_per_user, table, element, unit=unit, noise=noise)
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """Return the numbers that a text with commas states."""
+    return [number(option, part, "numbers such as 1,2,5,10") for part in text.split(",")]
 
 
 def _one_or_all(item: list[str]) -> str | list[str]:

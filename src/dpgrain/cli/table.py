@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain.cli.options import Check, Decimal, Delimiter, Types, columns_of
+from dpgrain.cli.options import (
+    Check,
+    Decimal,
+    Delimiter,
+    Ledger,
+    PerUser,
+    PerUserBy,
+    Types,
+    Where,
+    columns_of,
+)
 from dpgrain.cli.printing import console
 from dpgrain.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from dpgrain.inputs import labels
+    from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import elements, table
     from dpgrain.tables.table import UserTable
 else:
-    labels = later("dpgrain.inputs.labels")
+    labels, ledgers = later("dpgrain.inputs.labels"), later("dpgrain.ledger.ledger")
     elements, table = later("dpgrain.tables.elements"), later("dpgrain.tables.table")
 
 
@@ -28,6 +40,7 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    where: Where = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -51,9 +64,74 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        return table.read(
+        rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
+        return rows.where(_sides(self.where)) if self.where else rows
+
+
+def _sides(stated: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return what each column may hold, from texts COLUMN=VALUE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+    """
+    sides: dict[str, list[str | None]] = {}
+    for text in stated:
+        column, equals, value = text.partition("=")
+        if not (column and equals):
+            raise ParameterError(
+                f"--where must be COLUMN=VALUE or COLUMN=FIRST..LAST, such as country=FR, not {text!r}."
+            )
+        sides.setdefault(column, []).append(value or None)
+    return sides
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing(Reading):
+    """The options of every command that publishes something of a table."""
+
+    ledger: Ledger = None
+
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """Charge what is published inside to the ledger, if one is stated."""
+        if self.ledger is None:
+            yield
+            return
+        with ledgers.Ledger(self.ledger):
+            yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """The options that ask for one row of each user."""
+
+    per_user: PerUser = None
+    per_user_by: PerUserBy = None
+
+    def of(self, rows: UserTable) -> UserTable:
+        """Return one row of each user, where any number is asked for; else the table.
+
+        Raises:
+            ParameterError: if a text is not of its form, or a number cannot be made.
+            SchemaError: if a column is missing or of the wrong type.
+        """
+        if not self.per_user:
+            if self.per_user_by:
+                raise ParameterError("--per-user-by goes with --per-user, such as visits=count.")
+            return rows
+        asked: dict[str, str | tuple[str, str]] = {}
+        for text in self.per_user:
+            name, _, made = text.partition("=")
+            column, colon, function = made.rpartition(":")
+            if not (name and made) or name in asked:
+                raise ParameterError(
+                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, not "
+                    f"{text!r}."
+                )
+            asked[name] = (column, function) if colon else made
+        return rows.per_user(by=self.per_user_by, **asked)
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

@@ -20,8 +20,8 @@ _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
 _SEEN, _NEXT_BINS = 2.0, 6
 # All norms together are certain where their number is so many standard deviations above 0.
 _CERTAIN = 3.0
-# Gradients are made in batches of at most this many entries: 16 MB.
-_BATCH_ENTRIES = 1 << 21
+# Gradients are made in batches of at most this many entries, which stay in the cache.
+_BATCH_ENTRIES = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> 
         some = np.arange(first, min(first + most, gradients.blocks))
         with np.errstate(all="ignore"):
             # A norm that overflows falls into the last bin, and no warning may tell of it.
-            lengths = np.linalg.norm(gradients.vectors(some), axis=1)
+            vectors = gradients.vectors(some)
+            lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
         bins = np.searchsorted(_BIN_EDGES, lengths[lengths > 0])
         counts += np.bincount(bins, minlength=len(counts))
     noisy = noised(counts.astype(np.float64), 1.0, event.noise_multiplier, source)

@@ -209,7 +209,7 @@ class BlockVectors:
         """Yield the vectors in order, one tile of blocks at a time."""
         which = np.arange(self.blocks) if drawn is None else np.asarray(drawn)
         starts = self.records.starts
-        sizes = np.diff(starts)[which]
+        sizes = starts[which + 1] - starts[which]
         most = max(1, _BATCH_ENTRIES // max(self.dimension, 1))
         # A tile has a bounded number of rows and blocks. A block that is larger has a tile of its own,
         # since large blocks are formed in another way than the others.

@@ -6,17 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
+import numpy as np
+
 from dpgrain import _validate, recipes
+from dpgrain._types import FloatArray
 from dpgrain.arrays.guarantees import Sampling
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.optimize import CoinBetting, Solver
+from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, Solver
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Trust, User
 
 # The clipping bound where no curator may choose one and none is stated.
 _UNSEEN = 0.5
+# After the warm-up a fit reaches about so many times as far as a coordinate has moved by then.
+_AFTER = 2.0
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,17 @@ class Ask:
         if self.algorithm == "auto" or isinstance(self.algorithm, recipes.Recipe):
             return CoinBetting()
         return self.algorithm
+
+    def after_warming_up(self, moved: FloatArray, noise: float) -> Solver[Any]:
+        """Return what makes the other rounds of a fit that warms up.
+
+        Args:
+            moved: (p,) how far the first rounds have led.
+            noise: the standard deviation of the noise of a coordinate of the other gradients together.
+        """
+        # The median is not led astray by a constant that is far away, or by one coordinate's noise.
+        reach = _AFTER * float(np.median(np.abs(moved)))
+        return FullMatrixAdagrad(reach or 1.0, noise)
 
     @property
     def clipping(self) -> float | Literal["auto"]:

@@ -11,7 +11,8 @@ from dpgrain import recipes
 from dpgrain.accounting import Event
 from dpgrain.arrays.roster import Roster, check_stated
 from dpgrain.errors import ParameterError
-from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.gradients.linear import LinearGradients
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.fitted import Data, Fitted
 from dpgrain.learn.reading import bounded, by_record, ridge_of
@@ -99,7 +100,7 @@ def run(plan: Plan, data: Data, source: Source) -> Fitted:
     blocks = LinearBlocks.arrange(X, y, rows.blocks, intercept=ask.fit_intercept, blocks=there)
 
     def quick(theta: NDArray[np.float64]) -> LinearGradients:
-        return blocks.gradients(loss, theta)
+        return LinearGradients(blocks, loss, theta)
 
     ridge = ridge_of(ask, loss.outputs, data.X.shape[1])
     theta, history = follow(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.arrays.guarantees import rate_of
 from dpgrain.arrays.roster import Roster, beside
-from dpgrain.gradients.linear import LinearBlocks, LinearGradients
+from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import Norms, release_norms
+from dpgrain.gradients.records import RecordBlocks
+from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn.ask import Ask
 from dpgrain.learn.classes import fact, selected, selection
 from dpgrain.learn.confidence import check_curvature, release_evidence
@@ -22,12 +25,14 @@ from dpgrain.learn.reading import bounded, by_record, ridge_of
 from dpgrain.learn.rounds import History, facts_of, train
 from dpgrain.means import ClippedMean
 from dpgrain.noise import Source
+from dpgrain.optimize import Solver
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Level, User
 
-# Rounds with all blocks; with samples there are as many passes.
-_ROUNDS = 100
+# Rounds with all blocks; with samples there are as many passes. Where a bound is stated no round looks
+# for the scale of the solution, and coin betting, which needs not know it, takes more of them.
+_ROUNDS, _ROUNDS_OF_BETS = 50, 100
 # The share of the budget (of μ²) that chooses the clipping bound and counts blocks.
 _TUNING = 0.1
 # One round in so many looks for the neighbourhood of the solution, where a clipping bound is found …
@@ -122,7 +127,7 @@ def planned(ask: Ask, *, names: bool = False) -> Plan:
         relation=promise.relation,
         # Nothing that is charged follows from it: where it is not stated it comes later.
         n_users=ask.n_users or 1,
-        rounds=ask.rounds or math.ceil(_ROUNDS / rate),
+        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_OF_BETS) / rate),
         unit=promise.unit,
         sampling_rate=rate,
         sampling="users" if ask.sampling == "users" else "pairs",
@@ -185,16 +190,17 @@ class _Run:
     def __init__(self, plan: Plan, data: Data, n: int, source: Source) -> None:
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes, self.rows = data.targets.classes, data.rows
-        self.loss, kept = data.loss(self.classes), data.rows.kept
+        self.loss, self.data = data.loss(self.classes), data
         bound = self.ask.feature_bound
-        self.X = data.X[kept] if bound is None else bounded(data.X[kept], bound)
-        self.y = data.targets.values[kept]
+        # Rows are copied once, in the order of their blocks.
         self.blocks = LinearBlocks.arrange(
-            self.X,
-            self.y,
+            data.X,
+            data.targets.values,
             self.rows.blocks,
             intercept=self.ask.fit_intercept,
             blocks=len(self.rows.owners),
+            kept=self.rows.kept,
+            read=None if bound is None else partial(bounded, bound=bound),
         )
         self.ridge = ridge_of(self.ask, self.loss.outputs, data.X.shape[1])
         self.looks: list[Norms] = []
@@ -204,10 +210,13 @@ class _Run:
         start: FloatArray = np.zeros(len(self.ridge))
         mean, start = self._warmed(replace(self.plan.mean, n_users=self.n), start)
         mean = self._scaled(mean, start)
-        records = None
-        if self.plan.evidence is not None:
-            records = by_record(self.X, self.y, self.rows, intercept=self.ask.fit_intercept)
-        theta, history = self._steps(mean, start)
+        records = None if self.plan.evidence is None else self._records()
+        solver = self.ask.solver
+        if self.ask.warms_up:
+            # All fits begin at 0, from where the first rounds have led to the start of the others.
+            noise = mean.noise_sd * math.sqrt(mean.rounds)
+            solver = self.ask.after_warming_up(start, noise)
+        theta, history = self._steps(mean, start, solver)
         evidence = None
         if self.plan.evidence is not None and records is not None:
             evidence = release_evidence(
@@ -234,6 +243,13 @@ class _Run:
             tuple(self.looks),
         )
 
+    def _records(self) -> RecordBlocks:
+        """The rows as records, for second moments."""
+        X, y = self.data.X[self.rows.kept], self.data.targets.values[self.rows.kept]
+        bound = self.ask.feature_bound
+        X = X if bound is None else bounded(X, bound)
+        return by_record(X, y, self.rows, intercept=self.ask.fit_intercept)
+
     def _warmed(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """The rounds that are left, and a point near the solution, where a bound is to be found."""
         if not self.ask.warms_up:
@@ -243,7 +259,7 @@ class _Run:
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
         if first:
-            near, _ = self._steps(replace(mean, rounds=first, clip=short), start)
+            near, _ = self._steps(replace(mean, rounds=first, clip=short), start, self.ask.solver)
         return replace(mean, rounds=mean.rounds - first, clip=short), near
 
     def _scaled(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
@@ -267,13 +283,15 @@ class _Run:
         return self.looks[-1]
 
     def _at(self, theta: FloatArray) -> LinearGradients:
-        return self.blocks.gradients(self.loss, theta)
+        return LinearGradients(self.blocks, self.loss, theta)
 
-    def _steps(self, mean: ClippedMean, start: FloatArray) -> tuple[FloatArray, History]:
+    def _steps(
+        self, mean: ClippedMean, start: FloatArray, solver: Solver[Any]
+    ) -> tuple[FloatArray, History]:
         return train(
             self._at,
             mean,
-            self.ask.solver,
+            solver,
             start,
             self.source,
             public=lambda theta: self.ridge * theta,

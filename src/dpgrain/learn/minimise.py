@@ -22,7 +22,7 @@ from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import Loss, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import Promise, before_publishing, takes_share
+from dpgrain.publishing import Promise, before_publishing, takes_share, told_if_interrupted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.recipes import Recipe, Task
@@ -164,23 +164,24 @@ def minimise(
         users=users,
         elements=elements,
     )
-    before_publishing(guarantee, n_users=n_users)
+    guarantee = before_publishing(guarantee, n_users=n_users)
     there = rows.kept[np.isfinite(targets[rows.kept])]
     codes = rows.blocks[np.isfinite(targets[rows.kept])]
     clean = np.where(np.isfinite(features[there]), features[there], 0)
     records = RecordBlocks.arrange(clean, targets[there], codes, blocks=len(rows.owners))
-    if isinstance(solver, Recipe):
-        theta, history = follow(program, records, index, loss, begin, source)
-    else:
-        n = roster.users(rows.users, source)
-        theta, history = train(
-            _Steps(records, loss, model, solver, math.inf if exact else clip),
-            replace(mean, n_users=n),
-            solver,
-            begin,
-            source,
-            owners=rows.owners,
-        )
+    with told_if_interrupted("the fit"):
+        if isinstance(solver, Recipe):
+            theta, history = follow(program, records, index, loss, begin, source)
+        else:
+            n = roster.users(rows.users, source)
+            theta, history = train(
+                _Steps(records, loss, model, solver, math.inf if exact else clip),
+                replace(mean, n_users=n),
+                solver,
+                begin,
+                source,
+                owners=rows.owners,
+            )
     return Minimum(theta, guarantee, history, n)
 
 

@@ -32,7 +32,7 @@ from dpgrain.learn.rounds import History
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import MarginLoss, Solver
-from dpgrain.publishing import before_publishing, of_share
+from dpgrain.publishing import before_publishing, of_share, told_if_interrupted
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Trust, Unit, User
 
@@ -59,13 +59,16 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             ``algorithm="auto"``, and otherwise 1. A number is the bound whatever ε is: where many
             gradients are longer, coefficients are biased (with squares towards medians, with whole
             users towards those with many records), however many users there are.
-        rounds: how many noisy gradients; by default 100 passes.
+        rounds: how many noisy gradients; by default 50 passes, or 100 where ``clip`` is
+            stated.
         sampling_rate: the probability to be in a round's sample; by default 1, but for a stated roster
             of more than 50,000 users.
         sampling: ``"pairs"``: each block is drawn on its own; ``"users"``: users are drawn with all
             their blocks, which costs more; ``"full"``: everybody is in every round.
-        algorithm: ``"auto"`` for coin betting, which needs no step size; a solver of
-            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
+        algorithm: ``"auto"`` for coin betting, which needs no step size, and from where it has led in a
+            fifth of the rounds :class:`~dpgrain.optimize.FullMatrixAdagrad`; where ``clip`` is stated,
+            coin betting alone. Or a solver of :mod:`dpgrain.optimize`, such as
+            ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
             :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
         trust: who sees data, for ``User()``: ``"central"``: whoever fits; ``"shuffle"``: nobody, as
             devices add noise and a trusted shuffler mixes what they send; by default all of them in
@@ -149,9 +152,7 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         of every iterate, :attr:`history_`, and what ``"auto"`` and ``intervals`` release. Source:
         element-level paper, Algorithm 1 and (15), with blocks drawn instead of users.
         """
-        for earlier in ("classes_", "guarantee_"):
-            # What an earlier fit has left must not speak for this one.
-            self.__dict__.pop(earlier, None)
+        self.forget()
         ask = self.asked()
         if self.share is not None:
             return self._fit_of_share(self.share, X, y, users, elements)
@@ -172,8 +173,14 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             users=users,
             elements=elements if alone else None,
         )
-        before_publishing(guarantee, n_users=self.n_users)
-        return self.adopt(way.run(plan, data, source), guarantee)
+        guarantee = before_publishing(guarantee, n_users=self.n_users)
+        with told_if_interrupted("the fit"):
+            return self.adopt(way.run(plan, data, source), guarantee)
+
+    def forget(self) -> None:
+        """Forget what an earlier fit has left, which must not speak for another one."""
+        for earlier in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, earlier)
 
     def _fit_of_share(self, share: float, X: Any, y: Any, users: Any, elements: Any) -> Self:
         """A fit with the ε and δ at which it takes a share of the open budget."""

@@ -32,7 +32,7 @@ from dpgrain.learn.confidence import check_curvature
 from dpgrain.learn.fitted import Data
 from dpgrain.noise import Source, raised, rounded_gaussian, source_of
 from dpgrain.noise.exponential import below
-from dpgrain.publishing import before_publishing
+from dpgrain.publishing import before_publishing, told_if_interrupted
 from dpgrain.publishing.facts import Fact
 from dpgrain.recipes import Recipe
 from dpgrain.units import Level, Unit, User
@@ -154,9 +154,7 @@ def fit_tuned(
     >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
     ({'clip': 1.0}, True)
     """
-    for earlier in ("classes_", "guarantee_", "tuned_"):
-        # The results of an earlier fit must not speak for this one.
-        model.__dict__.pop(earlier, None)
+    model.forget()
     ask = model.asked()
     given = getattr(model, "tune", None) if grid is None else grid
     settings = settings_of(given, list(model.get_params(deep=False)))
@@ -185,9 +183,10 @@ def fit_tuned(
         users=users,
         elements=elements,
     )
-    before_publishing(guarantee, n_users=model.n_users)
+    guarantee = before_publishing(guarantee, n_users=model.n_users)
     data = _Data(Data(X, targets, rows, users, model.loss), BlockLosses(rows, 0.0, bound))
-    winner, setting = _best(model, settings, noise, data)
+    with told_if_interrupted("the fits"):
+        winner, setting = _best(model, settings, noise, data)
     model.set_params(**setting)
     return model.adopt(winner.fitted_, guarantee, tuned=setting)
 

@@ -186,7 +186,7 @@ def release_mean(
     guarantee = Guarantee(
         promise.level, elements, relation, promise.delta, event, public, source.private
     )
-    before_publishing(guarantee)
+    guarantee = before_publishing(guarantee)
     if noise == "laplace":
         drawn = discrete_laplace(raised(event.noise_multiplier * moved), d, source=source)
         spread = math.sqrt(2.0)

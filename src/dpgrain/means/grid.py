@@ -19,8 +19,10 @@ _STEPS_PER_CLIP = 2.0**24
 # The grid is made coarser where the noise would exceed this many steps; rounding the step down to a
 # power of two at most doubles them, which the sampler can still draw.
 _LARGEST_NOISE_STEPS = MAX_SCALE / 4
-# An exact sum holds this many entries of blocks at a time.
-_BATCH_ENTRIES = 1 << 21
+# An exact sum holds this many entries of blocks at a time, which stay in the cache.
+_BATCH_ENTRIES = 1 << 17
+# Whole numbers below this, and their sums, are exact in floating point.
+_EXACT_BELOW = 2**53
 
 
 def exactly_noised(
@@ -56,7 +58,9 @@ def exactly_noised(
         with np.errstate(over="ignore"):
             # A value that overflows is somebody's: no warning may tell of it.
             away = vectors if centre is None else finite(vectors - centre)
-        total += on_grid(clipped(away, clip), clip, step).sum(axis=0)
+        whole = _steps(clipped(away, clip), clip, step)
+        # Whole numbers of at most 2^24 steps: any order of adding up a batch gives the same sum.
+        total += (np.ones(len(whole)) @ whole).astype(np.int64)
     return noised_steps(total, clip, noise_multiplier, step, source)
 
 
@@ -96,18 +100,34 @@ def tiles(contributions: Contributions, drawn: Drawn | None = None) -> Iterator[
     which = np.arange(contributions.blocks) if drawn is None else drawn
     most = max(1, _BATCH_ENTRIES // max(contributions.dimension, 1))
     for first in range(0, len(which), most):
-        yield finite(contributions.vectors(which[first : first + most]).astype(np.float64))
+        vectors = contributions.vectors(which[first : first + most])
+        yield finite(vectors.astype(np.float64, copy=False))
 
 
 def on_grid(vectors: FloatArray, clip: float, step: float) -> NDArray[np.int64]:
     """Return clipped vectors in whole steps, truncated toward zero, of norm at most ``clip/step``."""
+    return _steps(vectors, clip, step).astype(np.int64)
+
+
+def _steps(vectors: FloatArray, clip: float, step: float) -> FloatArray:
+    """Return clipped vectors in whole steps, as floats that hold them exactly."""
     largest = math.floor((clip / step) ** 2)
-    steps = np.trunc(vectors / step).astype(np.int64)
+    steps = vectors / step
+    np.trunc(steps, out=steps)
+    long = _longer(steps, largest)
     # Rounding may have left a norm a hair above the bound: such a vector gives up one step.
-    while True:
-        long = (steps * steps).sum(axis=1) > largest
-        if not long.any():
-            return steps
-        rows = np.flatnonzero(long)
-        columns = np.abs(steps[rows]).argmax(axis=1)
-        steps[rows, columns] -= np.sign(steps[rows, columns])
+    while len(long):
+        columns = np.abs(steps[long]).argmax(axis=1)
+        steps[long, columns] -= np.sign(steps[long, columns])
+        long = long[_longer(steps[long], largest)]
+    return steps
+
+
+def _longer(steps: FloatArray, largest: int) -> NDArray[np.intp]:
+    """Return the rows of whole numbers whose squares add up to more than ``largest``, exactly."""
+    squares = np.einsum("ij,ij->i", steps, steps)
+    if largest >= _EXACT_BELOW / 2:
+        whole = steps.astype(np.int64)
+        squares = (whole * whole).sum(axis=1)
+    # A sum of squares that is not exact is above 2^53, and then above the largest, too.
+    return np.flatnonzero(squares > largest)

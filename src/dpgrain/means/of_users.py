@@ -226,7 +226,7 @@ def mean_of_users(
         users=users,
         elements=None,
     )
-    before_publishing(guarantee, n_users=n_users)
+    guarantee = before_publishing(guarantee, n_users=n_users)
     number = None
     if plan.counts:
         number = Number(roster.users(rows.users, source), roster.noise_sd, n_users)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpgrain.optimize.betting import CoinBetting
     from dpgrain.optimize.descent import Adagrad, Sgd
     from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Everywhere, Simplex
+    from dpgrain.optimize.full_matrix import FullMatrixAdagrad
     from dpgrain.optimize.localisation import (
         Localisation,
         Phase,
@@ -69,6 +70,7 @@ __all__ = [
     "DecreasingRestart",
     "Domain",
     "Everywhere",
+    "FullMatrixAdagrad",
     "GradientMapping",
     "Hinge",
     "Huber",
@@ -139,6 +141,7 @@ face(
             "Everywhere",
             "Simplex",
         ),
+        "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
         "dpgrain.optimize.localisation": (
             "Localisation",
             "Phase",

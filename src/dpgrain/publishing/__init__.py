@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.caps import Caps
     from dpgrain.publishing.prices import Price, price
     from dpgrain.publishing.promise import Promise
-    from dpgrain.publishing.publish import before_publishing
+    from dpgrain.publishing.publish import before_publishing, told_if_interrupted
     from dpgrain.publishing.share import of_share, takes_share
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "of_share",
     "price",
     "takes_share",
+    "told_if_interrupted",
 ]
 
 face(
@@ -34,7 +35,7 @@ face(
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
-        "dpgrain.publishing.publish": ("before_publishing",),
+        "dpgrain.publishing.publish": ("before_publishing", "told_if_interrupted"),
         "dpgrain.publishing.share": ("of_share", "takes_share"),
     },
 )

@@ -16,13 +16,11 @@ from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
 from dpgrain.publishing.rehearsal import rehearsed, rehearsing
 from dpgrain.units import OWN_UNIT
-
-# Leaks may have this share of δ, unless the caller states another.
-_LEAK_SHARE = 0.1
 
 
 class Budget:
@@ -57,23 +55,10 @@ class Budget:
         self._planned = Counter(guarantee.event for guarantee in planned)
         losses = (_loss(guarantee) for guarantee in planned)
         bag = sum(losses, Loss())
-        self._caps = Caps.of(self.epsilon, self.delta, *self._stated(pure, leak, bag), bag)
+        self._caps = Caps.stated(self.epsilon, self.delta, pure, leak, bag)
         self._guarantee: Guarantee | None = None
         self._spent = Price()
         self._lock = threading.Lock()
-
-    def _stated(self, pure: float | None, leak: float | None, bag: Loss) -> tuple[float, float]:
-        """Return the caps on pure ε and on leaks, which are stated or follow from the promise."""
-        if pure is None:
-            pure = self.epsilon - bag.pure if self.delta == 0 else 0.0
-            pure = max(pure, 0.0)
-        elif not 0 <= _validate.non_negative(pure=pure) <= self.epsilon:
-            raise ParameterError(f"pure must be at most epsilon = {self.epsilon:g}, not {pure!r}.")
-        if leak is None:
-            leak = _LEAK_SHARE * self.delta
-        elif not 0 <= _validate.non_negative(leak=leak) <= self.delta:
-            raise ParameterError(f"leak must be at most delta = {self.delta:g}, not {leak!r}.")
-        return float(pure), float(leak)
 
     @property
     def epsilon(self) -> float:
@@ -130,11 +115,15 @@ class Budget:
         """
         return max(1.0 - self.spent.share_of(self.caps.price), 0.0)
 
-    def charge(self, guarantee: Guarantee) -> None:
-        """Charge a release that is about to be made.
+    def charge(self, guarantee: Guarantee, ledger: Charging | None = None) -> Guarantee:
+        """Charge a release that is about to be made, to the ledger as well if there is one.
+
+        Returns:
+            The guarantee to publish, with the ledger's receipt.
 
         Raises:
-            ParameterError: if the budget would not hold the release, or it protects another unit.
+            ParameterError: if the budget or the ledger would not hold the release, or it protects
+                another unit; neither is charged then.
         """
         check_maker(self._pid)
         with self._lock:
@@ -142,11 +131,12 @@ class Budget:
             if self._like is not None:
                 # The sum refuses a release that does not protect the same unit of the same users.
                 _ = self._like + guarantee
-            if self._planned[guarantee.event] > 0:
-                self._planned[guarantee.event] -= 1
-            else:
-                self._spent = self._with(guarantee)
-            self._guarantee = together
+            planned = self._planned[guarantee.event] > 0
+            spent = self.spent if planned else self._with(guarantee)
+            published = _noted(guarantee, ledger)
+            self._planned[guarantee.event] -= planned
+            self._spent, self._guarantee = spent, together
+        return published
 
     def _with(self, guarantee: Guarantee) -> Price:
         """Return what would be spent with another release, or refuse it if the caps do not hold it."""
@@ -227,6 +217,13 @@ def _loss(guarantee: Guarantee) -> Loss:
     return guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
 
 
+def _noted(guarantee: Guarantee, ledger: Charging | None) -> Guarantee:
+    """Charge a release to a ledger, if there is one, and return its guarantee with the receipt."""
+    if ledger is None:
+        return guarantee
+    return replace(guarantee, receipts=(*guarantee.receipts, ledger.charge(guarantee)))
+
+
 class _Slot:
     """The place of the open budget: one for the whole process, so that no thread is outside of it."""
 
@@ -294,8 +291,8 @@ def budget(
 
 
 def in_budget() -> bool:
-    """Return True while a budget is open, or a plan of one is rehearsed."""
-    return _slot.budget is not None or rehearsing()
+    """Return True while a budget or a ledger is open, or a plan of one is rehearsed."""
+    return _slot.budget is not None or rehearsing() or open_ledger() is not None
 
 
 def open_budget() -> Budget | None:
@@ -308,16 +305,20 @@ def open_budget() -> Budget | None:
     return _slot.budget
 
 
-def charge(guarantee: Guarantee, budget: Budget | None = None) -> None:
-    """Charge a release that is about to be made to the budget that is open, if one is.
+def charge(guarantee: Guarantee, budget: Budget | None = None) -> Guarantee:
+    """Charge a release that is about to be made to the budget and the ledger that are open, if any.
 
     Args:
         guarantee: what the release promises.
         budget: the budget of which the release takes a share, if it does.
 
+    Returns:
+        The guarantee to publish, with the receipt of the ledger.
+
     Raises:
-        ParameterError: if the budget does not hold the release, is closed by now, or is open in
-            another process.
+        ParameterError: if budget or ledger do not hold the release, or the budget is closed by now or
+            open in another process.
+        DataError: if the ledger cannot be written.
     """
     current = _slot.budget
     check_process(_slot.pid)
@@ -325,5 +326,5 @@ def charge(guarantee: Guarantee, budget: Budget | None = None) -> None:
         raise ParameterError(
             "the budget of which this release takes a share was closed; publish inside it."
         )
-    if current is not None:
-        current.charge(guarantee)
+    ledger = open_ledger()
+    return _noted(guarantee, ledger) if current is None else current.charge(guarantee, ledger)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dpgrain import _validate
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta, gaussian_mu
 from dpgrain.accounting.losses.gaussian import bisect
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import SUMMING, Price
+
+# Leaks may have this share of δ, unless the caller states another.
+_LEAK_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,32 @@ class Caps:
         if not holds(high):
             high = bisect(lambda mu: not holds(mu), 0.0, high)[0] if delta > 0 else 0.0
         return _rounded_down(pure, high, leak, planned)
+
+    @staticmethod
+    def stated(
+        epsilon: float, delta: float, pure: float | None, leak: float | None, planned: Loss
+    ) -> Caps:
+        """Make the caps of a promise, of which the caller may state those on pure ε and on leaks.
+
+        Args:
+            epsilon: the promised ε.
+            delta: the promised δ.
+            pure: E; None for 0, or for all of ε where δ = 0.
+            leak: D; None for a tenth of δ.
+            planned: the privacy loss of the releases that are fixed beforehand.
+
+        Raises:
+            ParameterError: if a cap is out of range, or the plan and the caps do not fit.
+        """
+        if pure is None:
+            pure = max(epsilon - planned.pure, 0.0) if delta == 0 else 0.0
+        elif not 0 <= _validate.non_negative(pure=pure) <= epsilon:
+            raise _validate.wrong("pure", f"must be at most epsilon = {epsilon:g}, not {pure!r}.")
+        if leak is None:
+            leak = _LEAK_SHARE * delta
+        elif not 0 <= _validate.non_negative(leak=leak) <= delta:
+            raise _validate.wrong("leak", f"must be at most delta = {delta:g}, not {leak!r}.")
+        return Caps.of(epsilon, delta, float(pure), float(leak), planned)
 
     def delta(self, epsilon: float) -> float:
         """Return the δ that is promised at an ε ≥ 0, rounded up."""

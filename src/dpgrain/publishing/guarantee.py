@@ -6,14 +6,17 @@ import inspect
 import json
 import math
 import warnings
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
 
 from dpgrain import _fields, _validate
 from dpgrain._wording import powers, rounded_up
-from dpgrain.accounting import Event
+from dpgrain.accounting import Event, Scoped
 from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import DeltaWarning, ParameterError
+from dpgrain.partitions import Partition
+from dpgrain.publishing.receipt import Receipt
+from dpgrain.regions import EVERYTHING, Region
 from dpgrain.units import OWN_UNIT, Level, Relation, Unit
 
 _PROTECTED = {
@@ -41,6 +44,9 @@ class Guarantee:
         public: what was taken as public and fixed beforehand, in words.
         private: False where a seeded source was used, whose noise can be predicted.
         user: the column that names the user of a record; empty if none does.
+        scope: the public region of the records that were read; nothing else has any influence.
+        partition: the partition into elements, as facts; None where it is known in words alone.
+        receipts: the lines of ledgers in which the release was charged.
 
     The (ε, δ) holds for every table; nothing is assumed about the data.
 
@@ -59,6 +65,9 @@ class Guarantee:
     public: tuple[str, ...] = ()
     private: bool = True
     user: str = ""
+    scope: Region = EVERYTHING
+    partition: Partition | None = None
+    receipts: tuple[Receipt, ...] = ()
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -101,8 +110,11 @@ class Guarantee:
     def __add__(self, other: Guarantee) -> Guarantee:
         """Compose the guarantees of two releases on the same people: losses compose, and δ adds.
 
-        The result is true if the second release's noise and kind were not chosen by the outcome of the
-        first. Where they were, both belong into one :func:`dpgrain.budget`.
+        Where no unit lies in the regions of both, it pays for one of them: the daily releases of a year
+        cost a user's day no more than one, and 30 days of a person what 30 of them do.
+
+        The result is true if the second release's noise, kind and region were not chosen by the outcome
+        of the first. Where they were, both belong into one :func:`dpgrain.budget`.
 
         Raises:
             ParameterError: if the two protect different units, partitions or users, or use different
@@ -118,16 +130,51 @@ class Guarantee:
                 "for one unit, partition and relation, and pass users and elements as the same array "
                 "each time, or as a pandas Series of the column's name."
             )
+        parts = self._parts + other._parts
+        apart = not any(one[1].meets(two[1]) for one in self._parts for two in other._parts)
+        delta = max(self.delta, other.delta) if apart else sum_up(self.delta, other.delta)
         return Guarantee(
             self.level,
             self.elements,
             self.relation,
-            min(sum_up(self.delta, other.delta), math.nextafter(1, 0)),
-            self.event + other.event,
+            min(delta, math.nextafter(1, 0)),
+            _together(parts),
             tuple(dict.fromkeys(self.public + other.public)),
             self.private and other.private,
             self.user,
+            self.scope.around(other.scope),
+            self.partition if self.partition == other.partition else None,
+            tuple(dict.fromkeys(self.receipts + other.receipts)),
         )
+
+    @property
+    def _parts(self) -> tuple[_Part, ...]:
+        """The events with the regions of the units that each may concern, and their numbers."""
+        if isinstance(self.event, Scoped):
+            return tuple(zip(self.event.events, self.event.regions, self.event.most, strict=True))
+        return ((self.event, self.region_of_units, self._most),)
+
+    @property
+    def region_of_units(self) -> Region:
+        """The smallest known region that holds every unit which a record of the scope may belong to.
+
+        A unit of this region lies inside as a whole: a record by all its columns, an element by its
+        cell and its user, a user by who it is.
+        """
+        if self.level == "record":
+            return self.scope
+        sides = list(self.scope.only([self.user]).sides)
+        if self.level == "element" and self.partition is not None:
+            whole = self.partition.whole_cells(self.scope).sides
+            sides += [side for side in whole if side.column != self.user]
+        return Region(tuple(sides))
+
+    @property
+    def _most(self) -> int | None:
+        """The largest number of elements of one person that lie in the scope, where it is known."""
+        if self.level != "element" or self.partition is None:
+            return None
+        return self.partition.cells_in(self.scope)
 
     def __str__(self) -> str:
         what = _PROTECTED[self.level].format(elements=self.elements or "elements")
@@ -141,16 +188,27 @@ class Guarantee:
         exception = ", except with probability δ" if self.delta else ""
         rest = f" Public, fixed beforehand: {'; '.join(self.public)}." if self.public else ""
         who = f" Users are told apart by {self.user!r}." if self.user else ""
+        read = (
+            "" if self.scope.everything else f" Only records of this region are read: {self.scope}."
+        )
         warning = "" if self.private else f"{_SEEDED} "
+        charged = "".join(f" {receipt}" for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {powers(self.delta)}: what is published moves "
             f"nobody's odds on whether {changed} by more than a factor e^ε{factor}{exception}."
-            f"{who}{rest}"
+            f"{who}{read}{rest}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the guarantee as plain JSON values."""
+        """Return the guarantee as plain JSON values; the last three fields only where needed."""
+        more: dict[str, Any] = {}
+        if not self.scope.everything:
+            more["scope"] = self.scope.to_dict()
+        if self.partition is not None:
+            more["partition"] = self.partition.to_dict()
+        if self.receipts:
+            more["receipts"] = [asdict(receipt) for receipt in self.receipts]
         return {
             "level": self.level,
             "elements": self.elements,
@@ -160,6 +218,7 @@ class Guarantee:
             "public": list(self.public),
             "private": self.private,
             "user": self.user,
+            **more,
         }
 
     def to_json(self) -> str:
@@ -183,6 +242,23 @@ class Guarantee:
             ParameterError: if the text does not describe a guarantee.
         """
         return Guarantee.from_dict(_fields.loads(text, "a guarantee"))
+
+
+_Part: TypeAlias = tuple[Event, Region, int | None]
+
+
+def _together(parts: tuple[_Part, ...]) -> Event:
+    """Compose events; those of one region as one event, and several regions as parts of one."""
+    of_region: dict[tuple[Region, int | None], Event] = {}
+    for event, region, most in parts:
+        before = of_region.get((region, most))
+        of_region[region, most] = event if before is None else before + event
+    events = tuple(of_region.values())
+    if len(events) == 1:
+        return events[0]
+    return Scoped(
+        events, tuple(each for each, _ in of_region), tuple(most for _, most in of_region)
+    )
 
 
 def _named(level: str, elements: str, relation: str, user: str) -> str:

@@ -91,7 +91,13 @@ NO_PRICE = Price(math.inf, math.inf, math.inf)
 
 
 def price(
-    event: Event, relation: Relation, unit: Unit, caps: Price, room: Price | None = None
+    event: Event,
+    relation: Relation,
+    unit: Unit,
+    caps: Price,
+    room: Price | None = None,
+    *,
+    units: int = 1,
 ) -> Price:
     """Return the price of an event with which it takes the smallest share of a budget.
 
@@ -103,6 +109,7 @@ def price(
         unit: the budget's privacy unit.
         caps: the prices that the whole budget holds.
         room: the prices that are left for this release; by default all of the caps.
+        units: how many such units of one person change together.
 
     Returns:
         A true price; infinite where the event has none that the budget could hold.
@@ -118,7 +125,7 @@ def price(
     >>> round(price(PureDP(0.1), "zero_out", User(), whole).mu, 4)
     0.1253
     """
-    parts = [_Part.of(part, relation, unit) for part in event.parts]
+    parts = [_Part.of(part, relation, unit, units) for part in event.parts]
     candidates = list(_together(parts, caps, curves=False))
     if any(part.has_curve for part in parts):
         candidates += _together(parts, caps, curves=True)
@@ -143,10 +150,10 @@ class _Part:
     loss: Loss
 
     @staticmethod
-    def of(event: Event, relation: Relation, unit: Unit) -> _Part:
-        loss = event.loss(1, relation, unit)
+    def of(event: Event, relation: Relation, unit: Unit, units: int) -> _Part:
+        loss = event.loss(units, relation, unit)
         one, count = _one_of(event)
-        closed = _closed_prices(one.loss(1, relation, unit))
+        closed = _closed_prices(one.loss(units, relation, unit))
         return _Part(tuple(price.times(count) for price in closed), loss)
 
     @property

@@ -1,6 +1,9 @@
-"""The one way to publish: warn, charge, and only then read."""
+"""The one way to publish: warn, charge budget and ledger, and only then read."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from dpgrain.publishing.budget import Budget, charge
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
@@ -14,8 +17,8 @@ def before_publishing(
     n_users: int | None = None,
     cells: int = 1,
     budget: Budget | None = None,
-) -> None:
-    """Warn of a large δ, then charge the open budget, before anything is read.
+) -> Guarantee:
+    """Warn of a large δ, then charge the open budget and ledger, before anything is read.
 
     The warning comes first: if it is turned into an error, it stops the release before the charge.
 
@@ -25,10 +28,38 @@ def before_publishing(
         cells: the public number of cells, where it is known, else 1.
         budget: the budget of which the release takes a share, if it was asked for by share.
 
+    Returns:
+        The guarantee to publish, which has the receipt of the ledger that is open, if one is.
+
     Raises:
-        ParameterError: if the open budget does not hold the release; nothing is charged then.
+        ParameterError: if the open budget or ledger does not hold the release; nothing is charged
+            then.
+        DataError: if the ledger cannot be written.
     """
     end_rehearsal(guarantee)
     refuse_beside_a_plan()
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
-    charge(guarantee, shared_budget() if budget is None else budget)
+    return charge(guarantee, shared_budget() if budget is None else budget)
+
+
+@contextmanager
+def told_if_interrupted(what: str) -> Iterator[None]:
+    """Say in an interrupt from the keyboard what it leaves of a release that was charged.
+
+    Args:
+        what: the release, such as ``"the fit"``.
+
+    >>> try:
+    ...     with told_if_interrupted("the fit"):
+    ...         raise KeyboardInterrupt
+    ... except KeyboardInterrupt as interrupt:
+    ...     print(*interrupt.__notes__)
+    Nothing of the fit is published; what a budget or ledger was charged for it stays charged.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(
+            f"Nothing of {what} is published; what a budget or ledger was charged for it stays charged."
+        )
+        raise

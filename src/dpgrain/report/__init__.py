@@ -13,26 +13,34 @@ from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._shown import ShownModel, ShownRelease, ShownSum
+from dpgrain._shown import ShownLedger, ShownModel, ShownRelease, ShownSum
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.learn import LinearModel
+    from dpgrain.ledger import Ledger
     from dpgrain.shuffle.protocol import ShuffledSum
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
 
-__all__ = ["plot", "report", "write_fit_report", "write_report", "write_shuffle_report"]
+__all__ = [
+    "plot",
+    "report",
+    "write_fit_report",
+    "write_ledger_report",
+    "write_report",
+    "write_shuffle_report",
+]
 
 
 @singledispatch
 def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001 - pages use it
-    """Write a release, a fitted model or a shuffled sum as one self-contained HTML file.
+    """Write a release, a fitted model, a shuffled sum or a ledger as one self-contained HTML file.
 
     Args:
-        thing: the release, model or sum to write.
+        thing: the release, model, sum or ledger to write.
         path: where to write; the folder must exist.
         **how: the options of a page of its kind, such as ``holdings`` for a release.
 
@@ -49,10 +57,10 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     >>> report(5, "five.html")
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: a page is of a release, a fitted model or a shuffled sum, not of int.
+    dpgrain.errors.ParameterError: report needs a release, a model, a sum or a ledger, not int.
     """
     raise ParameterError(
-        f"a page is of a release, a fitted model or a shuffled sum, not of {type(thing).__name__}."
+        f"report needs a release, a model, a sum or a ledger, not {type(thing).__name__}."
     )
 
 
@@ -133,13 +141,37 @@ def write_shuffle_report(protocol: ShuffledSum, path: str | Path) -> Path:
     return write_page(path, partial(shuffle_page, protocol))
 
 
+@report.register(ShownLedger)
+def write_ledger_report(ledger: Ledger, path: str | Path) -> Path:
+    """Write a ledger as one self-contained HTML file, for whoever answers for people's privacy.
+
+    Args:
+        ledger: a ledger.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the ledger cannot be read, or the file cannot be written; none is left then.
+
+    The file holds the promises and what is left of each, when what was released about which window,
+    each release with its sentence, the curve for several units over everything so far, and how to check
+    all of it. The last 500 lines are listed.
+    """
+    from dpgrain.report.ledger import ledger_page
+    from dpgrain.report.page import write_page
+
+    return write_page(path, partial(ledger_page, ledger))
+
+
 @singledispatch
 def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: ARG001 - plots use it
-    """Draw a release, a fitted model or a shuffled sum.
+    """Draw a release, a fitted model, a shuffled sum or a ledger.
 
     Args:
         thing: the thing to draw: the estimates of a release, the coefficients of a model, ε of a
-            shuffled sum over the share of honest devices.
+            shuffled sum over the share of honest devices, when the releases of a ledger were made.
         ax: axes to draw on; new ones by default.
         **how: the options of a plot of its kind, such as ``top`` for a release.
 
@@ -152,10 +184,10 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     >>> plot(5)
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: a plot is of a release, a fitted model or a shuffled sum, not of int.
+    dpgrain.errors.ParameterError: plot needs a release, a model, a sum or a ledger, not int.
     """
     raise ParameterError(
-        f"a plot is of a release, a fitted model or a shuffled sum, not of {type(thing).__name__}."
+        f"plot needs a release, a model, a sum or a ledger, not {type(thing).__name__}."
     )
 
 
@@ -178,3 +210,10 @@ def _plot_sum(protocol: ShuffledSum, ax: Axes | None = None) -> Axes:
     from dpgrain.report.shuffle import plot_protocol
 
     return plot_protocol(protocol, ax)
+
+
+@plot.register(ShownLedger)
+def _plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
+    from dpgrain.report.ledger import plot_ledger
+
+    return plot_ledger(ledger, ax)

@@ -222,7 +222,8 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     ask, guarantee, auto = model.asked(), model.guarantee_, "chosen inside the budget"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
     per_user = model.elements_per_user
-    solver = ask.recipe or ("coin betting" if model.algorithm == "auto" else model.algorithm)
+    bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"
+    solver = ask.recipe or (bets if model.algorithm == "auto" else model.algorithm)
     asked: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),

@@ -129,16 +129,6 @@ class Page:
         return json.dumps(self.guarantee.to_dict(), ensure_ascii=False, indent=1)
 
     @property
-    def version(self) -> str:
-        """The version that writes the page."""
-        return __version__
-
-    @property
-    def date(self) -> str:
-        """The day on which the page is written."""
-        return f"{self.today:%Y-%m-%d}"
-
-    @property
     def year(self) -> str:
         """The year in which the page is written."""
         return f"{self.today:%Y}"
@@ -150,14 +140,26 @@ class Page:
             template: a file in ``templates/``.
             **own: the values that only pages of this kind have.
         """
-        environment = Environment(
-            loader=PackageLoader("dpgrain.report", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        return environment.get_template(template).render(page=self, **own)
+        return render(template, today=self.today, page=self, **own)
+
+
+def render(template: str, *, today: datetime | None = None, **values: object) -> str:
+    """Return a page as HTML.
+
+    Args:
+        template: a file in ``templates/``.
+        today: the time at which the page is written, in UTC; by default now.
+        **values: the values that the template prints.
+    """
+    environment = Environment(
+        loader=PackageLoader("dpgrain.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    day = f"{datetime.now(UTC) if today is None else today:%Y-%m-%d}"
+    return environment.get_template(template).render(version=__version__, date=day, **values)
 
 
 def write_page(path: str | Path, html: Callable[[], str]) -> Path:

@@ -66,6 +66,8 @@ _ASKED_OF: dict[Noun, dict[str, str]] = {
     "group": {"item": "Grouped by", "domain": "Groups", "weight": "What is measured"},
     "bin": {"item": "Column of elements", "weight": "What is counted"},
 }
+# The word for one row, which takes the place of "record" in sentences.
+_ROWS_OF = {"records": "record", "people": "person"}
 _BLOCKS: dict[Level, str] = {
     "record": "one record adds",
     "element": "one user adds in one cell",
@@ -190,11 +192,14 @@ def _estimated(facts: _Facts) -> dict[str, object]:
         "one": lines[0] if one else None,
         "one_more": {**dict.fromkeys(_MORE, ""), **(_named(release, lines[0]) if one else {})},
         "told": known,
-        "more": [(name, _MORE.get(name, name)) for name in known],
+        "more": [(name, _more_name(release, name)) for name in known],
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(measured(release), 80),
+        "made": release.statistic.made_of(one).replace("record", _ROWS_OF[release.asked.rows]),
+        "rows": release.asked.rows,
+        "everyone": release.asked.over == "everyone",
         "estimand": text(release.estimand),
         "capped": release.asked.capped,
         "left_out": release.asked.left_out,
@@ -202,6 +207,13 @@ def _estimated(facts: _Facts) -> dict[str, object]:
         "plotted": min(_PLOTTED_ROWS, groups),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release),
     }
+
+
+def _more_name(release: Release, name: str) -> str:
+    """Return the heading of a further column of numbers."""
+    if name == "count" and release.asked.rows == "people":
+        return "People" if release.asked.over == "everyone" else "People (noisy)"
+    return _MORE.get(name, name)
 
 
 def _named(release: Release, line: Line) -> dict[str, str]:

@@ -42,10 +42,11 @@ def words_of(release: Release) -> Words:
         heads = ("held", "how many") if statistic.of_bins else names
         of = release.asked.items_in_words or "items"
         return Words(name, of, "", lead, statistic.noun, heads, plural)
-    known = ranks(release)
+    known, rows = ranks(release), release.asked.rows
+    lead = lead.replace("records", rows)
     if len(known) == 1:
         name = "median of" if known[0] == 0.5 else f"{known[0]:g} quantile of"
-        lead, plural = f"The number below which {100 * known[0]:g}% of the records lie", False
+        lead, plural = f"The number below which {100 * known[0]:g}% of the {rows} lie", False
     by = ", ".join(statistic.keys(names))
     if by:
         lead += ", group by group"
@@ -75,8 +76,10 @@ def ranks(release: Release) -> list[float]:
 
 
 def groups_of(release: Release) -> int:
-    """Count the groups of a release, of which quantiles have several rows each."""
-    return len(release) // max(len(ranks(release)), 1)
+    """Count the groups of a release, of which quantiles and distributions have several rows each."""
+    if not release.statistic.pointwise:
+        return len(release)
+    return len(release) // max(len(release.groups.columns[-1].unique()), 1)
 
 
 def label(keys: Sequence[str], letters: int) -> str:

@@ -8,6 +8,7 @@ from dpgrain._later import face
 
 if TYPE_CHECKING:
     from dpgrain.statistics.bounds import AutoClip
+    from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
     from dpgrain.statistics.holdings import Holdings, elements_per_user
     from dpgrain.statistics.moments import mean, variance
@@ -26,6 +27,7 @@ __all__ = [
     "Plan",
     "Release",
     "count",
+    "distribution",
     "elements_per_user",
     "histogram",
     "mean",
@@ -41,6 +43,7 @@ face(
     __name__,
     {
         "dpgrain.statistics.bounds": ("AutoClip",),
+        "dpgrain.statistics.distribution": ("distribution",),
         "dpgrain.statistics.histogram": ("count", "histogram", "sum"),
         "dpgrain.statistics.holdings": ("Holdings", "elements_per_user"),
         "dpgrain.statistics.moments": ("mean", "variance"),

@@ -14,6 +14,8 @@ from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
 Each = Literal["record", "holder", "share", "user"]
+#: The rows that estimates are over: records, people who have any, or all people of the roster.
+Over = Literal["records", "people", "everyone"]
 # Where there is no column of numbers, these words say what counts.
 _EACH: dict[Each, str] = {
     "record": "1 for each record",
@@ -99,6 +101,7 @@ class Asked(Mapping[str, str]):
         care: warnings for readers of the estimates, in sentences; they follow from noisy numbers alone.
         processed: the post-processing of the estimates.
         told: the words of a file that was written when files had no facts.
+        over: the rows that estimates are over; of people, each row is made of all that one has.
 
     >>> from dpgrain.statistics.statistic import MEAN
     >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
@@ -131,6 +134,7 @@ class Asked(Mapping[str, str]):
     care: tuple[str, ...] = ()
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
+    over: Over = "records"
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -227,12 +231,24 @@ class Asked(Mapping[str, str]):
         what = self.measured
         if self.statistic.ratio:
             what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
-            per += ", over records"
-        if (limits := self.bounds or self.found) is not None:
+            per += f", over {self._over}"
+        if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
             what = f"{what} between {limits[0]:,.6g} and {limits[1]:,.6g}"
         if self.max_elements is not None:
             per += f", of at most {counted(self.max_elements, 'element')} of each user"
         return f"{what}{per}{self._capped}"
+
+    @property
+    def rows(self) -> str:
+        """The word for the rows of the table, in the plural."""
+        return "records" if self.over == "records" else "people"
+
+    @property
+    def _over(self) -> str:
+        """The words for the rows that estimates are over."""
+        if self.over == "everyone" and self.n_users is not None:
+            return f"all {self.n_users:,} people of the roster, 0 for those without records"
+        return "people with a record" if self.over == "people" else self.rows
 
     @property
     def capped(self) -> bool:
@@ -284,6 +300,8 @@ class Asked(Mapping[str, str]):
     def measured(self) -> str:
         """The words, one or two, for an estimate."""
         words = self.statistic.estimate_of(self.value)
+        if self.rows != "records":
+            words = words.replace("records", self.rows)
         return f"weighted {words}" if self.of_shares else words
 
     @property

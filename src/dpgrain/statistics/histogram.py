@@ -14,17 +14,16 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.distribution import binned
 from dpgrain.statistics.intervals import at_least, blank, up_to
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import Request
+from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
 from dpgrain.statistics.values import AutoRange, Parts
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
-
-By = str | Sequence[str] | None
 
 
 def histogram(
@@ -39,6 +38,7 @@ def histogram(
     clip: float | Literal["auto"] | AutoClip = "auto",
     domain: Any = None,
     weight: str | None = None,
+    edges: Sequence[float] | Literal["auto"] | None = None,
     noise: Literal["gaussian", "laplace"] = "gaussian",
     nonnegative: bool = False,
     max_items: int = 1000,
@@ -63,6 +63,9 @@ def histogram(
             several columns a mapping from column to its values (columns that it lacks are selected
             privately), or a list of tuples.
         weight: a column of what each record counts; 1 by default. Negative weights count 0.
+        edges: where the item is a column of numbers, the public edges of bins to count in: a bin holds
+            its lower edge and not its upper one, and the first and the last have no end. ``"auto"``
+            finds round ones with 15% of the budget.
         noise: ``"gaussian"``, or ``"laplace"`` for pure ε-DP.
         nonnegative: set negative estimates to 0 (free post-processing).
         max_items: where items are selected privately: at most so many items of one unit take part.
@@ -92,6 +95,17 @@ def histogram(
     """
     promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
     rule = clip_rule(clip)
+    if edges is not None:
+        if not isinstance(item, str) or weight is not None or domain is not None:
+            raise ParameterError(
+                "edges go with one column of numbers as item, and with neither weight nor domain.",
+                name="edges",
+            )
+        in_bins = binned(
+            table, item, edges, promise=promise, clip=clip, noise=noise, random_state=random_state,
+            progress=progress,
+        )  # fmt: skip
+        return in_bins.without_negatives() if nonnegative else in_bins
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
     request = Request.of(

@@ -31,6 +31,7 @@ from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.run import noise_of
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import Blocks
+from dpgrain.tables.engines.people import require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.table import UserTable
@@ -126,10 +127,12 @@ def elements_per_user(
             "elements_per_user needs to know whose a record is; give user= to dg.read."
         )
     column = _element_column(by, unit)
+    require_whole_users(table, unit)
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # The unit gets the name that other statistics give it, so that their guarantees compose.
-    named = "" if whole else Blocks.of_unit(unit, table, (), column).named
+    own = Blocks("user") if whole else Blocks.of_unit(unit, table, (), column)
+    named = own.named
     limits = _checked_edges(edges)
     laplace = noise == "laplace"
     # One in a bin of elements and one in a bin of records: the largest norm of a user's block.
@@ -165,8 +168,10 @@ def elements_per_user(
         tuple(facts),
         source.private,
         table.user,
+        table.scope,
+        own.partition,
     )
-    before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
+    guarantee = before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")

@@ -127,6 +127,36 @@ def up_to(estimate: FloatArray, std_error: FloatArray, noise: str, seen: BoolArr
     return np.where(seen, limit, np.nan)
 
 
+def ratio_interval(
+    upper: FloatArray,
+    lower: FloatArray,
+    radius: FloatArray,
+    upper_terms: Any = 1.0,
+    lower_terms: Any = 1.0,
+) -> tuple[FloatArray, FloatArray]:
+    """Return Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
+
+    Args:
+        upper: A, of any shape.
+        lower: B, of the same shape.
+        radius: the half-width of an interval of one noisy term.
+        upper_terms: the number of noisy terms that A is the sum of.
+        lower_terms: the number of those of B.
+
+    u lies in it if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b terms: a quadratic inequality
+    in u. Without a count above the noise every share is possible.
+    """
+    total, spread = upper + lower, radius**2
+    first = total**2 - (upper_terms + lower_terms) * spread
+    middle, last = total * upper - upper_terms * spread, upper**2 - upper_terms * spread
+    root = np.sqrt(np.maximum(middle**2 - first * last, 0.0))
+    known = (first > 0) & (total > 0)
+    divisor = np.where(known, first, 1.0)
+    low = np.where(known, (middle - root) / divisor, 0.0)
+    high = np.where(known, (middle + root) / divisor, 1.0)
+    return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+
+
 def blank(size: int) -> FloatArray:
     """Return numbers of which none is known, (V,)."""
     return np.full(size, np.nan)

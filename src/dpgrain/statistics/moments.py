@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,10 +13,10 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import By, checked_bounds
-from dpgrain.statistics.intervals import half_width
+from dpgrain.statistics.histogram import checked_bounds
+from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Request
+from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import Measured, noisy_sums
 from dpgrain.statistics.statistic import MEAN, VARIANCE
 from dpgrain.statistics.values import Powers
@@ -95,20 +96,23 @@ def mean(
     )
     measured = noisy_sums(request, random_state, progress)
     low, width = _range(measured)
-    masses, sd, z = measured.masses, measured.sd, half_width(request.noise)
-    part = _shares(masses)[:, 1]
-    count = masses.sum(axis=1)
-    bottom, top = _ratio_interval(masses[:, 1], masses[:, 0], z * sd)
+    whole, z = _Whole.of(measured), half_width(request.noise)
+    part = _shares(whole.masses)[:, 1]
+    error = _bounded_error(np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole)
+    if measured.everyone is None:
+        bottom, top = ratio_interval(measured.masses[:, 1], measured.masses[:, 0], z * measured.sd)
+    else:
+        bottom, top = part - z * error, part + z * error
     return Estimates(
         measured.groups,
         low + width * part,
-        width * _bounded_error(np.hypot(part, 1 - part) * sd, count),
-        low + width * np.minimum(bottom, part),
-        low + width * np.maximum(top, part),
-        count,
+        width * error,
+        low + width * np.clip(np.minimum(bottom, part), 0.0, 1.0),
+        low + width * np.clip(np.maximum(top, part), 0.0, 1.0),
+        whole.count,
         measured.guarantee,
         measured.cautioned(measured.masses.shape[1]),
-        math.sqrt(measured.masses.shape[1]) * measured.sd,
+        whole.count_error,
     )
 
 
@@ -183,30 +187,67 @@ def variance(
     )
     measured = noisy_sums(request, random_state, progress)
     _, width = _range(measured)
-    part = _shares(measured.masses)
-    count, m = measured.masses.sum(axis=1), part[:, 1] / 2 + part[:, 2]
+    whole = _Whole.of(measured)
+    part = _shares(whole.masses)
+    m = part[:, 1] / 2 + part[:, 2]
     spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
     # These are the derivatives of q − m² by each corner, with q and m as ratios to the count.
-    slope = np.stack(
-        [
-            -(part[:, 2] - 2 * m**2),
-            -m - (part[:, 2] - 2 * m**2),
-            1 - 2 * m - (part[:, 2] - 2 * m**2),
-        ]
-    )
-    error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, count)
-    half = np.where(count > 4 * np.sqrt(3) * measured.sd, half_width(request.noise) * error, np.inf)
+    slope = whole.slopes(part[:, 2] - 2 * m**2, np.stack([0 * m, -m, 1 - 2 * m]))
+    error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
+    known = whole.count > 4 * whole.count_error
+    half = np.where(known, half_width(request.noise) * error, np.inf)
     return Estimates(
         measured.groups,
         width**2 * spread,
         width**2 * np.minimum(error, 0.25),
         width**2 * np.maximum(spread - half, 0.0),
         width**2 * np.minimum(spread + half, 0.25),
-        count,
+        whole.count,
         measured.guarantee,
         measured.cautioned(measured.masses.shape[1]),
-        math.sqrt(measured.masses.shape[1]) * measured.sd,
+        whole.count_error,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """The masses of all that an estimate is over: of records, or of people of a stated number.
+
+    Args:
+        masses: (V, C) the masses, with those of people without records where these count 0.
+        count: (V,) their sum.
+        count_error: (V,) its standard error; 0 where it is stated.
+        nothing: (C,) what a person without records adds to each corner; None where nobody does.
+    """
+
+    masses: FloatArray
+    count: FloatArray
+    count_error: FloatArray
+    nothing: FloatArray | None
+
+    @staticmethod
+    def of(measured: Measured) -> _Whole:
+        masses, split = measured.masses, measured.split
+        count = masses.sum(axis=1)
+        if measured.everyone is None:
+            return _Whole(masses, count, math.sqrt(masses.shape[1]) * measured.sd, None)
+        assert isinstance(split, Powers)  # noqa: S101 - what values.moments makes
+        nothing = split.of(0.0)
+        # Post-processing: whoever of the stated number is not seen in the masses has no records.
+        missing = measured.everyone - count
+        stated = np.full(count.size, float(measured.everyone))
+        return _Whole(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
+
+    def slopes(self, ratio: FloatArray, by_corner: FloatArray) -> FloatArray:
+        """Return how an estimate changes with the noise of each corner, times the count, (C, V).
+
+        Args:
+            ratio: (V,) how it changes with the count, from which it is taken off.
+            by_corner: (C,) or (C, V) how it changes with the masses of each corner.
+        """
+        corners = by_corner if by_corner.ndim > 1 else by_corner[:, None]
+        # Noise of a corner changes a noisy count, or else the number of those without records.
+        return corners - (ratio if self.nothing is None else self.nothing @ corners)
 
 
 def _range(measured: Measured) -> tuple[float, float]:
@@ -222,24 +263,7 @@ def _shares(masses: FloatArray) -> FloatArray:
     return np.where(total > 0, positive / np.where(total > 0, total, 1.0), 1 / masses.shape[1])
 
 
-def _bounded_error(noise: FloatArray, count: FloatArray) -> FloatArray:
+def _bounded_error(noise: FloatArray, whole: _Whole) -> FloatArray:
     """Return the error of a share that lies in [0, 1], for noise on its numerator."""
-    return np.minimum(noise / np.maximum(count, noise), 1.0)
-
-
-def _ratio_interval(
-    upper: FloatArray, lower: FloatArray, radius: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
-
-    u lies in it if |(1−u)A − uB| ≤ radius·√((1−u)² + u²): a quadratic inequality a u² − 2 b u + c ≤ 0.
-    """
-    total, spread = upper + lower, radius**2
-    a, b, c = total**2 - 2 * spread, total * upper - spread, upper**2 - spread
-    root = np.sqrt(np.maximum(b**2 - a * c, 0.0))
-    # Without a count above the noise, every share is possible.
-    known = (a > 0) & (total > 0)
-    divisor = np.where(known, a, 1.0)
-    low = np.where(known, (b - root) / divisor, 0.0)
-    high = np.where(known, (b + root) / divisor, 1.0)
-    return np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
+    least = np.maximum(noise, np.finfo(np.float64).tiny)
+    return np.minimum(noise / np.maximum(whole.count, least), 1.0)

@@ -122,9 +122,10 @@ def _intervals(release: Release) -> str:
     asked, known = release.asked, known_more(release)
     said = "95% intervals are of the capped sum"
     if asked.statistic.ratio:
+        average = "record, not the average person" if asked.rows == "records" else "person"
         said = (
             f"95% intervals are of this {'capped ' if asked.capped else ''}number, which is about the "
-            "average record, not the average person"
+            f"average {average}"
         )
     if asked.processed:
         said = f"Errors and intervals are approximate, as the release is {asked.afterwards}"
@@ -145,8 +146,8 @@ def summary(release: Release) -> str:
         parts = [f"{name}: {_one_number(release)} ({asked.estimand})."]
     else:
         noun = "item" if release.statistic.of_items else "group"
-        ranks = len(release.groups.columns[-1].unique()) if release.statistic.ranked else 1
-        groups = counted(len(release) // max(ranks, 1), noun)
+        points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
+        groups = counted(len(release) // max(points, 1), noun)
         parts = [f"{name} of {groups}: {asked.estimand}."]
     if not len(release):
         parts[0] += " None passed the threshold: give domain= or more ε."
@@ -164,7 +165,10 @@ def _one_number(release: Release) -> str:
     words = {"at_least": "at least", "up_to": "up to", "count": "from about"}
     told = [f"{words[name]} {more[name]}" for name in words if more.get(name)]
     if more.get("count"):
-        told[-1] += f"{f' ± {error}' if (error := more.get('count_error')) else ''} records"
+        error = more.get("count_error")
+        told[-1] += f"{f' ± {error}' if error else ''} {release.asked.rows}"
+        if release.asked.over == "everyone":
+            told[-1] = f"of {more['count']} people"
     return ", ".join([f"{line.estimate}, 95% from {line.low} to {line.high}", *told])
 
 

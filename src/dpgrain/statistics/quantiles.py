@@ -10,25 +10,30 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import By, checked_bounds
+from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import Request
+from dpgrain.statistics.request import By, Request
 from dpgrain.statistics.run import noisy_sums
 from dpgrain.statistics.statistic import QUANTILES
-from dpgrain.statistics.values import Tree
+from dpgrain.statistics.values import AutoRange, Tree
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
 
 # This many groups are turned into ranks at once.
 _CHUNK = 256
+# Bounds of one sign that lie so many times apart are far apart.
+_WIDE = 1000.0
+# A place so little behind an edge is in the leaf that begins there.
+_INSIDE = 1e-9
 
 
 def quantiles(
@@ -39,6 +44,7 @@ def quantiles(
     by: By = None,
     bounds: tuple[float, float] | None = None,
     bins: Literal[16, 256, 4096] | None = None,
+    spacing: Literal["even", "geometric"] | None = None,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -60,8 +66,12 @@ def quantiles(
         by: a column or several to group by; one answer over all without it.
         bounds: (low, high): numbers beyond count as the nearer one; public. Without them a range is
             found privately with 15% of the budget.
-        bins: how many bins of equal width the range is divided into: quantiles are no finer; by
-            default 4096 overall and 256 by group.
+        bins: how many bins the range is divided into: quantiles are no finer; by default 4096 overall
+            and 256 by group.
+        spacing: how wide the bins are: ``"even"``, all alike; ``"geometric"``, the wider the farther
+            from 0. By default the column's type and the bounds tell: of a column of whole numbers each
+            has a bin, or many have one far from 0, and quantiles are whole; else geometric where
+            the range is found privately or its ends are a factor of 1000 apart.
         unit: what is protected.
         epsilon: the promised ε.
         delta: the promised δ.
@@ -98,7 +108,10 @@ def quantiles(
     ranks = _checked_ranks(q)
     if bins is not None and bins not in (16, 256, 4096):
         raise ParameterError(f"bins must be 16, 256 or 4096, not {bins!r}.", name="bins")
+    if spacing is not None:
+        _validate.one_of(("even", "geometric"), spacing=spacing)
     height = {16: 1, 256: 2, 4096: 3}[bins or (4096 if by is None else 256)]
+    limits = checked_bounds(bounds)
     request = Request.of(
         QUANTILES,
         table,
@@ -108,17 +121,21 @@ def quantiles(
         noise=noise,
         domain=domain,
         value=value,
-        measure=values.ranks(height),
-        bounds=checked_bounds(bounds),
+        measure=values.ranks(height, spacing or _spacing(table, value, limits)),
+        bounds=limits,
         max_items=max_items,
     )
     measured = noisy_sums(request, random_state, progress)
     tree = measured.split
     assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
-    z = half_width(request.noise)
+    z, everyone = half_width(request.noise), measured.everyone
     answers = [
         read_ranks(
-            measured.masses[at : at + _CHUNK], z * measured.sd[at : at + _CHUNK], ranks, tree
+            measured.masses[at : at + _CHUNK],
+            z * measured.sd[at : at + _CHUNK],
+            ranks,
+            tree,
+            everyone,
         )
         for at in range(0, len(measured.groups), _CHUNK)
     ]
@@ -129,6 +146,9 @@ def quantiles(
     )
     rows = np.repeat(np.arange(len(measured.groups)), ranks.size)
     count = measured.masses[:, : tree.branching].sum(axis=1)
+    count_error = math.sqrt(tree.branching) * measured.sd
+    if everyone is not None:
+        count, count_error = np.full(count.size, float(everyone)), np.zeros(count.size)
     known = measured.groups.take(rows)
     rank = pa.array(np.tile(ranks, len(measured.groups)))
     return Estimates(
@@ -140,7 +160,7 @@ def quantiles(
         count[rows],
         measured.guarantee,
         measured.cautioned(tree.branching),
-        (math.sqrt(tree.branching) * measured.sd)[rows],
+        count_error[rows],
     )
 
 
@@ -165,8 +185,25 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Es
     return quantiles(table, value, [q], **options)
 
 
+def _spacing(
+    table: UserTable, value: str, bounds: tuple[float, float] | AutoRange
+) -> values.Spacing:
+    """Return the spacing of bins that suits what is public of a column: its type, and the bounds."""
+    if isinstance(table, UserTable) and table.is_whole(value):
+        return "whole"
+    if isinstance(bounds, AutoRange):
+        return "geometric"
+    low, high = sorted(map(abs, bounds))
+    one_sign = bounds[0] > 0 or bounds[1] < 0
+    return "geometric" if one_sign and high >= _WIDE * low else "even"
+
+
 def read_ranks(
-    masses: FloatArray, radius: FloatArray, ranks: FloatArray, tree: Tree
+    masses: FloatArray,
+    radius: FloatArray,
+    ranks: FloatArray,
+    tree: Tree,
+    everyone: int | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return quantiles and their 95% intervals from noisy counts of a tree's nodes: post-processing.
 
@@ -175,49 +212,68 @@ def read_ranks(
         radius: (V,) the half-width of the 95% interval of a count of each group.
         ranks: (R,) the ranks, in [0, 1].
         tree: the tree.
+        everyone: the public number of people, where those who are not in the tree count 0.
 
     Returns:
         (V, R) estimates, lower and upper ends.
     """
-    below = _cumulated(consistent_leaves(masses, tree))
+    nothing = None if everyone is None else int(tree.leaf(np.zeros(1))[0])
+    below = _cumulated(_with_nothing(consistent_leaves(masses, tree), nothing, everyone or 0))
+    if everyone is not None:
+        below = np.clip(below, 0.0, everyone)
     # Ranks are known to rise from 0 to the count, which narrows what noise leaves open.
     rising = np.maximum.accumulate(below, axis=1)
     falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
     steps = (rising + falling) / 2
     steps -= steps[:, :1]
     total = np.maximum(steps[:, -1:], np.finfo(np.float64).tiny)
-    spread = _rank_spread(tree.height, tree.branching, tuple(ranks)) * radius[:, None]
-    edges = np.linspace(tree.low, tree.high, tree.bins + 1)
-    out = np.empty((3, len(masses), ranks.size))
+    spread = _rank_spread(tree.height, tree.branching, tuple(ranks), nothing) * radius[:, None]
+    places = np.empty((3, len(masses), ranks.size))
     for row in range(len(masses)):
         for j, wanted in enumerate((ranks, ranks, ranks)):
             shift = (0.0, -1.0, 1.0)[j] * spread[row]
-            out[j, row] = _inverse(steps[row], wanted * total[row] + shift, edges)
-    estimate, low, high = out
-    # Without a count above the noise, every number is possible.
-    count, unknown = masses[:, : tree.branching].sum(axis=1), radius * math.sqrt(tree.branching)
-    low[count <= unknown], high[count <= unknown] = tree.low, tree.high
+            places[j, row] = _inverse(steps[row], wanted * total[row] + shift)
+    middle, first, last = places
     # Nothing is known within a bin, so intervals are widened to the ends of bins.
-    width = edges[1] - edges[0]
-    low = tree.low + width * np.floor((np.minimum(low, estimate) - tree.low) / width + 1e-9)
-    high = tree.low + width * np.ceil((np.maximum(high, estimate) - tree.low) / width - 1e-9)
-    return estimate, low, high
+    low, high = tree.ends(np.minimum(first, middle), np.maximum(last, middle))
+    if everyone is None:
+        # Without a count above the noise, every number is possible.
+        count, unknown = masses[:, : tree.branching].sum(axis=1), radius * math.sqrt(tree.branching)
+        low[count <= unknown], high[count <= unknown] = tree.low, tree.high
+    return tree.at(middle), low, high
 
 
-def _inverse(steps: FloatArray, wanted: FloatArray, edges: FloatArray) -> FloatArray:
-    """Find where a rising, linear interpolant takes the wanted values; the middle of inner plateaus."""
+def _with_nothing(leaves: FloatArray, nothing: int | None, everyone: int) -> FloatArray:
+    """Return counts of leaves with those who are missing from a stated number in one of them.
+
+    Args:
+        leaves: (V, bins) the counts.
+        nothing: the leaf of the number of those who have no records; None where they do not count.
+        everyone: the stated number.
+    """
+    if nothing is None:
+        return leaves
+    leaves = leaves.copy()
+    leaves[:, nothing] += everyone - leaves.sum(axis=1)
+    return leaves
+
+
+def _inverse(steps: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Find at which place among the edges a rising, linear interpolant takes the wanted values.
+
+    Of an inner plateau it is the middle.
+    """
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
-    last = edges.size - 1
+    last = steps.size - 1
     inside = np.clip(left, 1, last)
     gap = steps[inside] - steps[inside - 1]
-    place = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
-    width = edges[1] - edges[0]
-    found = edges[inside - 1] + width * np.clip(place, 0.0, 1.0)
+    part = np.where(gap > 0, (wanted - steps[inside - 1]) / np.where(gap > 0, gap, 1.0), 0.5)
+    found = inside - 1 + np.clip(part, 0.0, 1.0)
     # The least rank gets the end of its plateau where numbers begin, the largest that where they end.
-    first = np.where(wanted <= steps[0], right - 1, left)
-    final = np.where(wanted >= steps[-1], left, right - 1)
-    plateau = (edges[np.clip(first, 0, last)] + edges[np.clip(final, 0, last)]) / 2
+    first = np.where(wanted <= steps[0], right - 1 + _INSIDE, left)
+    final = np.where(wanted >= steps[-1], left, right - 1 + _INSIDE * (wanted <= steps[0]))
+    plateau = (np.clip(first, 0, last) + np.clip(final, 0, last)) / 2
     return np.asarray(np.where(right > left, plateau, found))
 
 
@@ -227,11 +283,13 @@ def _cumulated(leaves: FloatArray) -> FloatArray:
 
 
 @lru_cache
-def _rank_spread(height: int, branching: int, ranks: tuple[float, ...]) -> FloatArray:
+def _rank_spread(
+    height: int, branching: int, ranks: tuple[float, ...], nothing: int | None
+) -> FloatArray:
     """Return the largest sd of a rank less its share of the count, (R,), for noise of sd 1."""
     tree = Tree(0.0, 1.0, height, branching)
     noise = np.random.default_rng(0).normal(size=(400, tree.corners))
-    below = _cumulated(consistent_leaves(noise, tree))
+    below = _cumulated(_with_nothing(consistent_leaves(noise, tree), nothing, 0))
     return np.array([(below - rank * below[:, -1:]).std(axis=0).max() for rank in ranks])
 
 

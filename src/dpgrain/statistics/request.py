@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._types import IntArray, Law
@@ -24,7 +24,7 @@ from dpgrain.noise import (
 )
 from dpgrain.publishing import Promise, in_budget
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.asked import Asked, Clip, Each
+from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import (
     MANY_COORDINATES,
@@ -39,11 +39,14 @@ from dpgrain.statistics.values import AutoRange, Measure
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.domain import Domain, public_domain
+from dpgrain.tables.engines.people import everyone, made_of_people
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
-from dpgrain.units import Element, Record
+from dpgrain.units import Element
 
+#: The columns to group by: none, one or several.
+By: TypeAlias = str | Sequence[str] | None
 _WITHOUT_CELL = {"own": "are their own", "drop": "are left out", "error": "are refused"}
 
 
@@ -134,7 +137,7 @@ class Request:
         norm = "l1" if noise == "laplace" else "l2"
         if clip == "auto" and measure is not None:
             rule = measure.clip
-        if blocks.block == "record" and isinstance(rule, AutoClip):
+        if blocks.of_one_row and isinstance(rule, AutoClip):
             # Nothing to choose where it is known what a record adds.
             known = 1.0 if measure is None else measure.record_norm.get(norm)
             rule = rule if known is None else known
@@ -162,7 +165,8 @@ class Request:
             public_domain(domain, blocks, table, keys),
             rule,
             noise,
-            max_items,
+            # Who has one row has one item.
+            1 if blocks.one_row else max_items,
             indicator,
         )
         if request.domain.selected and noise == "laplace":
@@ -181,6 +185,14 @@ class Request:
         """
         promise = self.promise.settled(lambda trial: event_of(replace(self, promise=trial)))
         return self if promise is self.promise else replace(self, promise=promise)
+
+    @property
+    def everyone(self) -> int | None:
+        """The public number of people, where those without records count 0 with the others.
+
+        They do in statistics over all of a number that is 0 of nothing.
+        """
+        return None if self.keys else everyone(self.table, self.value)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -224,7 +236,7 @@ class Request:
         longest = math.inf
         if self.indicator and self.blocks.alone:
             longest = 1.0
-        elif self.blocks.block == "record":
+        elif self.blocks.of_one_row:
             known = {self.norm: 1.0} if self.measure is None else self.measure.record_norm
             longest = known.get(self.norm, math.inf)
         return isinstance(self.rule, AutoClip) or longest > self.rule
@@ -263,6 +275,9 @@ class Request:
             if self.blocks.key is not None:
                 cells = int(found.sizes.size)
                 single = bool((found.sizes == 1).all())
+        if self.blocks.partition is not None and not self.table.scope.everything:
+            inside = self.blocks.partition.cells_in(self.table.scope)
+            cells = min((n for n in (cells, inside) if n is not None), default=None)
         contribution = self.blocks.contribution(
             items=items, cells=cells, single=single and self.corners == 1, norm=self.norm
         )
@@ -310,7 +325,8 @@ class Request:
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
         known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
-        if self.net:
+        if self.net or made_of_people(self.table) is not None:
+            # One record of a person may change all of the person's row.
             known = None
         return make_plan(
             self.contribution,
@@ -338,6 +354,8 @@ class Request:
             (*self._scope_in_words(), *facts),
             source.private,
             self.table.user or "",
+            self.table.scope,
+            self.blocks.partition,
         )
 
     def _scope_in_words(self) -> list[str]:
@@ -362,6 +380,8 @@ class Request:
             )
         if self.table.n_users is not None:
             facts.append(f"a roster of {counted(self.table.n_users, 'user')}")
+        if (people := made_of_people(self.table)) is not None:
+            facts.append(f"a person's row is {people}")
         return facts
 
     def plan_in_words(self) -> list[str]:
@@ -413,7 +433,15 @@ class Request:
             noise=self.noise,
             user=self.table.user,
             n_users=self.table.n_users,
+            over=self._over,
         )
+
+    @property
+    def _over(self) -> Over:
+        """The rows that estimates are over."""
+        if self.everyone is not None:
+            return "everyone"
+        return "records" if made_of_people(self.table) is None else "people"
 
 
 def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
@@ -436,7 +464,7 @@ def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
         return gaussian
     laplace = ask(noise="laplace")
     # The norms of one record are known under both laws.
-    coordinates = 1 if isinstance(promise.unit, Record) else laplace.plan.items or 1
+    coordinates = 1 if laplace.blocks.of_one_row else laplace.plan.items or 1
     less = coordinates**0.25 * laplace.plan.std_error < gaussian.plan.std_error
     return laplace if less else gaussian
 

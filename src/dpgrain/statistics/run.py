@@ -72,6 +72,7 @@ class Measured:
         guarantee: what is promised.
         asked: what was asked for.
         chosen: the bounds that were chosen, by group; None where the bound was stated.
+        everyone: the public number of people, where those without records count 0; else None.
     """
 
     groups: Groups
@@ -82,6 +83,7 @@ class Measured:
     guarantee: Guarantee
     asked: Asked
     chosen: ChosenBounds | None = None
+    everyone: int | None = None
 
     def cautioned(self, coordinates: int) -> Asked:
         """What was asked for, with a caution where next to no numbers were seen.
@@ -115,7 +117,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     guarantee = request.guarantee(plan.event, source, request.plan_in_words())
     asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
-    before_publishing(
+    guarantee = before_publishing(
         guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
     )
     table = request.selecting[0] if request.domain.selected else request.table
@@ -138,6 +140,9 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         if isinstance(bounds, AutoRange):
             shown.stage("Finding the range")
             bounds, seen = _range(engine, request, bounds, source)
+            if request.everyone is not None:
+                # The numbers of people without records lie within the range, too.
+                bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
             found_range = bounds
             if not seen:
                 care.append("no number stood out from the noise: give bounds= or more ε")
@@ -177,6 +182,7 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
         guarantee,
         replace(asked, found=found_range, care=tuple(care), **left_out),
         None if chosen is None else chosen.take(row),
+        request.everyone,
     )
 
 

@@ -29,6 +29,8 @@ class Statistic:
         noun: the word for a group, in the singular; bins are of numbers that users hold.
         plural: True where no article stands before the title.
         ranked: True where the last key of a release is the rank of a quantile.
+        stepped: True where the last key of a release is the least number that a share is of.
+        binned: True where the last keys of a release are the ends of a bin of numbers.
         holders: True where units are counted, once in each group that they hold.
         weighted: True where its numbers are weights, of which those that are not above 0 count 0.
         signed: True where the numbers that are added up may be negative.
@@ -49,6 +51,8 @@ class Statistic:
     noun: Noun = "group"
     plural: bool = False
     ranked: bool = False
+    stepped: bool = False
+    binned: bool = False
     holders: bool = False
     weighted: bool = False
     signed: bool = False
@@ -85,7 +89,17 @@ class Statistic:
     @property
     def in_order(self) -> bool:
         """True where its rows have an order of their own."""
-        return self.ranked or self.of_bins
+        return self.ranked or self.stepped or self.binned or self.of_bins
+
+    @property
+    def of_parts(self) -> bool:
+        """True where numbers are told apart by edges, beyond which none is cut off."""
+        return self.stepped or self.binned
+
+    @property
+    def pointwise(self) -> bool:
+        """True where the last key of a release tells points of one group: ranks, or least numbers."""
+        return self.ranked or self.stepped
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names of those keys that tell groups apart: the rank of a quantile does not.
@@ -94,7 +108,7 @@ class Statistic:
             names: the names of all keys of a release.
         """
         known = tuple(names)
-        return known[:-1] if self.ranked else known
+        return known[:-1] if self.pointwise else known
 
     def value_of(self, value: str | None) -> str:
         """Return the subject: records, or numbers in a column.
@@ -176,6 +190,24 @@ QUANTILES = Statistic(
     "was added to the number in each bin; the quantiles are read off these noisy counts and are no "
     "finer than the finest bins.",
 )
+DISTRIBUTION = Statistic(
+    "distribution",
+    "The shares of the records whose numbers are at least so large",
+    estimate="share of records by {value}",
+    stepped=True,
+    ratio=True,
+    amount="share",
+    made="Every record counts 1 in its bin between two thresholds. Noise was added to the count of "
+    "each bin; the shares are read off these noisy counts, and are made to fall from threshold to "
+    "threshold. The intervals of a group hold all of its shares at once, in 95% of releases.",
+)
+BINNED = Statistic(
+    "binned histogram",
+    "How many records have a number in each of several bins",
+    title="counts of records by",
+    estimate="records by {value}",
+    binned=True,
+)
 HOLDINGS = Statistic(
     "elements per user",
     "How many users hold how many elements, and how many records",
@@ -185,7 +217,19 @@ HOLDINGS = Statistic(
 )
 
 STATISTICS: dict[str, Statistic] = {
-    each.name: each for each in (HISTOGRAM, TOP, COUNT, SUM, MEAN, VARIANCE, QUANTILES, HOLDINGS)
+    each.name: each
+    for each in (
+        HISTOGRAM,
+        TOP,
+        COUNT,
+        SUM,
+        MEAN,
+        VARIANCE,
+        QUANTILES,
+        DISTRIBUTION,
+        BINNED,
+        HOLDINGS,
+    )
 }
 
 

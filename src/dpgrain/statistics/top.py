@@ -275,7 +275,7 @@ def _truncated(
     if most is not None:
         facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
     guarantee = request.guarantee(event, source, facts)
-    with _held(request, guarantee, progress) as data:
+    with _held(request, guarantee, progress) as (data, guarantee):
         groups = data.dictionary.groups
         sums = data.holders(max_items=most)
     noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
@@ -310,7 +310,7 @@ def _names(
         f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
     ]
     guarantee = request.guarantee(event, source, facts)
-    with _held(request, guarantee, progress) as data:
+    with _held(request, guarantee, progress) as (data, guarantee):
         grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
         groups = data.dictionary.groups
@@ -333,15 +333,19 @@ def _names(
 
 
 @contextmanager
-def _held(request: Request, guarantee: Guarantee, progress: bool | None) -> Iterator[Contributions]:
-    """What units hold of all items that anybody holds, after the budget was charged."""
-    before_publishing(guarantee, n_users=request.table.n_users, budget=request.promise.budget)
+def _held(
+    request: Request, guarantee: Guarantee, progress: bool | None
+) -> Iterator[tuple[Contributions, Guarantee]]:
+    """What units hold of all items that anybody holds, and the guarantee that was charged."""
+    guarantee = before_publishing(
+        guarantee, n_users=request.table.n_users, budget=request.promise.budget
+    )
     with request.table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")
         held = held_groups(engine, request.blocks, request.keys)
         data = Contributions(engine, request.blocks, held, request.blocks.cells(held, public=False))
         shown.stage("Counting holders")
-        yield data
+        yield data, guarantee
 
 
 def _sorted(release: Histogram) -> Histogram:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray, Law
 from dpgrain.statistics.bounds import AutoClip
@@ -107,6 +107,16 @@ class Powers:
         """One more than the degree."""
         return self.degree + 1
 
+    def of(self, x: float) -> FloatArray:
+        """Return what a number adds to each corner, (corners,), as the function that it is of u."""
+        u = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
+        return np.array(
+            [
+                math.comb(self.degree, j) * u**j * (1 - u) ** (self.degree - j)
+                for j in range(self.corners)
+            ]
+        )
+
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
         """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
         x = _bounded(values, self.low, self.high)
@@ -124,6 +134,14 @@ class Powers:
         return (keys[:, None] + np.arange(self.corners)).ravel(), totals.ravel()
 
 
+#: The spacing of edges: as many to each unit, as many to each factor away from 0, or at whole numbers.
+Spacing = Literal["even", "geometric", "whole"]
+# Between 0 and this share of the largest magnitude, geometric edges are about even.
+_NEAR_ZERO = 2.0**-12
+# Whole numbers up to here are exact.
+_LARGEST_WHOLE = 2.0**53
+
+
 @dataclass(frozen=True)
 class Tree:
     """A tree of bins: a record counts 1 in its bin and in each node above it, but the root.
@@ -133,6 +151,8 @@ class Tree:
         high: the upper bound, as which larger numbers count.
         height: the number of levels of nodes below the root.
         branching: the number of children of each node.
+        spacing: the spacing of the edges of the leaves. Whole numbers have a leaf each where there are
+            enough; the leaves of larger ones then hold several, the more the larger they are.
     """
 
     low: float
@@ -140,6 +160,7 @@ class Tree:
     height: int
     branching: int = 16
     unit: float = 1.0
+    spacing: Spacing = "even"
 
     @property
     def corners(self) -> int:
@@ -148,19 +169,110 @@ class Tree:
 
     @property
     def bins(self) -> int:
-        """The number of leaves, all of the same width."""
+        """The number of leaves."""
         return int(self.branching**self.height)
+
+    @property
+    def whole(self) -> bool:
+        """True where leaves hold whole numbers: so they are spaced, and there are some in bounds."""
+        return self.spacing == "whole" and _wholes(self.low, self.high) is not None
+
+    @cached_property
+    def edges(self) -> FloatArray:
+        """The edges of the leaves, (bins + 1,): a leaf holds its lower edge and not its upper one."""
+        if self.spacing == "even":
+            return np.linspace(self.low, self.high, self.bins + 1)
+        ends = _wholes(self.low, self.high) if self.whole else None
+        if ends is None:
+            near = max(abs(self.low), abs(self.high)) * _NEAR_ZERO
+            return _geometric(self.low, self.high, self.bins, near)
+        first, last = ends
+        places = np.arange(self.bins + 1)
+        if last - first < self.bins:
+            return np.asarray(first + places, dtype=np.float64)
+        wide = np.rint(_geometric(first, last + 1, self.bins, 1.0))
+        # Where edges come closer than 1, each leaf holds one whole number instead.
+        return np.asarray(np.maximum.accumulate(wide - places) + places)
+
+    def leaf(self, x: FloatArray) -> IntArray:
+        """Return the leaf that each number lies in, of the same shape."""
+        x = np.clip(x, self.low, self.high)
+        if self.spacing == "even":
+            u = (x - self.low) / (self.high - self.low)
+            return np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
+        found = np.searchsorted(self.edges, x, side="right") - 1
+        return np.clip(found, 0, self.bins - 1).astype(np.int64)
+
+    def at(self, place: FloatArray) -> FloatArray:
+        """Return the number at a place among the edges, such as 2.5 for the middle of the third leaf.
+
+        Of leaves of whole numbers it is one of these; at an edge, one of the leaf before it.
+        """
+        if not self.whole:
+            return np.interp(np.round(place, 6), np.arange(self.bins + 1), self.edges)
+        leaf = np.clip(np.ceil(place) - 1, 0, self.bins - 1).astype(np.int64)
+        first, size = self.edges[leaf], np.diff(self.edges)[leaf]
+        within = np.floor(np.clip(place - leaf, 0.0, 1.0) * size)
+        return np.asarray(np.minimum(first + np.minimum(within, size - 1), math.floor(self.high)))
+
+    def ends(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the largest number of the leaves between two places among the edges."""
+        first = np.floor(low + 1e-9).astype(np.int64)
+        last = np.ceil(high - 1e-9).astype(np.int64)
+        below, above = self.edges[np.minimum(first, self.bins)], self.edges[np.maximum(last, 0)]
+        if not self.whole:
+            return below, above
+        top = math.floor(self.high)
+        return np.minimum(below, top), np.clip(above - 1, below, np.maximum(below, top))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
         """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
-        x = _bounded(values, self.low, self.high)
-        u = (x - self.low) / (self.high - self.low)
-        leaf = np.minimum((u * self.bins).astype(np.int64), self.bins - 1)
+        leaf = self.leaf(_bounded(values, self.low, self.high))
         before, nodes = 0, []
         for level in range(1, self.height + 1):
             nodes.append(keys + before + leaf // self.branching ** (self.height - level))
             before += self.branching**level
         return np.stack(nodes, axis=1).ravel(), None
+
+
+def _wholes(low: float, high: float) -> tuple[int, int] | None:
+    """Return the least and the largest whole number within bounds; None without exact ones."""
+    if max(abs(low), abs(high)) > _LARGEST_WHOLE or math.ceil(low) > math.floor(high):
+        return None
+    return math.ceil(low), math.floor(high)
+
+
+def _geometric(low: float, high: float, bins: int, near: float) -> FloatArray:
+    """Return edges at about one factor, and about even where they are nearer to 0, (bins + 1,)."""
+    if low > 0 or high < 0:
+        near = min(near, abs(low), abs(high))
+    edges = near * np.sinh(np.linspace(math.asinh(low / near), math.asinh(high / near), bins + 1))
+    edges[[0, -1]] = low, high
+    return np.asarray(edges)
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Bins of numbers, of which a record counts 1 in its own.
+
+    Args:
+        edges: increasing; a bin holds its upper edge and not its lower one, and the first and the last
+            bin have no end.
+        corners: the number of bins that are counted; those beyond what the edges make stay empty.
+    """
+
+    edges: tuple[float, ...]
+    corners: int
+    unit: float = 1.0
+
+    def of(self, values: FloatArray) -> IntArray:
+        """Return the bin that each number lies in, of the same shape."""
+        return np.searchsorted(np.array(self.edges), values).astype(np.int64)
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals), as :class:`~dpgrain.tables.split.Split` describes them."""
+        assert values is not None  # noqa: S101 - the engine brings numbers wherever there is a split
+        return keys + self.of(values), None
 
 
 def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
@@ -204,11 +316,11 @@ def moments(degree: int) -> Measure:
     )
 
 
-def ranks(height: int) -> Measure:
+def ranks(height: int, spacing: Spacing = "even") -> Measure:
     """Return the number of records in each of 16^height bins, and in the nodes above."""
     return Measure(
         Tree(0, 1, height).corners,
-        lambda low, high: Tree(low, high, height),
+        lambda low, high: Tree(low, high, height, spacing=spacing),
         AutoClip(),
         {"l2": math.sqrt(height), "l1": float(height)},
         bias=0.5,
@@ -216,6 +328,25 @@ def ranks(height: int) -> Measure:
         noisy=4 * height,
         ratio=True,
         counting=Tree(0, 1, height).branching,
+    )
+
+
+def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> Measure:
+    """Return the number of records in each of several bins.
+
+    Args:
+        corners: the number of bins that there are at most.
+        edges: the function from the range (low, high) to the edges of the bins.
+    """
+    return Measure(
+        corners,
+        lambda low, high: Bins(edges(low, high), corners),
+        AutoClip(),
+        {"l2": 1.0, "l1": 1.0},
+        bias=0.5,
+        noisy=corners // 2,
+        ratio=True,
+        counting=corners,
     )
 
 
@@ -255,7 +386,8 @@ class AutoRange:
 
     def split(self) -> Split:
         """Return the split in which each record counts 1 in the bin of its number."""
-        return _Bins(tuple(self.edges[1:-1]))
+        inner = tuple(self.edges[1:-1].tolist())
+        return Bins(inner, len(inner) + 1)
 
     def seen(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
         """Return the noisy counts of bins that are believed to hold numbers, and 0 of others, (bins,).
@@ -308,18 +440,3 @@ class AutoRange:
     def _zero(self) -> int:
         """The place of the bin around 0."""
         return self.edges.size // 2 - 1
-
-
-@dataclass(frozen=True)
-class _Bins:
-    inner: tuple[float, ...]
-    unit: float = 1.0
-
-    @property
-    def corners(self) -> int:
-        return len(self.inner) + 1
-
-    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        assert values is not None  # noqa: S101 - as above
-        bins: NDArray[np.int64] = np.searchsorted(np.array(self.inner), values)
-        return keys + bins, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -11,8 +12,10 @@ import pyarrow as pa
 
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.partitions import Partition, Rule
 from dpgrain.tables.dictionary import Cells
 from dpgrain.tables.elements import NAMED, Elements, as_elements, cell_codes
+from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, Rows
 from dpgrain.units import Element, Level, Record, Unit, User
@@ -34,8 +37,10 @@ class Blocks:
         named: the partition in words; empty if there is none.
         alone: True if each group is a cell by itself, and each cell one group.
         cell_column: the column of the table that holds the cell, where there is one.
+        partition: the partition as facts, with the columns of the data; None if there is none.
         of_records: True if only records are protected, and each pair of a user and a group is a block:
             a record then moves one block, or two, and makes room for no other.
+        one_row: True if a user has one row at most, whatever the data are.
     """
 
     block: Level
@@ -46,7 +51,9 @@ class Blocks:
     named: str = ""
     alone: bool = False
     cell_column: str | None = None
+    partition: Partition | None = None
     of_records: bool = False
+    one_row: bool = False
 
     @staticmethod
     def of_unit(unit: Unit, table: Rows, keys: Sequence[str], item: str | None = None) -> Blocks:
@@ -63,6 +70,7 @@ class Blocks:
             SchemaError: if the unit names a column that the table lacks.
         """
         item = next(iter(keys), None) if item is None else item
+        require_whole_users(table, unit)
         if isinstance(unit, Record):
             return Blocks("record")
         if not isinstance(unit, Element | User):
@@ -77,7 +85,8 @@ class Blocks:
                 raise ParameterError(
                     "User(by=…) says what max_elements counts; give max_elements as well."
                 )
-            return Blocks("user")
+            people = made_of_people(table)
+            return Blocks("user", one_row=people is not None and people.one_row)
         if unit.by is None and (isinstance(unit, Element) or item is None):
             raise ParameterError(
                 f"{type(unit).__name__}() needs a partition: a column, a mapping or a function"
@@ -97,15 +106,21 @@ class Blocks:
                 "column of cells with table.with_cells(…), and name that."
             )
         else:
-            elements = as_elements(by).of_keys(lambda label: table.stated(label, item, NAMED))
+            elements = as_elements(by).of_keys(lambda labels: table.keys_of(labels, item, NAMED))
             of, named = item, f"{elements.name} of {_described(item, table)}"
+        partition = Partition((rule_of(by if isinstance(by, str) else item, elements, table),))
         # If the column of cells is itself a key, the group tells the cell.
         if isinstance(by, str) and by in keys:
             of, elements = by, None
         key = list(keys).index(of) if of in keys else None
         alone = key is not None and elements is None and len(keys) == 1
         column = by if isinstance(by, str) else None
-        return Blocks("element", of, elements, key, bound, named, alone, column)
+        return Blocks("element", of, elements, key, bound, named, alone, column, partition)
+
+    @property
+    def of_one_row(self) -> bool:
+        """True if a block is one row at most, so that the norm of what it adds is known."""
+        return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> Cells:
         """Return the cells of groups under the partition; one cell where the group tells none.
@@ -119,8 +134,7 @@ class Blocks:
             return Cells(pa.repeat("all", size), np.zeros(size, dtype=np.int64))
         values = groups.columns[self.key]
         if self.elements is not None:
-            names, codes = cell_codes(self.elements, values.to_pylist(), public=public)
-            return Cells(pa.array(names, pa.string()), codes)
+            return Cells(*cell_codes(self.elements, values.to_pylist(), public=public))
         # Values that are their own cells; made without a Python object each, for there may be many.
         codes = np.arange(size, dtype=np.int64)
         if not self.alone:
@@ -198,6 +212,29 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
         cells = table.cells[name]
         return cells.of, cells.elements.labelled(), _described(name, table)
     return name, None, f"the column {name!r}"
+
+
+def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
+    """Return the rule by which a column of a table tells the cell, as a fact.
+
+    Args:
+        column: the column, which may be one of cells.
+        elements: the partition of its values; it is ignored for a column of cells, which has its own.
+        table: the table.
+    """
+    assert column is not None  # noqa: S101 - a partition is of a column
+    if column in table.cells:
+        column, elements = table.cells[column].of, table.cells[column].elements
+    dated = table.schema[column] == "DATE"
+    if elements is None:
+        return Rule(column, "day" if dated else "label")
+    if elements.period is not None and dated:
+        return Rule(column, elements.period)
+    mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
+    while column in table.cells:
+        column = table.cells[column].of
+    cells = None if elements.labels is None else len(elements.labels)
+    return Rule(column, "stated", mark=mark, cells=cells)
 
 
 def _described(column: str, table: Rows) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from dpgrain._arrow import numbers
 from dpgrain._types import IntArray
 from dpgrain.tables.engines.kernel import Layout
 from dpgrain.tables.groups import Groups
+
+#: What hashes names, (n,) to (n, 2), as :func:`md5_of` does.
+Digests: TypeAlias = Callable[[pa.Array], NDArray[np.uint64]]
+_md5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +65,7 @@ class Dictionary:
         *,
         column_cells: int | None = None,
         corners: int = 1,
-        order: IntArray | None = None,
+        digests: Digests | None = None,
     ) -> Dictionary:
         """Give groups and cells their codes.
 
@@ -68,10 +74,9 @@ class Dictionary:
             cells: the cell of each group.
             column_cells: the number of cells of another column, where that tells the cell.
             corners: the number of coordinates of each group.
-            order: the places of the groups that have a cell in the public order, where an engine
-                has found it; :func:`public_order` finds it otherwise.
+            digests: what hashes names; an engine that is quicker at it than Python passes its own.
         """
-        given = public_order(groups, cells) if order is None else order
+        given = public_order(groups, cells, md5_of if digests is None else digests)
         known = groups.take(given)
         if column_cells is not None:
             layout = Layout(len(known) * corners, column_cells, None)
@@ -89,21 +94,55 @@ class Dictionary:
         return self.layout.cell_of[:: self.corners]
 
 
-def public_order(groups: Groups, cells: Cells) -> IntArray:
+def public_order(groups: Groups, cells: Cells, digests: Digests) -> IntArray:
     """Return the places of the groups that have a cell, (V,), in the order of every engine.
 
     The order is a public function of each group alone, by the hashes of its cell's and its keys' names:
     what is kept when a bound is enforced may not depend on what else is there.
+
+    Args:
+        groups: different groups.
+        cells: the cell of each group.
+        digests: what hashes names; the order does not depend on it.
     """
-    labels = cells.labels.to_pylist()
-    columns = [column.to_pylist() for column in groups.columns]
-    rows = list(zip(*columns, strict=True)) if columns else [()] * len(groups)
+    kept = np.flatnonzero(cells.codes >= 0)
+    codes = cells.codes[kept]
+    # All groups of a cell have its label; the first one tells it.
+    first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
+    first[codes[::-1]] = kept[::-1]
+    used = np.flatnonzero(first >= 0)
+    labels = Groups.of(("label",), [cells.labels.take(numbers(first[used]))])
+    rank = np.empty(first.size, dtype=np.int64)
+    rank[used[_by_hash(labels, np.zeros_like(used), digests)]] = np.arange(used.size)
+    return kept[_by_hash(groups.take(kept), rank[codes], digests)]
 
-    def place(i: int) -> tuple[Any, ...]:
-        marks = "".join(map(mark, rows[i]))
-        return mark(labels[i]), labels[i], cells.codes[i], marks, rows[i]
 
-    return np.array(sorted(np.flatnonzero(cells.codes >= 0).tolist(), key=place), dtype=np.int64)
+def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:
+    """Return the places of groups, (n,), by rank, then by the hashes of their keys, then by keys."""
+    words = [word for column in groups.columns for word in digests(column).T]
+    if words:
+        # One number of the rank and the first bits that follow it nearly always tells all groups apart.
+        bits = int(rank.max(initial=0)).bit_length()
+        packed = (rank.astype(np.uint64) << np.uint64(64 - bits)) | (words[0] >> np.uint64(bits))
+        order = np.argsort(packed)
+        if (packed[order[1:]] != packed[order[:-1]]).all():
+            return order
+    return np.lexsort((np.argsort(groups.order()), *words[::-1], rank))
+
+
+def md5_of(names: pa.Array) -> NDArray[np.uint64]:
+    """Return the hash of each name, (n, 2): MD5 of its text, in two words, the higher one first.
+
+    MD5 protects nothing here, but is known everywhere.
+    """
+    texts = names.cast(pa.binary() if pa.types.is_string(names.type) else pa.string())
+    joined = b"".join([_md5(text).digest() for text in texts.cast(pa.binary()).to_pylist()])
+    return words_of(joined)
+
+
+def words_of(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
+    """Return the words of hashes that stand one after the other, (n, 2)."""
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def column_order(names: Iterable[int | str]) -> list[int | str]:
@@ -113,4 +152,4 @@ def column_order(names: Iterable[int | str]) -> list[int | str]:
 
 def mark(name: int | str) -> str:
     """Return the hash of a name: MD5 of its text, which protects nothing but is known everywhere."""
-    return hashlib.md5(str(name).encode(), usedforsecurity=False).hexdigest()
+    return _md5(str(name).encode()).hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpgrain._arrow import numbers, texts
 from dpgrain.errors import ParameterError
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.groups import Groups
@@ -49,7 +50,7 @@ class Domain:
             )
         if not self.public:
             return selected
-        rows = pa.array(np.arange(len(selected)))
+        rows = numbers(np.arange(len(selected)))
         row, *public = Groups.product(("", *self.public), [rows, *self.public.values()]).columns
         chosen = selected.take(row.to_numpy())
         columns = dict(zip(self.public, public, strict=True))
@@ -161,7 +162,8 @@ def _listed(rows: list[Any], table: Rows, keys: tuple[str, ...]) -> Groups:
 
 def _column(values: list[Any], table: Rows, key: str) -> pa.Array:
     items = _typed(values, table, key)
-    _no_repeat(items.to_pylist())
+    if len(items.unique()) < max(len(items), 1):
+        _no_repeat(items.to_pylist())
     return items
 
 
@@ -176,7 +178,7 @@ def _no_repeat(values: list[Any]) -> None:
 def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
     """Convert stated items to the type of a key column."""
     integers = table.is_integer(key)
-    if any(type(value) is not (int if integers else str) for value in values):
+    if set(map(type, values)) != {int if integers else str}:
         for value in values:
             if integers and isinstance(value, str | bytes):
                 raise ParameterError(
@@ -187,7 +189,7 @@ def _typed(values: list[Any], table: Rows, key: str) -> pa.Array:
                 raise ParameterError("domain must hold integers or text, nothing nested.")
         values = [table.stated(value, key, "domain holds") for value in values]
     try:
-        return pa.array(values, pa.int64() if integers else pa.string())
+        return numbers(np.array(values, dtype=np.int64)) if integers else texts(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):
         kind = "64-bit integers" if integers else "valid text"
         raise ParameterError(f"domain holds items that are not {kind}; leave them out.") from None

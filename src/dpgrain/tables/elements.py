@@ -6,13 +6,13 @@ import csv
 import datetime
 import hashlib
 import secrets
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,13 +20,19 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain import _validate
+from dpgrain._arrow import numbers, texts
 from dpgrain._wording import counted
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.inputs.calls import silent
 from dpgrain.inputs.labels import exact, key, written
+from dpgrain.partitions import period_of
 
 Missing: TypeAlias = Literal["own", "drop", "error"]
+Period: TypeAlias = Literal["week", "month", "year"]
 _MISSING_CHOICES = ("own", "drop", "error")
+# Texts and integers are named once each. Other equal values may be written in several ways, and a name
+# must not depend on the one that came first.
+_NAMED_ONCE = {str, int, type(None)}
 #: Messages about an item that the column cannot hold begin with this.
 NAMED = "the partition names item"
 
@@ -43,6 +49,7 @@ class Elements:
         function: item → cell, if the partition is a function.
         missing: the treatment of items without a cell: ``"own"`` (each is its own cell), ``"drop"``
             (they are left out), ``"error"`` (they are refused, which needs a public domain).
+        period: the period that holds a day, for a partition of days that :meth:`from_period` made.
 
     The partition must be public: fixed without looking at the protected data.
     """
@@ -51,6 +58,7 @@ class Elements:
     mapping: Mapping[Any, Hashable] | None = None
     function: Callable[[Any], Hashable] | None = None
     missing: Missing = "own"
+    period: Period | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of(_MISSING_CHOICES, missing=self.missing)
@@ -111,6 +119,30 @@ class Elements:
         return Elements(name, function=function, missing=missing)
 
     @staticmethod
+    def from_period(period: Period, *, missing: Missing = "own") -> Elements:
+        """Make a partition of days into weeks, months or years, named by their first days.
+
+        What a release of such cells costs a day, or another period, is known: docs/theory.md, "Scopes".
+
+        Args:
+            period: ``"week"`` (it begins on Monday), ``"month"`` or ``"year"``.
+            missing: the treatment of what is no day: ``"own"``, ``"drop"`` or ``"error"``.
+
+        Raises:
+            ParameterError: if there is no such period.
+
+        >>> Elements.from_period("week").cell("2026-01-07")
+        '2026-01-05'
+        """
+        _validate.one_of(get_args(Period), period=period)
+
+        def cell(day: Any) -> str:
+            return period_of(datetime.date.fromisoformat(day), period)[0].isoformat()
+
+        name = f"the {period}" if missing == "own" else f"the {period}, {missing} what is no day,"
+        return Elements(name, function=cell, missing=missing, period=period)
+
+    @staticmethod
     def kmeans(
         vectors: Mapping[Any, ArrayLike] | ArrayLike,
         k: int,
@@ -157,17 +189,21 @@ class Elements:
         name = f"{k:,} clusters of public vectors (k-means, {mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
-    def of_keys(self, key: Callable[[Any], int | str]) -> Elements:
+    def of_keys(self, keys: Callable[[list[Any]], list[Any]]) -> Elements:
         """Return the same partition for the keys of a column.
 
         Args:
-            key: turns an item that a mapping names into the column's key for it. It must raise if there
-                is none: such items would have no cell, and silently change the promise.
+            keys: turns the items that a mapping names into the column's keys for them; where they are
+                keys already, it returns the same list. It must raise if there is none for an item: such
+                items would have no cell, and silently change the promise.
         """
         if self.mapping is None:
             return self
-        pairs = ((key(item), cell) for item, cell in self.mapping.items())
-        return replace(self, mapping=_one_cell_each(pairs))
+        items = list(self.mapping)
+        found = keys(items)
+        if found is items:
+            return self
+        return replace(self, mapping=_one_cell_each(found, list(self.mapping.values())))
 
     def labelled(self) -> Elements:
         """Return the same partition with a text for each cell, as a column of cells holds it.
@@ -238,15 +274,17 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
             "the mapping needs two columns, items and cells; "
             f"it has {table.num_columns}: {', '.join(table.column_names)}."
         )
-    items, cells = table.column(0).to_pylist(), table.column(1).to_pylist()
-    pairs = zip(items, cells, strict=True)
-    return _one_cell_each((i, cell) for i, cell in pairs if i is not None and cell is not None)
+    rows = table.select([0, 1]).rename_columns(["item", "cell"]).drop_null()
+    return _one_cell_each(*(column.to_pylist() for column in rows.columns))
 
 
-def _one_cell_each(pairs: Iterable[tuple[Any, Hashable]]) -> dict[Any, Hashable]:
+def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashable]:
     """Make a mapping of items to cells; an item with two cells is refused."""
-    mapping: dict[Any, Hashable] = {}
-    for item, cell in pairs:
+    mapping = dict(zip(items, cells, strict=True))
+    if len(mapping) == len(items):
+        return mapping
+    mapping = {}
+    for item, cell in zip(items, cells, strict=True):
         if mapping.setdefault(item, cell) != cell:
             raise ParameterError(
                 f"the mapping gives item {item!r} two cells, {mapping[item]!r} and {cell!r}; "
@@ -290,7 +328,7 @@ def read_file(path: Path) -> pa.Table:
                     for i, name in zip(range(width), _different(header), strict=True)
                 }
             )
-        return pyarrow.parquet.read_table(path)
+        return pyarrow.parquet.ParquetFile(path).read()
     except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         raise DataError(
             f"the file {str(path)!r} cannot be read; check that it exists and is whole Parquet or CSV."
@@ -303,8 +341,8 @@ def _different(names: list[str]) -> list[str]:
 
 def cell_codes(
     elements: Elements, items: list[Any], *, public: bool
-) -> tuple[list[str | None], NDArray[np.int64]]:
-    """Return the label of each item's cell, None where the item is dropped, and the cell's code.
+) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return the label of each item's cell, null where the item is dropped, and the cell's code.
 
     Args:
         elements: the partition.
@@ -317,24 +355,24 @@ def cell_codes(
             "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
         )
     cells = _names(_cells_of(elements, items, public=public), public=public)
-    without = [item for item, cell in zip(items, cells, strict=True) if cell is None]
+    named = [cell for cell in dict.fromkeys(cells) if cell is not None]
+    code_of: dict[str | None, int] = {cell: code for code, cell in enumerate(named)}
+    code_of[None] = -1
+    codes = np.fromiter(map(code_of.__getitem__, cells), np.int64, len(cells))
+    labels = [f"cell {cell!r}" for cell in named]
+    without = np.flatnonzero(codes < 0).tolist()
     if without and elements.missing == "error":
-        shown = ", ".join(repr(item) for item in without[:3])
+        shown = ", ".join(repr(items[i]) for i in without[:3])
         raise ParameterError(
             f"{len(without)} items of the domain have no cell in {elements.name} ({shown}"
             f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
         )
-    number: dict[str, int] = {}
-    codes = [-1 if cell is None else number.setdefault(cell, len(number)) for cell in cells]
-    labels = [None if cell is None else f"cell {cell!r}" for cell in cells]
     if without and elements.missing == "own":
         # An item has one cell of its own, also where several groups have the item.
         own: dict[Any, int] = {}
-        for i, cell in enumerate(cells):
-            if cell is None:
-                codes[i] = len(number) + own.setdefault(items[i], len(own))
-                labels[i] = f"own {items[i]}"
-    return labels, np.array(codes, dtype=np.int64)
+        codes[without] = [len(named) + own.setdefault(items[i], len(own)) for i in without]
+        labels += [f"own {item}" for item in own]
+    return texts(labels).take(numbers(codes, null=codes < 0)), codes
 
 
 def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:
@@ -361,25 +399,21 @@ def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
     One function of the cell alone must both tell cells apart and order them. Otherwise the rest of the
     table would decide which elements of a user are kept.
     """
-    # The names of texts and integers are remembered. Other equal values may be written in several
-    # ways, and a name must not depend on the one that came first.
-    name_of_value: dict[tuple[type, str | int], str] = {}
-    names: list[str | None] = []
-    for cell in cells:
-        try:
-            if type(cell) is str or type(cell) is int:
-                key = (type(cell), cell)
-                if key not in name_of_value:
-                    name_of_value[key] = _name(cell)
-                names.append(name_of_value[key])
-            else:
-                names.append(None if cell is None else _name(cell))
-        except Exception as error:
-            if public:
-                raise _no_cell(cell) from error
-            # The cell may come from somebody's item, so that it is dropped instead of refused.
-            names.append(None)
-    return names
+    if set(map(type, cells)) <= _NAMED_ONCE:
+        name_of = {cell: _name_or_none(cell, public=public) for cell in dict.fromkeys(cells)}
+        return list(map(name_of.__getitem__, cells))
+    return [_name_or_none(cell, public=public) for cell in cells]
+
+
+def _name_or_none(cell: Any, *, public: bool) -> str | None:
+    """Return the name of a cell, None for no cell."""
+    try:
+        return None if cell is None else _name(cell)
+    except Exception as error:
+        if public:
+            raise _no_cell(cell) from error
+        # The cell may come from somebody's item, so that it is dropped instead of refused.
+        return None
 
 
 def _no_cell(cell: Any) -> ParameterError:
@@ -421,6 +455,8 @@ def _is_valid(text: str) -> bool:
 
 def _name(cell: Any) -> str:
     """Return one name for all values that are equal in Python, as 1, 1.0 and True are; '1' is not."""
+    if type(cell) is int and abs(cell) < 2**63:
+        return str(cell)
     if isinstance(cell, np.generic):
         cell = cell.item()
     value = exact(cell)

@@ -10,9 +10,12 @@ from typing import Any, Self
 
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
+from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
+from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import Source
-from dpgrain.tables.engines.sql import INTEGERS, is_number
+from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
+from dpgrain.tables.where import narrowed, region_of
 
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 
@@ -78,7 +81,7 @@ class Rows:
         if not isinstance(name, str) or not name or self.has(name):
             raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
         self.require_key(of, "of")
-        elements = as_elements(by).of_keys(lambda item: self.stated(item, of, NAMED))
+        elements = as_elements(by).of_keys(lambda items: self.keys_of(items, of, NAMED))
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' needs a public domain, which a column has not; use missing='own' "
@@ -86,6 +89,53 @@ class Rows:
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
         return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
+
+    @property
+    def scope(self) -> Region:
+        """The public region of the rows that are read; every release says it in its guarantee."""
+        region: Region = getattr(self.source, "region", EVERYTHING)
+        return region
+
+    def require_records(self) -> None:
+        """Raise unless rows are single records: a region cannot be cut out of what is made of them."""
+
+    def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
+        """Return the rows of a public region alone; nothing is read yet.
+
+        The region is cut out of the source before bounds are chosen, users told apart, duplicates added
+        up or names selected: a row outside has no influence on anything. It must be public, which what
+        was published before is: fixed without looking at the rows.
+
+        Args:
+            columns: column → what it may hold, for columns whose names are no Python names.
+            more: the same by keywords. A column of dates, times or whole numbers takes an interval
+                ``(first, last)``, which includes both ends, one of them None for no end; days and times
+                are texts such as ``"2026-01-31"``, ``"2026-01"`` (the whole month) or
+                ``"2026-01-31T12"`` (the whole hour), or dates of ``datetime``, and those of a column
+                with a zone are read in UTC unless they state one. The text ``"2026-01-01..2026-01-31"``
+                is such an interval as well. Any column that can name things takes
+                a value, or a list of values: text, whole numbers, truths. None, alone or in a list, is
+                the cell of missing and unreadable values, which lie outside otherwise.
+
+        Returns:
+            The table; a region of a region is their intersection.
+
+        Raises:
+            ParameterError: if a value does not fit its column, no record can lie in the region, or
+                rows are of whole people.
+            SchemaError: if a column is missing, or its type has no region.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> rows = pa.table({"who": [1, 2], "year": [2024, 2025], "country": ["FR", "DE"]})
+        >>> print(read(rows, user="who").where(year=(2020, 2024), country=["FR", None]).scope)
+        country FR or missing, year from 2020 to 2024
+        """
+        self.require_records()
+        region = region_of(self, {**(columns or {}), **more})
+        inner = self.source.source if isinstance(self.source, ScopedSource) else self.source
+        region = narrowed(self.scope, region)
+        return replace(self, source=ScopedSource(inner, region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries do not tell capital from small letters."""
@@ -104,6 +154,10 @@ class Rows:
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
+
+    def is_whole(self, column: str) -> bool:
+        """Return whether a column holds whole numbers, by its type, which is public."""
+        return self.schema.get(column) in WHOLE
 
     def drops(self, column: str) -> bool:
         """Return whether records without a cell in this column of cells are left out."""
@@ -134,6 +188,16 @@ class Rows:
                 f"{role} {label!r}, but the item column {column!r} holds {holds}; cast one of them."
             )
         return found
+
+    def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
+        """Return the keys of a column that public labels are, by :meth:`stated`, in their order.
+
+        Where all labels are keys already, as there may be many, the same list is returned.
+        """
+        kind = int if self.is_integer(column) else str
+        if set(map(type, labels)) == {kind} and (kind is str or _fit_a_column(labels)):
+            return labels
+        return [self.stated(label, column, role) for label in labels]
 
     def require_key(self, column: str, role: str) -> None:
         """Raise unless the column can name things: integers and what has one text for each value do.
@@ -196,6 +260,11 @@ class Rows:
                 f"{instead and f'; {instead}'}.",
                 name=role,
             )
+
+
+def _fit_a_column(numbers: list[int]) -> bool:
+    """Return whether all numbers are 64-bit integers, as columns of integers hold them."""
+    return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 
 def _text_key(label: Any, kind: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpgrain import _validate
@@ -15,6 +15,7 @@ from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check
 from dpgrain.tables.engines.memory import LEAST
 from dpgrain.tables.engines.named import opener
+from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Engine, Opener
 from dpgrain.tables.engines.sources import source_of, typed
 from dpgrain.tables.rows import Rows
@@ -38,6 +39,60 @@ class UserTable(Rows):
     def open_engine(self) -> Engine:
         """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
         return opener(self.engine)(self)
+
+    def require_records(self) -> None:
+        """Raise unless rows are single records: a region cannot be cut out of what is made of them.
+
+        One record may move a person's row from a region to another, and would be billed for one alone.
+        """
+        if made_of_people(self) is not None:
+            raise ParameterError(
+                "where comes before per_user: state the region of the records, of which a person's row "
+                "is then made."
+            )
+
+    def per_user(
+        self,
+        *,
+        by: str | Sequence[str] | None = None,
+        **numbers: str | tuple[str, str],
+    ) -> UserTable:
+        """Return a table with one row of each user, of numbers that are made of all of a user's rows.
+
+        Args:
+            by: columns to keep, such as a country: a user then has a row for each combination of
+                their values among its rows. Rows without a value are left out.
+            **numbers: the name of each number and what it is, as in pandas' named aggregation:
+                ``visits="count"`` for how many rows there are, or a column and a function, such as
+                ``spent=("amount", "sum")``. Functions are ``"size"`` (rows), ``"count"`` (rows with a
+                value that is finite), ``"sum"``, ``"mean"``, ``"min"``, ``"max"`` (of finite numbers;
+                the last two also of dates) and ``"nunique"`` (different values).
+
+        Returns:
+            A table, which nothing is read for yet; only whole users can be protected in it. With
+            ``n_users`` stated, users without rows count 0 in statistics over all of a number that is
+            0 for them (all but means, least and largest ones); elsewhere, and without ``n_users``, a
+            statistic is over users who have a row with the number.
+
+        Raises:
+            ParameterError: if the table has no users, or a name or a function is wrong.
+            SchemaError: if a column is missing, or its type does not suit the function.
+
+        Formal guarantee: a user's row is a function of this user's rows alone, bit for bit, so that
+        neighbours in one user are neighbours in one row of it, and a release of whole users keeps its
+        promise for the users of this table. Sums of numbers with a fraction are exact: digits below
+        2^-62 are cut off and a number beyond ±2^62 counts as that. Source: docs/theory.md, "One row of
+        each user".
+
+        >>> import pyarrow as pa
+        >>> rows = pa.table({"who": [1, 1, 2], "paid": [3.0, 4.5, 1.0], "shop": ["a", "b", "a"]})
+        >>> people = read(rows, user="who").per_user(
+        ...     visits="count", spent=("paid", "sum"), shops=("shop", "nunique"))
+        >>> list(people.schema)
+        ['who', 'visits', 'spent', 'shops']
+        """
+        made = PerUser.of(self, by, numbers)
+        return replace(self, source=made, schema=made.columns(), cells={})
 
     def check(
         self,
@@ -87,7 +142,8 @@ class UserTable(Rows):
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())
         users = "not given" if self.n_users is None else f"{self.n_users:,}"
-        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns})"
+        scope = "" if self.scope.everything else f", where: {self.scope}"
+        return f"UserTable(user={self.user!r}, n_users={users}, columns: {columns}{scope})"
 
 
 def read(

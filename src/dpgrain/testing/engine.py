@@ -9,6 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import (
     count,
+    distribution,
     elements_per_user,
     histogram,
     mean,
@@ -29,7 +31,7 @@ from dpgrain.statistics import sum as total
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.elements import Elements
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
-from dpgrain.tables.engines.protocol import Engine, Opener
+from dpgrain.tables.engines.protocol import Engine, Form, Opener
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.held import Contributions, candidates
 from dpgrain.tables.split import Weight
@@ -57,6 +59,29 @@ UNITS: dict[str, Unit] = {
 }
 KEYS: list[tuple[str, ...]] = [(), ("item",), ("code",), ("day", "item"), ("topic", "code")]
 PROMISE: dict[str, Any] = {"epsilon": 5.0, "delta": 1e-5, "random_state": 7}
+#: Every function of one person's rows, of every kind of column that it is of.
+NUMBERS: dict[str, Any] = {
+    "visits": "count",
+    "rows": ("w", "size"),
+    "known": ("w", "count"),
+    "named": ("item", "count"),
+    "spent": ("w", "sum"),
+    "codes": ("code", "sum"),
+    "usual": ("w", "mean"),
+    "code": ("code", "mean"),
+    "least": ("w", "min"),
+    "first": ("day", "min"),
+    "last": ("code", "max"),
+    "items": ("item", "nunique"),
+    "topics": ("topic", "nunique"),
+}
+
+
+def people(table: UserTable, by: Any = None) -> UserTable:
+    """Return a table of one row of each user, with every function of its rows."""
+    return table.per_user(by=by, **NUMBERS)
+
+
 RELEASES: dict[str, Callable[[UserTable], Any]] = {
     "public": lambda t: histogram(t, "item", unit=User(), domain=["", "a", "x"], **PROMISE),
     "selected": lambda t: histogram(t, "item", unit=Element("topic"), **PROMISE),
@@ -72,6 +97,13 @@ RELEASES: dict[str, Callable[[UserTable], Any]] = {
     "variance": lambda t: variance(t, "w", unit=User(), bounds=(0, 9), **PROMISE),
     "quantiles": lambda t: quantiles(t, "w", unit=User(), bounds=(0, 9), **PROMISE),
     "held": lambda t: elements_per_user(t, unit=Element("item"), **PROMISE),
+    "people": lambda t: mean(people(t), "spent", unit=User(), **PROMISE),
+    "people by": lambda t: quantiles(
+        people(t, by="topic"), "visits", by="topic", unit=User(), **PROMISE
+    ),
+    "people in bins": lambda t: distribution(
+        people(t).with_cells("days", of="first", by=str), "items", by="days", unit=User(), **PROMISE
+    ),
 }
 
 
@@ -317,6 +349,22 @@ class EngineContract:
                 data = Contributions(engine, blocks, groups, cells)
                 assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
 
+    def test_one_row_of_each_user_is_that_of_the_definition(self) -> None:
+        """Numbers of people are those of their rows alone, and the same bits in every engine."""
+        rows = some_rows(self.users)
+        for by in [(), ("topic",), ("few", "day")]:
+            expected = {group: _numbers(mine) for group, mine in _by_user(rows, by).items()}
+            found = []
+            for table in (self.table(rows[::-1]), self.table(rows, engine=self.reference)):
+                made = people(table, by)
+                with made.open_engine() as engine:
+                    columns = engine.columns([(name, _form(made, name)) for name in made.schema])
+                read_ = list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
+                found.append(sorted(read_, key=str))
+                size = 1 + len(by)
+                assert {row[:size]: row[size:] for row in read_} == expected, by
+            assert str(found[0]) == str(found[1]), by
+
     def test_columns_are_read_in_the_order_of_rows(self) -> None:
         """Columns are read in every form, with null where there is nothing."""
         rows = some_rows(self.users)
@@ -372,6 +420,46 @@ def _held(
         if row.who is not None and None not in group and number is not None:
             held += [(row, group)] if math.isfinite(number) else []
     return held
+
+
+def _form(table: UserTable, name: str) -> Form:
+    return "number" if table.schema[name] == "DOUBLE" else "key"
+
+
+def _by_user(rows: Sequence[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Return the rows of each user and group, by the definition."""
+    found = defaultdict(list)
+    for row in rows:
+        group = (row.who, *(cell_of(row, key) for key in by))
+        if None not in group:
+            found[group].append(row)
+    return found
+
+
+def _numbers(rows: Sequence[Row]) -> tuple[Any, ...]:
+    """Return the numbers of one person of these rows, in the order of :data:`NUMBERS`."""
+    w = [row.w for row in rows if row.w is not None and math.isfinite(row.w)]
+    codes = [row.code for row in rows if row.code is not None]
+    days = [str(row.day) for row in rows if row.day is not None]
+    items = [row.item for row in rows if row.item is not None]
+    topics = {cell_of(row, "topic") for row in rows} - {None}
+    bounded = [Fraction(min(max(number, -(2.0**62)), 2.0**62)) for number in w]
+    spent = float(sum(bounded, start=Fraction(0)))
+    return (
+        len(rows),
+        len(rows),
+        len(w),
+        len(items),
+        spent,
+        sum(codes),
+        spent / len(w) if w else None,
+        sum(codes) / len(codes) if codes else None,
+        min(w, default=None),
+        min(days, default=None),
+        max(codes, default=None),
+        len({*items}),
+        len(topics),
+    )
 
 
 def _coded(engine: Engine, blocks: Blocks, names: Sequence[str]) -> list[str]:

@@ -168,11 +168,12 @@ class PrivacyEngine:
             elements=elements,
         )
         try:
-            before_publishing(guarantee, n_users=mean.n_users, budget=promise.budget)
+            self._guarantee = before_publishing(
+                guarantee, n_users=mean.n_users, budget=promise.budget
+            )
         except BaseException:
             run.abandon()
             raise
-        self._guarantee = guarantee
         draws = mean.start(self._source, rows.owners)
         loader = PrivateLoader(run, dataset, Blocks.arrange(rows), draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import date
+from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.named import ENGINES
+from dpgrain.tables.engines.people import Number, PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
@@ -48,7 +50,8 @@ class Lists:
 
     def __init__(self, table: Rows) -> None:
         source: Any = table.source
-        self.table, self.raw = table, source.table.to_pydict()
+        self.table = table
+        self.raw = people(source) if isinstance(source, PerUser) else source.table.to_pydict()
         self.columns_ = {n: [_key(value) for value in self.raw[n]] for n in self.raw}
         for name, made in table.cells.items():
             values = sorted({*self.columns_[made.of]} - {None})
@@ -63,7 +66,7 @@ class Lists:
 
     def held(self, keys: Sequence[str], value: str | None) -> list[tuple[int, tuple[Any, ...]]]:
         users = [] if self.table.user is None else [self.table.user]
-        numbers = [0.0] * len(self.raw["w"]) if value is None else self.raw[value]
+        numbers = [0.0] * len(next(iter(self.raw.values()))) if value is None else self.raw[value]
         held = []
         for i, number in enumerate(numbers):
             group = tuple(self.columns_[key][i] for key in keys)
@@ -135,6 +138,39 @@ class Lists:
                 column = [None if value is None else str(value) for value in column]
             found[f"c{place}"] = column
         return pa.table(found)
+
+
+def people(source: PerUser) -> dict[str, list[Any]]:
+    """One row of each user, by lists of whole numbers."""
+    below, keys = Lists(source.rows), (source.rows.user or "", *source.by)
+    mine: dict[Any, list[int]] = defaultdict(list)
+    for i, group in enumerate(zip(*(below.columns_[key] for key in keys), strict=True)):
+        mine[group].extend([] if None in group else [i])
+    groups = [group for group in mine if mine[group]]
+    columns = {key: [group[place] for group in groups] for place, key in enumerate(keys)}
+    for number in source.numbers:
+        made = [number_of(number, below, mine[group]) for group in groups]
+        columns[number.name] = made
+    return columns
+
+
+def number_of(number: Number, below: Lists, rows: list[int]) -> Any:
+    if number.of is None or number.function == "size":
+        return len(rows)
+    names = number.function == "nunique" or number.of in below.table.cells
+    column = (below.columns_ if names else below.raw)[number.of]
+    values = [column[i] for i in rows if column[i] is not None]
+    values = [x for x in values if not isinstance(x, float) or math.isfinite(x)]
+    if number.function == "nunique":
+        return len({*values})
+    if number.function == "count":
+        return len(values)
+    if number.function in ("min", "max"):
+        return {"min": min, "max": max}[number.function](values, default=None)
+    bounded = [min(max(x, -(2**62)), 2**62) for x in values]
+    scaled = sum(int(Fraction(x) * 2**62) for x in bounded)
+    total = scaled // 2**62 if all(isinstance(x, int) for x in values) else scaled / 2**62
+    return total if number.function == "sum" else total / len(values) if values else None
 
 
 def _key(value: Any) -> Any:

@@ -25,6 +25,7 @@ from dpgrain.accounting.contribution import Contribution
 from dpgrain.accounting.losses.curves import Group, Worst
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.errors import ParameterError
+from dpgrain.regions import Region
 from dpgrain.units import OWN_UNIT, RELATIONS, Level, Relation, Unit, User, unit_level
 
 # These modules define the kinds of events; each is imported when such an event is read.
@@ -39,6 +40,7 @@ _HOMES = {
         "best_of": ("SelectBest",),
         "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
         "nearby": ("StatisticallyClose",),
+        "scoped": ("Scoped",),
     }.items()
     for kind in kinds
 }
@@ -335,7 +337,9 @@ class Event(ABC):
             if isinstance(value, Contribution):
                 value = {k: _finite(v) for k, v in value.to_dict().items()}
             elif isinstance(value, tuple):
-                value = [x.to_dict() if isinstance(x, Event) else _finite(x) for x in value]
+                value = [
+                    x.to_dict() if isinstance(x, Event | Region) else _finite(x) for x in value
+                ]
             values[item.name] = _finite(value)
         return values
 

@@ -1,4 +1,4 @@
-"""The plots of releases, fits and shuffled sums, one file a kind.
+"""The plots of releases, fits, shuffled sums and ledgers, one file a kind.
 
 Each draws on the axes it is given. Only where none are given is pyplot used, so that a notebook shows
 the figure; the pages themselves never touch it.
@@ -12,6 +12,7 @@ from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
 from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
 from dpgrain.report.plots.training import plot_training
+from dpgrain.report.plots.windows import plot_timeline, plot_used
 from dpgrain.report.promises import contributions
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "plot_epsilons",
     "plot_estimates",
     "plot_honest",
+    "plot_timeline",
     "plot_training",
+    "plot_used",
     "save_epsilons",
 ]

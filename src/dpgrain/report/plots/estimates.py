@@ -26,11 +26,13 @@ from dpgrain.report.axes import (
     say,
     width_of,
 )
+from dpgrain.report.plots.distribution import draw_distribution
 from dpgrain.report.words import (
     is_one,
     label,
     measured,
     ranks,
+    value_of,
 )
 from dpgrain.statistics.printed import bins_in_words, key_texts, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
@@ -51,7 +53,8 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         ParameterError: if ``top`` is not a whole number of at least 1.
 
     One number over all records is written, not drawn. Quantiles are one line for each group, or a curve
-    over the ranks where there are no groups; what users hold is drawn bin by bin. Intervals are of what
+    over the ranks where there are no groups; a distribution has a line of steps for each of the first
+    groups; what users hold is drawn bin by bin. Intervals are of what
     is named: where clipping may take something that is "capped", and what it takes is not in them.
     """
     top = _validate.integer(minimum=1, top=top)
@@ -66,6 +69,8 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     if release.statistic.of_bins:
         return _draw_holdings(release, ax)
+    if release.statistic.stepped:
+        return draw_distribution(release, ax, value_of(release))
     if release.statistic.ranked:
         if release.groups.names == ("quantile",):
             return _draw_quantile_curve(release, ax)
@@ -82,7 +87,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
 
 def drawn(release: Release, top: int) -> int:
     """Count the rows that :func:`plot_estimates` draws; 0 for a curve or one number."""
-    if is_one(release) or release.groups.names == ("quantile",):
+    if is_one(release) or release.groups.names == ("quantile",) or release.statistic.stepped:
         return 0
     if release.statistic.of_bins:
         return len(_bins(release))
@@ -100,7 +105,16 @@ def _what(release: Release, ax: Axes) -> str:
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:
     """Return the groups in words, their keys joined; of quantiles without the rank."""
     keys = key_texts(release, places, letters=200)
+    if release.statistic.binned:
+        keys = [(*key[:-2], _bin(*key[-2:])) for key in keys]
     return [label(release.statistic.keys(key), label_letters(ax)) for key in keys]
+
+
+def _bin(least: str, below: str) -> str:
+    """Return a bin of numbers in words, each end of which may be none."""
+    if "none" in (least, below):
+        return f"below {below}" if least == "none" else f"{least} or more"
+    return f"{least} to below {below}"
 
 
 def _write_number(release: Release, ax: Axes) -> Axes:
@@ -175,7 +189,7 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
         elinewidth=1.4,
         capsize=2.5,
     )
-    ax.set_xlabel("share of records below")
+    ax.set_xlabel(f"share of {release.asked.rows} below")
     ax.set_ylabel(_what(release, ax))
     ax.set_xlim(-0.03, 1.03)
     ax.xaxis.set_major_formatter(in_percent())

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
+from dpgrain.tables.engines.scoped import ScopedSource
+from dpgrain.tables.engines.sources import FileSource, Source, TypedSource, reading
 from dpgrain.tables.engines.sql import is_number, key, quoted, tried
 from dpgrain.tables.rows import Rows
 
@@ -63,7 +64,7 @@ def check(
     if numbers:
         with DuckDB(_as_written(table)) as engine:
             found |= _answers(engine, numbers)
-    found |= _lines(table, found["rows"])
+    found |= _lines(replace(table, source=_whole(table.source)))
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in found.items())])
 
 
@@ -108,7 +109,7 @@ def _counts_of_numbers(
 ) -> dict[str, str]:
     """Return the counts of a column of numbers, taken as it is written in the source."""
     table.require(column, "weight" if weight else "value")
-    source, kind = table.source, table.schema[column]
+    source, kind = _whole(table.source), table.schema[column]
     written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
     text = written in ("VARCHAR", "ENUM") and column not in table.cells
     if not text or is_number(kind):
@@ -142,20 +143,35 @@ def _counts_of_numbers(
 
 
 def _as_written(table: Rows) -> Rows:
-    """Return the table before its columns of text are read as other types."""
-    if not isinstance(table.source, TypedSource):
+    """Return the table before its columns of text are read as other types; the region stays."""
+    whole = _whole(table.source)
+    if not isinstance(whole, TypedSource):
         return replace(table, cells={})
-    source = table.source.source
+    source, read = (
+        whole.source,
+        {column: tried(column, kind, whole.decimal) for column, kind in whole.types.items()},
+    )
+    if not table.scope.everything:
+        source = ScopedSource(source, table.scope, table.schema, read)
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
-def _lines(table: Rows, rows: int) -> dict[str, int]:
-    """Count the lines of CSV files that are left out or cut, and why."""
+def _whole(source: Source) -> Source:
+    """Return the source of all rows, whatever region of them is read."""
+    return source.source if isinstance(source, ScopedSource) else source
+
+
+def _lines(table: Rows) -> dict[str, int]:
+    """Count the lines of CSV files, of all rows, that are left out or cut, and why."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, FileSource) or not source.is_csv:
         return {}
     with DuckDB(_as_written(table)) as engine:
         faults = source.faults(engine.connection)
+        # A row is counted as it is read in full: DuckDB counts rows unseen that it would leave out.
+        read = ", ".join(map(quoted, source.columns()))
+        seen = engine.ask(f"SELECT count(*) AS n FROM source WHERE hash({read}) IS NOT NULL")
+        rows = seen.column("n")[0].as_py()
     with reading(source.name):
         found = {"lines of CSV, with headers": sum(map(_lines_of, map(parts, source.paths)))}
         kept = sum(map(_lines_of, source.kept()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -10,9 +11,11 @@ from typing import Self
 import duckdb
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from dpgrain._arrow import numbers, plain
 from dpgrain.errors import ParameterError
-from dpgrain.tables.dictionary import Cells, Dictionary
+from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
@@ -34,6 +37,11 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
 
+# Python hashes fewer names than this sooner than a query is begun.
+_FEW_NAMES = 1 << 14
+# Engines that share a connection give their lookups different names.
+_lookups = itertools.count()
+
 
 class DuckDB:
     """A private DuckDB connection for one release, with safe settings.
@@ -47,6 +55,13 @@ class DuckDB:
         self.table = table
         self._memory = Memory.of(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
+
+    @staticmethod
+    def over(table: Rows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
+        """Return an engine on a connection that another one has opened and will close."""
+        engine = DuckDB(table)
+        engine._connection = connection
+        return engine
 
     def __enter__(self) -> Self:
         self._spill = new_spill_folder()
@@ -117,35 +132,32 @@ class DuckDB:
             cell_column: another column that holds the cells instead.
             corners: the number of coordinates of each group.
         """
-        names = [f"k{i}" for i in range(len(groups.names))]
-        given = pa.table(
-            {
-                **dict(zip(names, groups.columns, strict=True)),
-                "cell": cells.codes,
-                "label": cells.labels,
-                "given": np.arange(len(groups)),
-            }
-        ).filter(pa.array(cells.codes >= 0))
-        self._connection.register("given_items", given)
-        # A public function of each group alone orders groups and cells: what is kept when a bound is
-        # enforced may not depend on what else is there.
-        marks = [f"md5({name}::VARCHAR)" for name in names]
-        order = ["md5(label)", "label", "cell", *(f"concat({', '.join(marks)})" for _ in marks[:1])]
-        with reading("The domain"):
-            self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE items AS SELECT {''.join(n + ', ' for n in names)}cell, "
-                f"given, row_number() OVER (ORDER BY {', '.join(order + names)}) - 1 AS code "
-                "FROM given_items"
-            )
-        self._connection.unregister("given_items")
-        ordered = self._connection.sql("SELECT given FROM items ORDER BY code").to_arrow_table()
-        return Dictionary.of(
+        known = Dictionary.of(
             groups,
             cells,
             column_cells=None if cell_column is None else self._encode_cells(cell_column),
             corners=corners,
-            order=ordered.column("given").to_numpy(),
+            digests=self._digests,
         )
+        columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
+        coded = pa.table({**columns, "code": numbers(np.arange(len(known.groups)))})
+        self._keep("items", coded)
+        return known
+
+    def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
+        """Hash names, on all threads where they are many."""
+        if len(names) < _FEW_NAMES:
+            return md5_of(names)
+        self._keep("names", pa.table({"name": names, "place": numbers(np.arange(len(names)))}))
+        with reading("The domain"):
+            hashed = self._connection.sql(
+                "SELECT place, unhex(md5(name::VARCHAR)) AS digest FROM names"
+            ).to_arrow_table()
+            self._connection.execute("DROP TABLE names")
+        words = np.empty((len(names), 2), dtype=np.uint64)
+        digests = _one_array(hashed.column("digest")).cast(pa.binary(16))
+        words[plain(_one_array(hashed.column("place")))] = words_of(digests.buffers()[1])
+        return words
 
     def _encode_cells(self, column: str) -> int:
         """Number the cells of a column in a public order; null is a cell too. Return their number."""
@@ -169,7 +181,7 @@ class DuckDB:
     ) -> Feed:
         """Return whole users' records in the groups last given to :meth:`dictionary`."""
         layout = dictionary.layout
-        user, join = self._user_codes(layout.user_shift)
+        user, users, join = self._user_codes(layout.user_shift)
         code = f"({user} << {layout.user_shift}) | {_code(dictionary)}"
         cell, column = "NULL", None
         if cell_column is not None:
@@ -186,7 +198,8 @@ class DuckDB:
             join,
             user,
         )
-        return Feed.within(self._memory, scan, layout.user_shift, self.table.threads)
+        counted = users if split is None else None
+        return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
@@ -222,8 +235,8 @@ class DuckDB:
         """Return the SQL of a column used as a key."""
         return key_of(column, self.table.schema[column], of=of)
 
-    def _user_codes(self, shift: int) -> tuple[str, str]:
-        """Return the SQL of a user's code, and the join it needs."""
+    def _user_codes(self, shift: int) -> tuple[str, int, str]:
+        """Return the SQL of a user's code, a number above all codes, and the join it needs."""
         if self.table.user is None:
             raise ParameterError("user must be given to dg.read for this privacy unit.")
         key = self._key(self.table.user)
@@ -233,7 +246,7 @@ class DuckDB:
                 ((low, high),) = self._connection.sql(query).fetchall()
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
-                return f"(rows_.user_ - ({low}))", ""
+                return f"(rows_.user_ - ({low}))", high - low + 1, ""
         with reading(self.table.source.name):
             self._connection.execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
@@ -241,7 +254,7 @@ class DuckDB:
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
-        return "users.code", " JOIN users ON rows_.user_ = users.user_"
+        return "users.code", users, " JOIN users ON rows_.user_ = users.user_"
 
     def _scan(
         self,
@@ -277,7 +290,7 @@ class DuckDB:
             )
             with reading(self.table.source.name):
                 for batch in self._connection.sql(query).to_arrow_reader(self._memory.rows):
-                    found = batch.column("key").to_numpy()
+                    found = plain(batch.column("key"))
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (found, None) if split is None else split(found, values)
 
@@ -317,14 +330,18 @@ class DuckDB:
             column = self.table.cells[name]
             values = self.distinct([column.of]).columns[0]
             labels = cell_labels(column.elements, values.to_pylist())
-            lookup = f"lookup{len(self._lookups)}"
+            lookup = f"lookup{next(_lookups)}"
             made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
-            self._connection.register("made", made)
-            with reading(self.table.source.name):
-                self._connection.execute(f"CREATE TEMP TABLE {lookup} AS SELECT * FROM made")
-            self._connection.unregister("made")
+            self._keep(lookup, made)
             self._lookups[name] = lookup
         return self._lookups[name]
+
+    def _keep(self, name: str, rows: pa.Table) -> None:
+        """Keep public rows as a table of DuckDB's own, which all threads read."""
+        self._connection.register("kept", rows)
+        with reading("The domain"):
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
+        self._connection.unregister("kept")
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -334,6 +351,12 @@ class DuckDB:
     def register(self, name: str, rows: pa.Table) -> None:
         """Give later queries a table of the caller's."""
         self._connection.register(name, rows)
+
+    def keep(self, name: str, query: str, used: Sequence[str] = ()) -> None:
+        """Make a table of the answer to a query of the table, which it calls ``source``."""
+        with reading(self.table.source.name):
+            source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
+            self._connection.execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the answer to a query of the table, which it calls ``source``; private."""

@@ -3,19 +3,23 @@
 An engine streams keys (``user | cell | item``) in any order, as often as asked. Here they are sorted,
 so that each user's records lie together, within a stated number of keys in memory:
 
-1. A full buffer is merged if that makes it small: equal keys become one key with a total. One user
+1. Keys of counted records are kept in buckets, in half the bytes, while all of them fit: `buckets.py`.
+2. A full buffer is merged if that makes it small: equal keys become one key with a total. One user
    with ten million records of a thousand items is a thousand pairs.
-2. Otherwise half of the users (by a hash of their code) are put off to a later pass over the source.
+3. Otherwise half of the users (by a hash of their code) are put off to a later pass over the source.
    No row is ever written to disk here, and the cost stays linear in rows until one pass no longer
    suffices.
 """
 
 from __future__ import annotations
 
+import itertools
 import queue
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -23,14 +27,17 @@ from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import DataError
+from dpgrain.tables.engines.buckets import Bucketing, Buckets
 from dpgrain.tables.engines.kernel import SATURATION, pair_totals
 from dpgrain.tables.engines.memory import Memory
 
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
+#: What a thread takes at a time: called, it gives sorted keys of whole users, with their totals.
+Piece: TypeAlias = Callable[[], Iterator[Chunk]]
 #: Packed keys are non-negative int64.
 KEY_BITS = 62
 # One kernel call handles this many keys, so that its work space stays near the cache.
-_CALL_KEYS = 1 << 18
+_CALL_KEYS = 1 << 16
 # This many keys are looked at together where the whole buffer is gone through.
 _PART_KEYS = 1 << 20
 # Sums of at most this many numbers get one accumulator per thread.
@@ -91,6 +98,13 @@ class Narrow:
         return narrowed, None if totals is None else totals[held]
 
 
+class Batch(Protocol):
+    """Keys of whole users that are in memory together."""
+
+    def pieces(self, shift: int, size: int) -> Iterator[Piece]:
+        """Yield pieces of whole users, of about so many keys, for threads to take."""
+
+
 class Feed:
     """Sorted keys of whole users, batch by batch; may be run through several times.
 
@@ -101,6 +115,7 @@ class Feed:
         threads: threads that run the kernel.
         call: keys that one call of the kernel handles, where a user has no more.
         sums: numbers in the accumulators of all threads, where these are more than one.
+        users: all user codes are below it, and keys have no totals; None where that is not known.
     """
 
     def __init__(
@@ -112,16 +127,20 @@ class Feed:
         *,
         call: int | None = None,
         sums: int | None = None,
+        users: int | None = None,
     ) -> None:
         self._scan, self._shift = scan, user_shift
         self._capacity, self._threads = capacity, threads
         self._call = _CALL_KEYS if call is None else call
         self._sums = _SMALL_SUMS * threads if sums is None else sums
-        self._kept: Chunk | None = None
+        self._bucketing = None if users is None else Bucketing.of(users, user_shift)
+        self._kept: Batch | None = None
         self._narrow: Narrow | None = None
 
     @staticmethod
-    def within(memory: Memory, scan: Scan, user_shift: int, threads: int) -> Feed:
+    def within(
+        memory: Memory, scan: Scan, user_shift: int, threads: int, users: int | None = None
+    ) -> Feed:
         """Return a feed that keeps to its parts of the memory.
 
         Args:
@@ -129,8 +148,17 @@ class Feed:
             scan: streams keys from the engine.
             user_shift: bits of a key below the user code.
             threads: threads that run the kernel.
+            users: all user codes are below it, and keys have no totals; None where that is not known.
         """
-        return Feed(scan, user_shift, memory.keys, threads, call=memory.call, sums=memory.sums)
+        return Feed(
+            scan,
+            user_shift,
+            memory.keys,
+            threads,
+            call=memory.call,
+            sums=memory.sums,
+            users=users,
+        )
 
     @property
     def kept(self) -> bool:
@@ -159,21 +187,44 @@ class Feed:
         return feed
 
     def __iter__(self) -> Iterator[Chunk]:
+        for batch in self._batches():
+            for piece in batch.pieces(self._shift, sys.maxsize):
+                yield from piece()
+
+    def _batches(self) -> Iterator[Batch]:
+        """Yield all keys in batches of whole users, each of which fits in memory."""
         if self._kept is not None:
             yield self._kept
             return
         todo = [Share()]
         while todo:
             share = todo.pop()
-            buffer = _Buffer(self._capacity, self._shift, share)
-            for keys, totals in self._scan(share):
-                buffer.add(keys, totals)
-            batch = buffer.sorted()
-            todo.extend(buffer.put_off)
+            batch, put_off = self._read(share)
+            todo.extend(put_off)
             if share.parts == 1 and not todo:
                 # Everything fits, so a second pass needs no second scan.
                 self._kept = batch
             yield batch
+
+    def _read(self, share: Share) -> tuple[Batch, list[Share]]:
+        """Read the keys of a share of the users; return them, and the shares that are put off."""
+        chunks = self._scan(share)
+        if self._bucketing is not None:
+            buckets = Buckets(self._bucketing, self._capacity)
+            for keys, _ in chunks:
+                if not buckets.add(keys):
+                    more: Iterable[Chunk] = [(keys, None)]
+                    break
+            else:
+                return _Bucketed(buckets), []
+            # What does not fit is merged or put off, which takes keys in one piece.
+            self._bucketing = None
+            chunks = itertools.chain(((held, None) for held in buckets.emptied()), more, chunks)
+            del buckets
+        buffer = _Buffer(self._capacity, self._shift, share)
+        for keys, totals in chunks:
+            buffer.add(keys, totals)
+        return _Sorted(*buffer.sorted()), buffer.put_off
 
     def accumulate(
         self,
@@ -192,16 +243,17 @@ class Feed:
         for _ in range(workers):
             accumulators.put(np.zeros(shape, dtype=np.int64))
 
-        def work(chunk: Chunk) -> None:
+        def work(piece: Piece) -> None:
             out = accumulators.get()
             try:
-                add(*(chunk if self._narrow is None else self._narrow(chunk)), out)
+                for chunk in piece():
+                    add(*(chunk if self._narrow is None else self._narrow(chunk)), out)
             finally:
                 accumulators.put(out)
 
         with ThreadPoolExecutor(workers) as pool:
-            for batch in self:
-                list(pool.map(work, _whole_users(batch, self._shift, self._call)))
+            for batch in self._batches():
+                list(pool.map(work, batch.pieces(self._shift, self._call)))
         total = accumulators.get()
         for _ in range(workers - 1):
             total += accumulators.get()
@@ -237,6 +289,44 @@ def require_bits(users: int, shift: int) -> None:
         raise DataError(
             "users × cells × items exceed 2^62, what one key can tell apart; split the domain."
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sorted:
+    """Sorted keys of whole users in one piece, with their totals."""
+
+    keys: IntArray
+    totals: FloatArray | None
+
+    def pieces(self, shift: int, size: int) -> Iterator[Piece]:
+        """Cut the keys into pieces that each hold whole users."""
+        keys, start = self.keys, 0
+        while start < keys.size:
+            last = min(start + size, keys.size) - 1
+            stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
+            totals = None if self.totals is None else self.totals[start:stop]
+            yield partial(iter, [(keys[start:stop], totals)])
+            start = stop
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucketed:
+    """Keys in buckets, which are pieces of whole users."""
+
+    buckets: Buckets
+
+    def pieces(self, shift: int, size: int) -> Iterator[Piece]:
+        """Give each bucket by itself, to be sorted and cut by the thread that takes it."""
+        if self.buckets.few:
+            yield from _Sorted(self.buckets.staged(), None).pieces(shift, size)
+            return
+        self.buckets.settle()
+        for bucket in self.buckets.held():
+            yield partial(self._parts, bucket, shift, size)
+
+    def _parts(self, bucket: int, shift: int, size: int) -> Iterator[Chunk]:
+        for keys in self.buckets.parts(bucket, shift, size):
+            yield keys, None
 
 
 class _Buffer:
@@ -368,17 +458,6 @@ def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatAr
     places = keys - low
     found = np.flatnonzero(np.bincount(places))
     return found + low, np.minimum(np.bincount(places, totals)[found], SATURATION)
-
-
-def _whole_users(batch: Chunk, shift: int, call: int) -> Iterator[Chunk]:
-    """Cut a sorted batch into calls that each hold whole users."""
-    keys, totals = batch
-    start = 0
-    while start < keys.size:
-        last = min(start + call, keys.size) - 1
-        stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
-        yield keys[start:stop], None if totals is None else totals[start:stop]
-        start = stop
 
 
 def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:

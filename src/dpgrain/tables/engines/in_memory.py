@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpgrain._arrow import numbers, truths
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
@@ -51,11 +52,11 @@ class InMemory:
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """Return the different groups that rows of users belong to."""
         held = self._held(keys, value)
-        columns = [self._key(key).filter(pa.array(held)) for key in keys]
+        columns = [self._key(key).filter(truths(held)) for key in keys]
         if len(keys) == 1:
             return Groups.of(keys, [columns[0].unique()])
         first = np.unique(_ranks(columns), return_index=True)[1]
-        return Groups.of(keys, [column.take(pa.array(first)) for column in columns])
+        return Groups.of(keys, [column.take(numbers(first)) for column in columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -109,7 +110,8 @@ class InMemory:
             yield chunk[0][mine], None if chunk[1] is None else chunk[1][mine]
 
         memory = Memory.of(self.table.memory, self.table.threads)
-        return Feed.within(memory, scan, layout.user_shift, self.table.threads)
+        counted = len(names.dictionary) if split is None else None
+        return Feed.within(memory, scan, layout.user_shift, self.table.threads, counted)
 
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None

@@ -26,8 +26,6 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 # Totals of a pair saturate here: below it a float64 sum of integers is exact in any order, and
 # once a partial sum exceeds it, it stays above.
 SATURATION = 2.0**53
-# This many integers below 2^31, at most, add up exactly in a float64.
-_EXACT_SLICE_INTEGERS = 1 << 21
 # Weights of blocks are whole numbers of 2^-10ths.
 WEIGHT_BITS = 10
 # Blocks of this many users are pooled at once: user, row and weight are packed into 63 bits, which
@@ -165,7 +163,7 @@ def clipped_sum(
     if indicator:
         sums = np.ones_like(sums)
     codes = pairs & ((1 << layout.item_bits) - 1)
-    _add_exactly(codes, blocks.clip(sums, grid, unit), out)
+    np.add.at(out, codes, blocks.clip(sums, grid, unit))
 
 
 def norm_histogram(
@@ -202,11 +200,8 @@ def norm_histogram(
     index = np.minimum(np.searchsorted(edges, norms), bins - 1)
     if rows > 1:
         index += blocks.cell * bins
-    index = index[norms > 0]
-    if out.size <= index.size:
-        out += np.bincount(index, minlength=out.size).reshape(out.shape)
-    else:
-        np.add.at(out.reshape(-1), index, 1)
+    held = norms > 0
+    np.add.at(out.reshape(-1), index if held.all() else index[held], 1)
 
 
 def pooled_counts(
@@ -262,14 +257,19 @@ def _add_capped(
         most: the largest sum that one user adds to one place.
         out: the counts, added to in place.
     """
-    rank = np.cumsum(_changes(users)) - 1
+    held = np.diff(np.flatnonzero(_changes(users)), append=users.size)
+    # Whoever has few blocks stays below the bound, wherever they lie.
+    many = np.repeat(held > most >> WEIGHT_BITS, held)
+    np.add.at(out.reshape(-1), rows[~many], weights[~many])
+    users, rows, weights = users[many], rows[many], weights[many]
+    rank, row_bits = np.cumsum(_changes(users)) - 1, out.size.bit_length()
     # Whoever sorts these sorts by user and row, with the weight beside them.
-    packed = ((rank * out.size + rows) << WEIGHT_BITS) | (weights - 1)
+    packed = (((rank << row_bits) | rows) << WEIGHT_BITS) | (weights - 1)
     packed.sort()
     places = packed >> WEIGHT_BITS
     starts = np.flatnonzero(_changes(places))
     sums = _sum_runs((packed & ((1 << WEIGHT_BITS) - 1)) + 1, starts)
-    np.add.at(out.reshape(-1), places[starts] % out.size, np.minimum(sums, most))
+    np.add.at(out.reshape(-1), places[starts] & ((1 << row_bits) - 1), np.minimum(sums, most))
 
 
 def holders(
@@ -339,7 +339,7 @@ def record_sum(
         counts = np.bincount(codes, minlength=out.size).astype(np.int64)
         out += counts * math.floor(min(one, limit))
     else:
-        _add_exactly(codes, np.floor(np.minimum(totals * one, limit)), out)
+        np.add.at(out, codes, np.floor(np.minimum(totals * one, limit)).astype(np.int64))
 
 
 def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, FloatArray]:
@@ -365,13 +365,6 @@ def _blocks(
     if max_elements is None:
         return pairs, sums, blocks
     return blocks.keep(blocks.among_first_blocks(max_elements), pairs, sums)
-
-
-def _add_exactly(codes: IntArray, integers: FloatArray, out: IntArray) -> None:
-    """Add integers below 2^31 to sums; each slice is exact in float64."""
-    for start in range(0, codes.size, _EXACT_SLICE_INTEGERS):
-        part = slice(start, start + _EXACT_SLICE_INTEGERS)
-        out += np.bincount(codes[part], integers[part], minlength=out.size).astype(np.int64)
 
 
 def _changes(values: IntArray) -> BoolArray:
@@ -444,26 +437,28 @@ class _Blocks:
             return np.asarray(_sum_runs(sums, self.starts))
         return np.asarray(np.sqrt(_sum_runs(sums * sums, self.starts)))
 
-    def clip(self, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
+    def clip(self, sums: FloatArray, grid: Grid, unit: float) -> IntArray:
         """Scale each block to its bound and truncate it to the grid, in grid steps, (pairs,)."""
-        row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
+        # One bound serves all blocks as it is.
+        row = self.cell if grid.bounds.size > 1 else slice(None)
         radius, one = grid.radius[row], unit / grid.step[row]
         norms = self.norms(sums, grid.norm)
         with np.errstate(divide="ignore"):
             # Blocks within the bound are scaled by `one`, for counts a power of two, so exactly.
             scale = np.where(norms * one <= radius, one, radius / norms * _SAFETY_FACTOR)
-        integers = np.repeat(scale, self.lengths)
-        np.floor(np.multiply(sums, integers, out=integers), out=integers)
-        self._shrink(integers, grid.limit[row], grid.norm)
+        scaled = np.repeat(scale, self.lengths)
+        np.floor(np.multiply(sums, scaled, out=scaled), out=scaled)
+        integers = scaled.astype(np.int64)
+        limit = np.broadcast_to(grid.limit[row], self.starts.shape)
+        self._shrink(integers, limit, grid.norm)
         return integers
 
-    def _shrink(self, integers: FloatArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
+    def _shrink(self, integers: IntArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
         """Check the norm of every block in integers; shrink one that rounding took over it."""
-        exact = integers.astype(np.int64)
-        reached = _sum_runs(exact * exact if norm == "l2" else exact, self.starts)
+        reached = _sum_runs(integers * integers if norm == "l2" else integers, self.starts)
         for block in np.flatnonzero(reached > limit):
             part = slice(self.starts[block], self.starts[block] + self.lengths[block])
-            z = exact[part]
+            z = integers[part]
             # One step almost always undoes rounding; a block that needs more gets ever larger steps.
             step = 1
             while int((z * z if norm == "l2" else z).sum()) > limit[block]:

@@ -17,7 +17,7 @@ _DUCKDB_SHARE, _THREAD_BYTES = 0.33, 80 * 10**6
 _BATCHES_SHARE, _ROW_BYTES, _MOST_ROWS = 0.05, 500, 1 << 20
 # A key takes this many bytes in the buffer, with what merging it takes at its peak, and this many in a
 # call of the kernel, which handles at most so many keys as the last number says.
-_KEY_BYTES, _CALL_KEY_BYTES, _MOST_CALL_KEYS = 12, 100, 1 << 18
+_KEY_BYTES, _CALL_KEY_BYTES, _MOST_CALL_KEYS = 12, 100, 1 << 16
 # A number in the accumulators of threads, where these are more than one, takes this many bytes.
 _SUM_BYTES = 8
 

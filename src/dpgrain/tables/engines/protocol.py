@@ -10,6 +10,9 @@ keeps to the fixed rules for odd rows:
   left out; so is one without a cell, in a column of cells that drops what lacks one.
 - Elsewhere a row without a value in the column that tells the cell lies in a cell of such rows.
 - A key of a column of whole numbers is an int64. Any other is a text, as DuckDB writes the value.
+
+One source is made of other rows: :class:`~dpgrain.tables.engines.people.PerUser` asks for one row of
+each user. An engine makes it where the rows are, by functions of one person's rows alone.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import csv
 import glob
 import gzip
 import itertools
+import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -154,7 +155,7 @@ class FileSource:
         release, and be quoted.
         """
         found: list[tuple[list[str], dict[str, str]]] = []
-        with reading(self.name), duckdb.connect(":memory:") as connection:
+        with reading(self.name), _schema_reader() as connection:
             for path in self.paths:
                 kinds = _described(connection, _parquet([path]))
                 if not found:
@@ -308,7 +309,7 @@ def _parquet(paths: Sequence[str]) -> str:
 @cache
 def _lenient() -> str:
     """Return the option that has DuckDB replace bytes that are no UTF-8; older versions have none."""
-    with duckdb.connect(":memory:") as connection:
+    with _schema_reader() as connection:
         found = connection.sql(
             "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
         ).fetchall()
@@ -467,7 +468,7 @@ class ArrowSource:
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
-        with reading(self.name), duckdb.connect(":memory:") as connection:
+        with reading(self.name), _schema_reader() as connection:
             return _described(connection, self.attach(connection))
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
@@ -701,6 +702,21 @@ def _register(connection: duckdb.DuckDBPyConnection, data: Any) -> str:
     name = f"source_{next(_counter)}"
     connection.register(name, data)
     return name
+
+
+def _schema_reader() -> duckdb.DuckDBPyConnection:
+    """Return a connection that reads schemas alone, to be closed by ``with``."""
+    return _schema_database(os.getpid()).cursor()
+
+
+@cache
+def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
+    """Return the database of a process for schemas: making one takes longer than reading a schema.
+
+    It has no threads of its own, which a copy of the process would lack, and keeps nothing of files.
+    """
+    settings: dict[str, Any] = {"threads": 1, "enable_external_file_cache": False}
+    return duckdb.connect(":memory:", config=settings)
 
 
 def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 #: Values of these types are keys as they are; all other keys are text.
 INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
-_NUMBERS = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT", "FLOAT", "DOUBLE"}
+#: Numbers of these types are whole.
+WHOLE = INTEGERS | {"UBIGINT", "HUGEINT", "UHUGEINT"}
+_NUMBERS = WHOLE | {"FLOAT", "DOUBLE"}
 
 
 def is_number(kind: str) -> bool:

@@ -1,0 +1,68 @@
+"""Arrow arrays of NumPy's numbers and of texts, and back, without loading pandas.
+
+``pyarrow.array`` and ``to_numpy`` import pandas, where it is installed, to see whether their argument
+is one of its series: a large part of the time that a process takes to its first release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_KINDS = {"i8": pa.int64(), "f8": pa.float64()}
+
+
+def numbers(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return an Arrow array of int64 or float64 numbers, which shares their memory.
+
+    Args:
+        values: (n,) the numbers.
+        null: (n,) where the array has nulls instead.
+
+    >>> numbers(np.arange(3), np.arange(3) == 1).to_pylist()
+    [0, None, 2]
+    """
+    values = np.ascontiguousarray(values)
+    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(
+        _KINDS[values.dtype.str[1:]], len(values), [valid, pa.py_buffer(values)]
+    )
+
+
+def plain(column: pa.Array) -> NDArray[Any]:
+    """Return the numbers of an Arrow array without nulls, which share its memory.
+
+    >>> plain(numbers(np.arange(3)))
+    array([0, 1, 2])
+    """
+    return np.from_dlpack(column)
+
+
+def truths(values: NDArray[np.bool_]) -> pa.Array:
+    """Return an Arrow array of truths.
+
+    >>> truths(np.array([True, False])).to_pylist()
+    [True, False]
+    """
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """Return an Arrow array of texts.
+
+    Raises:
+        UnicodeEncodeError: if one is no valid text.
+
+    >>> texts(["a", "é"]).to_pylist()
+    ['a', 'é']
+    """
+    encoded = [value.encode() for value in values]
+    ends = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, len(encoded) + 1)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())

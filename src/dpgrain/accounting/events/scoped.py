@@ -1,0 +1,243 @@
+"""Events that each read the records of a public region alone."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from dpgrain import _validate
+from dpgrain.accounting.events.base import Asked, Compose, Event
+from dpgrain.accounting.losses.curves import Worst
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.accounting.losses.pairs import Pair
+from dpgrain.accounting.losses.rounding import product_up
+from dpgrain.errors import ParameterError
+from dpgrain.regions import Region, atoms
+from dpgrain.units import Element, Level, Unit, User
+
+# Rates are rounded up by this much, which covers the rounding of squares and sums.
+_RELATIVE_ROUNDING = 1e-12
+# A unit is asked about in up to this many units; of more, a rate is looked up at powers of two.
+_MOST_LOOKS = 64
+
+
+@dataclass(frozen=True)
+class Scoped(Event):
+    """Several events, each on the units of one public region: a unit pays where it lies.
+
+    Args:
+        events: what was published of each region.
+        regions: the region of each event. Every unit lies inside or outside as a whole: a region of
+            elements is made of whole cells, one of users names users.
+        most: the largest number of elements of one person in each region; None where nothing bounds
+            it, and for records and users.
+
+    Raises:
+        ParameterError: if the three differ in length.
+
+    Formal guarantee: k units of one person, of which k_j lie in region j, cost the composition of what
+    each event costs k_j units, and the worst division of k over the regions is charged. For Gaussian
+    noise that is μ² = max Σ_j k_j·r_j, with r_j the largest of μ_j(i)²/i. The regions are fixed
+    beforehand. Source: docs/theory.md, "Scopes".
+
+    >>> from dpgrain.accounting import Gaussian
+    >>> from dpgrain.regions import Among, Side
+    >>> regions = [Region((Side("day", Among((day,))),)) for day in ("Monday", "Tuesday")]
+    >>> two = Scoped((Gaussian(4.0), Gaussian(4.0)), tuple(regions), (1, 1))
+    >>> one, both = Gaussian(4.0), Gaussian(4.0, count=2)
+    >>> two.epsilon(1e-6) == one.epsilon(1e-6)
+    True
+    >>> round(two.epsilon(1e-6, units=2) / both.epsilon(1e-6), 9)
+    1.0
+    """
+
+    events: tuple[Event, ...]
+    regions: tuple[Region, ...]
+    most: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        # A composed event makes the checks that are needed here.
+        Compose(self.events)
+        if not len(self.events) == len(self.regions) == len(self.most):
+            raise ParameterError(
+                f"events, regions and most must be as many, not {len(self.events)}, "
+                f"{len(self.regions)} and {len(self.most)}."
+            )
+        for number in self.most:
+            if number is not None:
+                _validate.integer(minimum=1, most=number)
+
+    @property
+    def level(self) -> Level:
+        return Compose(self.events).level
+
+    def cost(self, asked: Asked) -> Loss:
+        everything = Compose(self.events).cost(asked)
+        division = _division(asked, {event.level for event in self.events})
+        if division is None:
+            # Whoever may lie in every region pays for all events.
+            return everything
+        looks = [division.looks(most) for most in self.most]
+        losses = [
+            [event.cost(division.of(units)) for units in own]
+            for event, own in zip(self.events, looks, strict=True)
+        ]
+        ways = [way for of in losses for loss in of for way in (loss, *loss.others)]
+        if any(way.renyi for way in ways):
+            # Divergences of some orders are not divided.
+            return everything
+        places = _places(self.regions)
+        if division.slots == 1:
+            return _of_one_slot([of[-1] for of in losses], places)
+        longest = max(len(loss.others) for of in losses for loss in of)
+        first, *others = dict.fromkeys(
+            _worst([[_way(loss, i) for loss in of] for of in losses], looks, places, division.slots)
+            for i in range(longest + 1)
+        )
+        return first.or_else(*others)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How a question about several units is divided over regions.
+
+    Args:
+        asked: the question, whose unit is what lies in a region.
+        slots: how often some unit is inside a region, before and after the change, at most.
+        capped: True if no region holds more units of a person than its cells.
+        together: True if all units lie in the same regions.
+    """
+
+    asked: Asked
+    slots: int
+    capped: bool = False
+    together: bool = False
+
+    def of(self, units: int) -> Asked:
+        """Return the question about some of the units."""
+        return replace(self.asked, units=units)
+
+    def looks(self, most: int | None) -> list[int]:
+        """Return the numbers of units of one event at which its loss is looked up.
+
+        Between two of them the loss of the larger holds, and the rate is that over the smaller one.
+        """
+        if self.together:
+            return [self.asked.units]
+        last = self.asked.units
+        if self.capped and most is not None:
+            last = min(last, most)
+        if last <= _MOST_LOOKS:
+            return list(range(1, last + 1))
+        doubled = [2**i for i in range(1, last.bit_length()) if _MOST_LOOKS < 2**i < last]
+        return [*range(1, _MOST_LOOKS + 1), *doubled, last]
+
+
+def _division(asked: Asked, levels: set[Level]) -> _Division | None:
+    """Return how a question is divided over regions of units of one level; None if it is not."""
+    own = next(iter(levels))
+    # A record that is exchanged may leave one region and enter another.
+    twice = 2 if asked.relation == "replace" else 1
+    match own, asked.level:
+        case _ if len(levels) > 1:
+            return None
+        case ("element", "element"):
+            return _Division(asked, asked.units, capped=True)
+        case ("user", "user"):
+            return _Division(asked, asked.units)
+        case ("element" | "record", "record"):
+            return _Division(asked, twice * asked.units)
+        case ("user", "element" | "record"):
+            return _Division(asked, 1, together=True)
+        case ("element", "user"):
+            return _of_user(asked, asked.unit, twice)
+    return None
+
+
+def _of_user(asked: Asked, unit: Unit, twice: int) -> _Division | None:
+    """Return how one user's elements are divided, if there are so many at most."""
+    if asked.units > 1 or not isinstance(unit, User) or unit.max_elements is None:
+        return None
+    # A replaced user leaves up to M cells and enters up to M others.
+    elements = twice * unit.max_elements
+    return _Division(Asked(elements, asked.relation, Element(), None), elements, capped=True)
+
+
+@lru_cache(maxsize=64)
+def _places(regions: tuple[Region, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the places of the regions that a unit may lie in at once."""
+    return tuple(sorted({tuple(sorted(places)) for places in atoms(regions).values()}))
+
+
+def _way(loss: Loss, place: int) -> Loss:
+    """Return one of the bounds on a loss, without the others; the last one where there are fewer."""
+    ways = (replace(loss, others=()), *loss.others)
+    return ways[min(place, len(ways) - 1)]
+
+
+def _of_one_slot(losses: Sequence[Loss], places: Sequence[Sequence[int]]) -> Loss:
+    """Return the worst of what one unit pays for all events of its regions."""
+    sums = dict.fromkeys(sum((losses[j] for j in of), Loss()) for of in places)
+    plain = [loss for loss in sums if loss == Loss(mu=loss.mu)]
+    if len(plain) == len(sums):
+        return max(plain, key=lambda loss: loss.mu)
+    return Loss.of(Worst(tuple(sums)))
+
+
+def _worst(
+    losses: Sequence[Sequence[Loss]],
+    looks: Sequence[Sequence[int]],
+    places: Sequence[Sequence[int]],
+    slots: int,
+) -> Loss:
+    """Return a loss that is at least that of every division of the units over the regions.
+
+    Args:
+        losses: for each event, the loss at each number of units that is looked up.
+        looks: for each event, these numbers.
+        places: the events that a unit may pay for at once.
+        slots: how many units are divided.
+    """
+
+    def largest(value: Callable[[Loss], float]) -> float:
+        """Bound the sum of a part of the losses over all events, for every division."""
+        all_of_it = math.fsum(max(map(value, of)) for of in losses)
+        rates = [
+            _rate([value(loss) for loss in of], at) for of, at in zip(losses, looks, strict=True)
+        ]
+        # The most that one unit can add, for each of them.
+        filled = slots * max(math.fsum(rates[j] for j in of) for of in places)
+        return min(all_of_it, filled) * (1 + _RELATIVE_ROUNDING)
+
+    return Loss(
+        math.sqrt(largest(lambda loss: loss.mu * loss.mu)) * (1 + _RELATIVE_ROUNDING),
+        largest(lambda loss: loss.pure),
+        min(largest(lambda loss: loss.leak), 1.0),
+        largest(lambda loss: loss.rho),
+        _pairs([of[-1] for of in losses], places, slots),
+    )
+
+
+def _rate(values: Sequence[float], looks: Sequence[int]) -> float:
+    """Return the most that one of several units adds: the largest of value(i)/i, rounded up."""
+    before = [0, *looks[:-1]]
+    rates = (
+        product_up(max(value, 0.0), over=float(last + 1))
+        for value, last in zip(values, before, strict=True)
+    )
+    return max(rates)
+
+
+def _pairs(
+    losses: Sequence[Loss], places: Sequence[Sequence[int]], slots: int
+) -> tuple[tuple[Pair, int], ...]:
+    """Return each dominating pair as often as units in that many places can meet it."""
+    mine = [Counter(dict(loss.pairs)) for loss in losses]
+    counts = {}
+    for pair in dict.fromkeys(pair for own in mine for pair in own):
+        met = sorted((sum(mine[j][pair] for j in of) for of in places), reverse=True)
+        counts[pair] = min(sum(met[:slots]), sum(own[pair] for own in mine))
+    return tuple(sorted(counts.items(), key=repr))

@@ -1,0 +1,311 @@
+"""The commands ``dpgrain ledger``: make a ledger, read it, check it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import typer
+
+from dpgrain._files import check_outputs, whole_file
+from dpgrain._later import later
+from dpgrain._wording import counted, powers, rounded_up
+from dpgrain.cli import options as given
+from dpgrain.cli.command import Group, command
+from dpgrain.cli.printing import console, grid, say, written
+from dpgrain.errors import ParameterError
+from dpgrain.units import OWN_UNIT, Element, Level, Unit
+
+if TYPE_CHECKING:
+    from dpgrain import partitions
+    from dpgrain.ledger import ledger as ledgers
+    from dpgrain.ledger import promise as promises
+    from dpgrain.ledger import registry as registries
+    from dpgrain.ledger import window as windows
+    from dpgrain.ledger.entries import Entry
+    from dpgrain.ledger.ledger import Ledger
+    from dpgrain.ledger.promise import LastingPromise
+else:
+    ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
+    registries = later("dpgrain.ledger.registry")
+    partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
+
+ledger = Group(
+    "Keep a lasting record of what is published about people, and of what is left.",
+    {
+        name: f"dpgrain.cli.ledger:{name}"
+        for name in ("init", "promise", "renew", "show", "verify", "export", "report")
+    },
+)
+
+_PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", "month", "year")
+_ASSUMED = (
+    "Assumed, since no file can prevent it: these people's records are published through this ledger "
+    "alone, under whatever name; each person has one id; no older copy is put in its place, and after "
+    "a backup was restored nothing is charged to it."
+)
+
+Place: TypeAlias = Annotated[
+    str, typer.Argument(help="File, or address of a PostgreSQL database.", metavar="LEDGER")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strength:
+    """The options of how well a ledger protects."""
+
+    epsilon: given.Epsilon[float]
+    delta: given.Delta[float] = 0.0
+    pure: Annotated[
+        float | None, typer.Option(help="Part of ε kept for releases without Gaussian noise.")
+    ] = None
+    leak: Annotated[
+        float | None, typer.Option(help="Part of δ kept for names below a threshold; a tenth.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promised(Strength):
+    """The options of what a ledger promises, and to whom."""
+
+    unit: given.ProtectedOrElement = None
+    element: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Column whose values are cells, or COLUMN=day (week, month, year); may repeat."
+        ),
+    ] = None
+    any_days: Annotated[
+        int | None, typer.Option(help="Protect what a person has in any so many days.", min=1)
+    ] = None
+    day: Annotated[str | None, typer.Option(help="With --any-days: the column of days.")] = None
+    zone: Annotated[
+        str, typer.Option(help="Zone in which days of moments begin, such as Europe/Paris.")
+    ] = ""
+    relation: given.Neighbours = "zero_out"
+
+    def promise(self) -> LastingPromise:
+        """Return the promise that the options state.
+
+        Raises:
+            ParameterError: if they do not go together.
+        """
+        if (self.any_days is None) != (self.day is None):
+            raise ParameterError("--any-days and --day go together: --any-days 30 --day visited.")
+        window = None
+        if self.any_days is not None and self.day is not None:
+            window = windows.AnyDays(self.any_days, self.day, self.zone)
+        return promises.LastingPromise.of(
+            self._unit(),
+            self.epsilon,
+            self.delta,
+            relation=self.relation,
+            window=window,
+            pure=self.pure,
+            leak=self.leak,
+        )
+
+    def _unit(self) -> Unit:
+        level: Level = given.level_of(self.unit, ",".join(self.element or ()) or None, None)
+        if (level == "element") != bool(self.element):
+            raise ParameterError(
+                f"--element COLUMN goes with --unit element, not with --unit {level}."
+                if self.element
+                else "Give --element, such as --element day."
+            )
+        if not self.element:
+            return OWN_UNIT[level]
+        return Element(partitions.Partition(tuple(map(self._rule, self.element))))
+
+    def _rule(self, text: str) -> Any:
+        """Return the rule by which a column tells cells apart."""
+        column, _, last = text.rpartition("=")
+        period = next((one for one in _PERIODS if one == last and column), None)
+        return (
+            partitions.Rule(text) if period is None else partitions.Rule(column, period, self.zone)
+        )
+
+
+@command(
+    "dpgrain ledger init visits.ledger --name visits --user who --unit element --element day "
+    "--epsilon 1 --delta 1e-6",
+    "dpgrain ledger init visits.ledger --name visits --unit user --any-days 30 --day day "
+    "--epsilon 3 --delta 1e-6",
+    name="init",
+)
+def init(
+    place: Place,
+    promised: Promised,
+    name: Annotated[str, typer.Option(help="Name of the people whose records it is about.")],
+    user: given.User = None,
+) -> None:
+    """Make a ledger with a first promise."""
+    made = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
+    _tell(made)
+
+
+@command(
+    "dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6", name="promise"
+)
+def promise(place: Place, promised: Promised) -> None:
+    """Add a promise to a ledger that has charged nothing: a release must fit into all of them."""
+    made = ledgers.Ledger(place)
+    made.add(promised.promise())
+    _tell(made)
+
+
+@command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6", name="renew")
+def renew(
+    place: Place,
+    number: Annotated[int, typer.Argument(help="Line of the promise, as show tells it.")],
+    strength: Strength,
+) -> None:
+    """Begin a promise anew: what the earlier one held counts as used up, and comes on top."""
+    opened = ledgers.Ledger(place)
+    earlier = opened.promises.get(number)
+    if earlier is None:
+        raise ParameterError(f"NUMBER must be the line of a promise in force, not {number}.")
+    entry = opened.renew(number, earlier.renewed(**vars(strength)))
+    _tell(opened)
+    if entry.promise is not None:
+        _tell_together(opened, entry)
+
+
+@command("dpgrain ledger show visits.ledger", name="show")
+def show(
+    place: Place,
+    expected: Annotated[
+        str | None, typer.Option(help="A hash that the ledger must hold, from a receipt.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="Last lines to print.", min=1)] = 20,
+    as_json: given.Json = False,
+) -> None:
+    """Show what a ledger promises, what is left of it, and its last lines."""
+    opened = ledgers.Ledger(place, expected=expected)
+    if as_json:
+        say(json.dumps(_described(opened), ensure_ascii=False, indent=1))
+        return
+    _tell(opened)
+    entries = opened.entries
+    for entry in entries:
+        if entry.renews is not None:
+            _tell_together(opened, entry)
+    _tell_lines([entry for entry in entries if entry.guarantees], top)
+    say(f"Last line: {entries[-1].receipt}")
+    say(_ASSUMED)
+
+
+@command("dpgrain ledger verify visits.ledger --expected 9a41…", name="verify")
+def verify(
+    place: Place,
+    expected: Annotated[
+        str | None, typer.Option(help="A hash that the ledger must hold, from a receipt.")
+    ] = None,
+) -> None:
+    """Check that no line was changed or is missing, and that the accounts follow from the lines."""
+    receipt = ledgers.Ledger(place, expected=expected).verify()
+    say(f"Every line follows from the one before. {receipt}")
+
+
+@command(
+    "dpgrain ledger export visits.ledger --output visits.json",
+    "dpgrain ledger export visits.ledger --registry --decided-by 'City health office'",
+    name="export",
+)
+def export(
+    place: Place,
+    output: Annotated[Path | None, typer.Option(help="Write to this file (.json).")] = None,
+    registry: Annotated[
+        bool,
+        typer.Option("--registry", help="What public registries of deployments ask, and no lines."),
+    ] = False,
+    decided_by: Annotated[
+        str, typer.Option(help="With --registry: who decides on the promises.")
+    ] = "",
+) -> None:
+    """Write the promises and all lines of a ledger as JSON, or an entry for a public registry."""
+    if decided_by and not registry:
+        raise ParameterError("--decided-by goes with --registry.")
+    check_outputs([output], [place])
+    opened = ledgers.Ledger(place)
+    if registry:
+        told = registries.registry_entry(opened, decided_by=decided_by)
+    else:
+        told = {**_described(opened), "lines": [entry.to_dict() for entry in opened.entries]}
+    text = json.dumps(told, ensure_ascii=False, indent=1)
+    if output is None:
+        say(text)
+        return
+    with whole_file(output) as part:
+        part.write_text(text, encoding="utf-8")
+    written(output)
+
+
+@command("dpgrain ledger report visits.ledger --output visits.html", name="report")
+def report(
+    place: Place,
+    output: Annotated[Path, typer.Option(help="Write to this file (.html).")],
+) -> None:
+    """Write one HTML page for a privacy officer: promises, what is left, releases over time."""
+    check_outputs([output], [place])
+    ledgers.Ledger(place).report(output)
+    written(output)
+
+
+def _described(opened: Ledger) -> dict[str, Any]:
+    """Return what a ledger promises and what is left, as plain JSON values."""
+    promised = [
+        {"line": number, **one.to_dict(), "left": opened.left(number)}
+        for number, one in opened.promises.items()
+    ]
+    return {
+        "id": opened.id,
+        "name": opened.name,
+        "promises": promised,
+        "assumed": _ASSUMED,
+    }
+
+
+def _tell(opened: Ledger) -> None:
+    """Print the promises of a ledger, and what is left of each."""
+    say(f"The ledger {opened.name!r}, id {opened.id}.")
+    table = grid("What it promises", "to everybody, about", "line", "left where least is")
+    for number, one in opened.promises.items():
+        table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
+    console().print(table)
+
+
+def _tell_together(opened: Ledger, entry: Entry) -> None:
+    """Print what a promise and the one that it renews promise together."""
+    earlier = next(one.promise for one in opened.entries if one.number == entry.renews)
+    if entry.promise is None or earlier is None:
+        return
+    delta = entry.promise.delta + earlier.delta
+    epsilon = entry.promise.together(earlier).epsilon(delta)
+    say(
+        f"Line {entry.number} renews line {entry.renews}; together they promise "
+        f"ε = {rounded_up(epsilon)} at δ = {powers(delta)}."
+    )
+
+
+def _tell_lines(entries: list[Entry], top: int) -> None:
+    """Print the last lines with releases, the latest first."""
+    if not entries:
+        say("Nothing was charged yet.")
+        return
+    table = grid(
+        f"Last {min(top, len(entries))} of {counted(len(entries), 'line')} with releases",
+        "region",
+        "line",
+        "at",
+        "releases",
+        "ε of its own",
+    )
+    for entry in reversed(entries[-top:]):
+        regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
+        epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
+        count = str(len(entry.guarantees))
+        table.add_row("; ".join(regions), str(entry.number), entry.at, count, epsilons)
+    console().print(table)

@@ -1,0 +1,25 @@
+"""Ledgers: what is published about people over months, charged durably before anything is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.ledger.entries import Entry
+    from dpgrain.ledger.ledger import Ledger
+    from dpgrain.ledger.promise import LastingPromise
+    from dpgrain.ledger.window import AnyDays
+
+__all__ = ["AnyDays", "Entry", "LastingPromise", "Ledger"]
+
+face(
+    __name__,
+    {
+        "dpgrain.ledger.entries": ("Entry",),
+        "dpgrain.ledger.ledger": ("Ledger",),
+        "dpgrain.ledger.promise": ("LastingPromise",),
+        "dpgrain.ledger.window": ("AnyDays",),
+    },
+)

@@ -1,0 +1,241 @@
+"""Accounts: what each class of units has been charged, kept as intervals of cells.
+
+A promise has one account for each class of units that met the same releases. One column numbers the
+cells, such as that of days, and an account is a row that goes from its first cell to that of the next
+row. The other columns divide the units into classes of their own, each with such rows. A release splits
+at most two rows of a class and adds to those in between: nothing is summed again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dpgrain import _fields
+from dpgrain.errors import DpgrainError
+from dpgrain.ledger.lines import Line
+from dpgrain.ledger.promise import LastingPromise
+from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
+from dpgrain.ledger.units import Units
+from dpgrain.ledger.window import AnyDays
+from dpgrain.publishing.prices import Price
+from dpgrain.regions import EVERYTHING, Among, Region, Side, Span
+
+# Records without a value of the column that numbers cells lie in this cell.
+_MISSING = START
+
+
+@dataclass(frozen=True)
+class Charged:
+    """What a release was charged to one promise.
+
+    Args:
+        promise: the number of the line that made the promise.
+        price: the price for each unit that the release meets.
+        region: the region of the cells of those units.
+    """
+
+    promise: int
+    price: Price
+    region: Region = EVERYTHING
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the charge as plain JSON values, the region only where there is one."""
+        price = {"pure": self.price.pure, "mu": self.price.mu, "leak": self.price.leak}
+        values: dict[str, Any] = {"promise": self.promise, "price": price}
+        if not self.region.everything:
+            values["region"] = self.region.to_dict()
+        return values
+
+    @staticmethod
+    def from_dict(values: Any) -> Charged:
+        """Read the charge that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a field is missing, unknown or wrong.
+        """
+        return _fields.read(Charged, values, "a charge")
+
+
+class DoesNotFitError(DpgrainError):
+    """A promise does not hold a charge.
+
+    Args:
+        charged: the charge.
+        spent: what the fullest account that it meets has been charged before.
+        taken: what the charge would take.
+    """
+
+    def __init__(self, charged: Charged, spent: Units, taken: Units) -> None:
+        super().__init__("The promise does not hold the charge.")
+        self.charged, self.spent, self.taken = charged, spent, taken
+
+
+def put_in_force(page: Page, number: int, renews: int | None) -> None:
+    """Open the first account of a promise, which is that of all units, and end what it renews.
+
+    Args:
+        page: the page to write to.
+        number: the line of the promise.
+        renews: the line of the promise that it renews, if there is one.
+    """
+    if renews is not None:
+        page.end(renews)
+    page.open_account(number)
+    page.set_class(number, 0, json.dumps(EVERYTHING.to_dict()))
+
+
+def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
+    """Charge all units of a promise that a release meets, or none.
+
+    Raises:
+        DoesNotFitError: if an account does not hold it; nothing of the page must be kept then.
+        ParameterError: if the price is no price.
+    """
+    taken = Units.of(charged.price, promise.caps)
+    if taken == Units():
+        return
+    for cells in _met(page, promise, charged):
+        spent = page.most(charged.promise, cells)
+        if not (spent + taken).fits:
+            raise DoesNotFitError(charged, spent, taken)
+        page.add(charged.promise, cells, taken)
+
+
+def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> Units:
+    """Return the most that an account has been charged of those that a region meets.
+
+    Args:
+        page: the page to read.
+        promise: the promise.
+        number: the line of the promise.
+        region: the region.
+    """
+    axis = page.axis(number)
+    rest, spans = divided(region, axis, promise.window)
+    found = [
+        page.most(number, Cells(within, *span))
+        for within, known in page.classes(number).items()
+        if _region(known).meets(rest)
+        for span in spans
+    ]
+    return Units(
+        max((one.pure for one in found), default=0),
+        max((one.mu for one in found), default=0),
+        max((one.leak for one in found), default=0),
+    )
+
+
+def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cells]:
+    """Yield the cells that a charge meets, in classes that lie inside it."""
+    axis = page.axis(charged.promise)
+    if axis is None and (axis := _first_axis(charged.region, promise.window)) is not None:
+        page.set_axis(charged.promise, axis)
+    rest, spans = divided(charged.region, axis, promise.window)
+    for within in _classes_inside(page, charged.promise, rest):
+        for first, end in spans:
+            yield Cells(within, first, end)
+
+
+def _first_axis(region: Region, window: AnyDays | None) -> Axis | None:
+    """Return the axis of the first side that is an interval, of the window's if there is one."""
+    for side in region.sides:
+        mine = window is None or window.column == side.column
+        if mine and isinstance(side.values, Span):
+            return Axis(side.column, side.values.axis)
+    return None
+
+
+def divided(
+    region: Region, axis: Axis | None, window: AnyDays | None
+) -> tuple[Region, list[tuple[int, int]]]:
+    """Divide a region into intervals of the axis, and what it says of other columns.
+
+    Args:
+        region: the region.
+        axis: the axis; None where there is none yet.
+        window: the window of the promise, whose starts are the cells; None where there is none.
+
+    Returns:
+        The region of the other columns, and (first, end) of each interval. A side that is read in
+        another way than the axis (dates there, moments here: a record may have another day) is left
+        out, so that more is charged.
+    """
+    everywhere = [(START, END)]
+    side = None if axis is None else region.side(axis.column)
+    if axis is None or side is None:
+        return region, everywhere
+    others = Region(tuple(one for one in region.sides if one.column != axis.column))
+    if not isinstance(side.values, Span) or side.values.axis != axis.kind:
+        # Labels divide units into classes, where the cells are not starts of windows.
+        keeps = isinstance(side.values, Among) and window is None
+        return (region if keeps else others), everywhere
+    return others, _intervals(side, side.values, window)
+
+
+def _intervals(side: Side, span: Span, window: AnyDays | None) -> list[tuple[int, int]]:
+    """Return (first, end) of the cells that a side of the axis meets."""
+    low, high = (span.low, span.high) if window is None else window.starts(span)
+    first = START + 1 if low is None else min(max(low, START + 1), END)
+    end = END if high is None else min(max(high, START + 1), END)
+    found = [(first, end)] if first < end else []
+    return [(_MISSING, _MISSING + 1), *found] if side.missing else found
+
+
+def _classes_inside(page: Page, promise: int, region: Region) -> list[int]:
+    """Return the classes inside a region, after those that lie inside in part have been split."""
+    known = page.classes(promise)
+    free = max(known) + 1
+    found = []
+    for number, text in known.items():
+        whole = _region(text)
+        told = _comparable(region, whole)
+        if not whole.meets(told):
+            continue
+        if whole.within(told):
+            found.append(number)
+            continue
+        inside, outside = whole.both(told), whole.minus(told)
+        for place, part in enumerate((*inside, *outside)):
+            target = number if place == 0 else free
+            if place > 0:
+                page.copy_class(promise, number, target)
+                free += 1
+            page.set_class(promise, target, json.dumps(part.to_dict()))
+            if place < len(inside):
+                found.append(target)
+    return found
+
+
+def _comparable(region: Region, other: Region) -> Region:
+    """Return the larger region without the sides that another one reads in another way."""
+    pairs = ((side, other.side(side.column)) for side in region.sides)
+    return Region(tuple(side for side, two in pairs if two is None or side.comparable(two)))
+
+
+@lru_cache(maxsize=10_000)
+def _region(text: str) -> Region:
+    return _fields.read(Region, json.loads(text), "the region of a class")
+
+
+def made_again(page: Page, lines: Iterable[Line]) -> None:
+    """Make all accounts from the lines of a ledger.
+
+    Args:
+        page: the page to write to, without accounts.
+        lines: the lines.
+
+    Raises:
+        DpgrainError: if a line is broken, or more was charged than a promise holds.
+    """
+    promises: dict[int, LastingPromise] = {}
+    for line in lines:
+        if line.values.get("kind") == "promise":
+            promise = LastingPromise.from_dict(line.values["promise"])
+            promises[line.number] = promise
+            put_in_force(page, line.number, line.values.get("renews"))
+        for each in map(Charged.from_dict, line.values.get("charged", ())):
+            charge(page, promises[each.promise], each)

@@ -1,0 +1,79 @@
+"""The lines of a ledger as frozen objects, for those who read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dpgrain.ledger.accounts import Charged
+from dpgrain.ledger.lines import Line
+from dpgrain.ledger.promise import LastingPromise
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.receipt import Receipt
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger: its beginning, a promise, or a release.
+
+    Args:
+        ledger: the id of the ledger.
+        name: the name of the ledger.
+        line: the line as it is stored.
+    """
+
+    ledger: str
+    name: str
+    line: Line
+
+    @property
+    def number(self) -> int:
+        """The number of the line."""
+        return self.line.number
+
+    @property
+    def kind(self) -> str:
+        """The kind of line: ``"ledger"``, ``"promise"`` or ``"release"``."""
+        return str(self.line.values["kind"])
+
+    @property
+    def at(self) -> str:
+        """The time (UTC) by the clock of the machine that wrote the line; nothing depends on it."""
+        return str(self.line.values["at"])
+
+    @property
+    def receipt(self) -> Receipt:
+        """What a release of this line carries."""
+        return Receipt(self.ledger, self.name, self.line.number, self.line.hash)
+
+    @cached_property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """The guarantees of the releases that the line charges; none for other lines."""
+        return tuple(map(Guarantee.from_dict, self.line.values.get("releases", ())))
+
+    @property
+    def mark(self) -> str:
+        """The mark that the caller has given the line; empty without one."""
+        return str(self.line.values.get("mark", ""))
+
+    @cached_property
+    def promise(self) -> LastingPromise | None:
+        """The promise that the line makes; None for other lines."""
+        found = self.line.values.get("promise")
+        return None if found is None else LastingPromise.from_dict(found)
+
+    @property
+    def renews(self) -> int | None:
+        """The line of the promise that this one renews; None for other lines."""
+        found = self.line.values.get("renews")
+        return None if found is None else int(found)
+
+    @cached_property
+    def charged(self) -> tuple[Charged, ...]:
+        """What the line charges to each promise."""
+        return tuple(map(Charged.from_dict, self.line.values.get("charged", ())))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the line as plain JSON values, with its hash."""
+        return {**self.line.values, "hash": self.line.hash}

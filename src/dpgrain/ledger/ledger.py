@@ -1,0 +1,421 @@
+"""``dg.Ledger``: one record of all that is published about some people, charged before it is read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from dpgrain import _validate
+from dpgrain._shown import ShownLedger
+from dpgrain.errors import DataError, ParameterError
+from dpgrain.ledger import accounts
+from dpgrain.ledger.accounts import Charged, DoesNotFitError
+from dpgrain.ledger.entries import Entry
+from dpgrain.ledger.lines import Line, check_chain
+from dpgrain.ledger.promise import LastingPromise
+from dpgrain.ledger.refusal import refusal
+from dpgrain.ledger.stores import store_at
+from dpgrain.ledger.stores.memory import memory_page
+from dpgrain.ledger.stores.protocol import FORMAT, Page
+from dpgrain.ledger.units import Units
+from dpgrain.publishing import ledgers
+from dpgrain.publishing.budget import open_budget
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.receipt import Receipt
+from dpgrain.regions import EVERYTHING, Region
+
+# Lines are written in this version of their language.
+_LANGUAGE = 1
+
+
+class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge is tried again
+    """A promise was renewed after prices were found for it."""
+
+
+class Ledger(ShownLedger):
+    """A lasting record of releases: one that would break a promise of it is refused beforehand.
+
+    Args:
+        place: the file, or the address of a PostgreSQL database (``postgresql://…``).
+        expected: a hash that the ledger must hold, such as that of the last receipt that you know: an
+            older copy that was put in its place does not hold it.
+
+    Raises:
+        ParameterError: if the ledger does not hold the expected hash.
+        DataError: if there is no ledger, it is damaged, or a later version has made it.
+
+    Every release, fit and shuffled sum inside ``with`` is charged to every promise of the ledger, in
+    this process and in those that it forks or starts, and is on the disk before anything is read. What
+    was charged counts as released, whatever happens then. A budget inside is a narrower promise: a
+    release must fit into both. A line can be read by everybody who reads the releases; it holds
+    nothing of the data.
+
+    Formal guarantee: each promise holds for everything that the ledger has charged, however each
+    release was chosen from the outcomes of those before. It is assumed that these people's records are
+    published through this ledger alone, that each of them has one id, and that no older copy is put in
+    its place. Source: docs/theory.md, "Ledgers".
+
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> place = Path(tempfile.mkdtemp()) / "visits.ledger"
+    >>> made = Ledger.create(place, name="visits", promises=[LastingPromise.of(User(), 1.0, 1e-6)])
+    >>> with Ledger(place) as ledger:
+    ...     visits = count(table, unit=User(), clip=5.0, epsilon=0.5, delta=1e-7)
+    >>> visits.guarantee.receipts[0].number, ledger.verify().number
+    (2, 2)
+    """
+
+    def __init__(self, place: str | Path, *, expected: str | None = None) -> None:
+        self._store = store_at(place)
+        self._known: dict[int, LastingPromise] = {}
+        with self._store.reading() as page:
+            found = page.format()
+        if found is not None and found < FORMAT:
+            self._make_accounts_again()
+        with self._store.reading() as page:
+            self._check_format(page)
+            first, self._seen = self._checked(page, expected)
+        self.id, self.name = str(first.values["id"]), str(first.values["name"])
+        self._user = str(first.values["user"])
+
+    @staticmethod
+    def create(
+        place: str | Path, *, name: str, promises: Iterable[LastingPromise], user: str = ""
+    ) -> Ledger:
+        """Make a ledger, and open it.
+
+        Args:
+            place: the file, or the address of a PostgreSQL database.
+            name: the name of the people whose records it is about.
+            promises: what is promised to them; each release must fit into all promises.
+            user: the column that names the user of a record, if all tables have the same.
+
+        Raises:
+            ParameterError: if there is no promise, or something at the place.
+            DataError: if the place cannot be written.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise ParameterError(f"name must be a text, not {_validate.said(name)}.")
+        listed = list(promises)
+        if not listed or not all(isinstance(one, LastingPromise) for one in listed):
+            raise ParameterError(
+                "promises must be a list of LastingPromise, such as "
+                "[LastingPromise.of(Element('day'), 1.0, 1e-6)]."
+            )
+        noted: dict[str, Any] = {"language": _LANGUAGE, "id": secrets.token_hex(16), "name": name}
+        with store_at(place).creating() as page:
+            page.set_format(FORMAT)
+            last = Line.after(None, _now(), "ledger", **noted, user=user)
+            page.append(last)
+            for promise in listed:
+                last = _promised(page, last, promise)
+                page.append(last)
+        return Ledger(place)
+
+    # ------------------------------------------------------------------------------ opening
+
+    def _check_format(self, page: Page) -> None:
+        found = page.format()
+        if found is None:
+            raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
+        if found > FORMAT:
+            raise DataError(
+                f"{self._store.name!r} was written by a later version of dpgrain; use that, or one "
+                "still later."
+            )
+
+    def _checked(self, page: Page, expected: str | None) -> tuple[Line, Line]:
+        """Check the chain of lines, and return the first and the last."""
+        hashes: list[Line] = []
+        held = expected is None
+
+        def passing(lines: Iterator[Line]) -> Iterator[Line]:
+            nonlocal held
+            for line in lines:
+                if not hashes:
+                    hashes.append(line)
+                held = held or line.hash == expected
+                yield line
+
+        last = check_chain(passing(page.lines()))
+        if last is None or hashes[0].values.get("kind") != "ledger":
+            raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
+        if hashes[0].values.get("language") != _LANGUAGE:
+            raise DataError(
+                f"{self._store.name!r} was written by a later version of dpgrain; use that, or one "
+                "still later."
+            )
+        if not held:
+            raise ParameterError(
+                f"expected must be a hash that the ledger holds, and {_validate.said(expected)} is "
+                "none: an older copy, or another ledger, was put in its place."
+            )
+        return hashes[0], last
+
+    def _make_accounts_again(self) -> None:
+        """Bring what is kept beside the lines to this version's format; the lines stay."""
+        with self._store.writing() as page:
+            page.clear_accounts()
+            accounts.made_again(page, page.lines())
+            page.set_format(FORMAT)
+
+    # ------------------------------------------------------------------------------ charging
+
+    @property
+    def place(self) -> str:
+        """The file or database, as another process can open it."""
+        return self._store.place
+
+    def __enter__(self) -> Ledger:
+        if open_budget() is not None:
+            raise ParameterError(
+                "a budget is open; open the ledger first, and the budget inside it."
+            )
+        ledgers.enter(self)
+        return self
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        ledgers.leave(self)
+        self._store.close()
+        return False
+
+    def close(self) -> None:
+        """Close the connection to the file or database; it is opened again when it is needed."""
+        self._store.close()
+
+    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+        """Charge releases that are about to be made; when this returns, that is on the disk.
+
+        Args:
+            guarantees: what each release promises. Several are charged as a whole or not at all; those
+                that read the same region for the same units are composed exactly, and all must be
+                fixed before the first of them is made.
+            mark: a text by which :attr:`entries` can be searched for the line.
+
+        Returns:
+            The receipt, which is that of all these releases.
+
+        Raises:
+            ParameterError: if a promise does not hold the releases; nothing is charged then.
+            DataError: if the ledger cannot be written, or was changed.
+        """
+        if not guarantees:
+            raise ParameterError("guarantees must be those of at least one release.")
+        for guarantee in guarantees:
+            self._check_user(guarantee)
+        together = _composed(guarantees)
+        # Prices take a while to find, and are found before others have to wait.
+        promises = self.promises
+        charged = [
+            self._charged(number, promise, guarantee)
+            for number, promise in promises.items()
+            for guarantee in together
+        ]
+
+        def noted(page: Page, last: Line) -> Line:
+            if page.in_force() != list(promises):
+                raise _RenewedMeanwhile
+            for each in charged:
+                accounts.charge(page, promises[each.promise], each)
+            released = [guarantee.to_dict() for guarantee in guarantees]
+            listed = [each.to_dict() for each in charged]
+            more = {"mark": mark} if mark else {}
+            return Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+
+        try:
+            line = self._append(noted)
+        except _RenewedMeanwhile:
+            return self.charge(*guarantees, mark=mark)
+        except DoesNotFitError as error:
+            told = refusal(self.name, promises[error.charged.promise], error)
+            raise ParameterError(told) from None
+        return Receipt(self.id, self.name, line.number, line.hash)
+
+    def add(self, promise: LastingPromise) -> Entry:
+        """Add a promise to a ledger that has charged nothing yet.
+
+        Returns:
+            The line of the promise.
+
+        Raises:
+            ParameterError: if something was charged: it would not be counted.
+            DataError: if the ledger cannot be written.
+        """
+
+        def noted(page: Page, last: Line) -> Line:
+            # As long as nothing was charged, every line but the first is a promise.
+            if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
+                raise ParameterError(
+                    "promise must be added before anything is charged, or it would not count that; "
+                    "renew a promise, or make a ledger whose promises come on top."
+                )
+            return _promised(page, last, promise)
+
+        return self._entry(self._append(noted))
+
+    def renew(self, number: int, promise: LastingPromise) -> Entry:
+        """Let a promise take the place of an earlier one, whose caps then count as used up.
+
+        Args:
+            number: the line of the earlier promise.
+            promise: the promise for what is released from now on, to the same units.
+
+        Returns:
+            The line of the new promise; :meth:`LastingPromise.together` tells what both promise.
+
+        Raises:
+            ParameterError: if the earlier promise is not in force, or protects other units.
+            DataError: if the ledger cannot be written.
+        """
+        earlier = self.promises.get(number)
+        if earlier is None:
+            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+        same = ("level", "partition", "window", "relation")
+        if any(getattr(earlier, name) != getattr(promise, name) for name in same):
+            raise ParameterError(
+                "promise must protect the same units as the one that it renews; for other units make "
+                "a ledger of their own, whose caps then come on top."
+            )
+
+        def noted(page: Page, last: Line) -> Line:
+            if number not in page.in_force():
+                raise ParameterError(
+                    f"number = {number} was renewed meanwhile; look at the ledger."
+                )
+            return _promised(page, last, promise, renews=number)
+
+        return self._entry(self._append(noted))
+
+    def _append(self, noted: Callable[[Page, Line], Line]) -> Line:
+        """Append a line durably, after the last one was checked."""
+        with self._store.writing() as page:
+            self._check_format(page)
+            last = self._last(page)
+            line = noted(page, last)
+            page.append(line)
+        self._seen = line
+        return line
+
+    def _last(self, page: Page) -> Line:
+        """Return the last line, which must be what was written, and not before what was seen."""
+        last, seen = page.last(), page.line(self._seen.number)
+        if last is None or seen is None or seen.hash != self._seen.hash:
+            raise DataError(
+                f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
+                "place, which must count every promise that it held as used up."
+            )
+        last.check(last.number)
+        return last
+
+    def _check_user(self, guarantee: Guarantee) -> None:
+        if self._user and guarantee.user and guarantee.user != self._user:
+            raise ParameterError(
+                f"the release tells users apart by {guarantee.user!r}, and the ledger by "
+                f"{self._user!r}: rename the column where the users are the same."
+            )
+
+    def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:
+        """Return what a release takes of a promise, and of which accounts."""
+        region, room = promise.reach(guarantee.scope), None
+        if promise.caps.pure > 0:
+            # Where the promise keeps pure ε, the choice between prices depends on what is left.
+            room = self._spent(number, promise, region).rest_of(promise.caps)
+        return Charged(number, promise.price(guarantee, room), region)
+
+    # ------------------------------------------------------------------------------ reading
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All lines, in their order."""
+        with self._store.reading() as page:
+            return tuple(map(self._entry, page.lines()))
+
+    @property
+    def promises(self) -> dict[int, LastingPromise]:
+        """The promises in force, by the numbers of their lines."""
+        with self._store.reading() as page:
+            return {number: self._promise(page, number) for number in page.in_force()}
+
+    def left(self, number: int, region: Region = EVERYTHING) -> float:
+        """Return the share of a promise that is left; a note, not a promise.
+
+        Args:
+            number: the line of the promise.
+            region: the region of units that are asked about, of which the fullest account counts.
+
+        Raises:
+            ParameterError: if no such promise is in force.
+        """
+        promise = self.promises.get(number)
+        if promise is None:
+            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+        return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
+
+    def verify(self) -> Receipt:
+        """Check every line, and that the accounts are what the lines make them; return the last.
+
+        Raises:
+            DataError: if the chain breaks, with the number of the line, or the accounts differ.
+        """
+        with self._store.reading() as page:
+            _, last = self._checked(page, None)
+            with memory_page() as anew:
+                accounts.made_again(anew, page.lines())
+                if list(anew.accounts()) != list(page.accounts()):
+                    raise DataError(
+                        f"the accounts of {self._store.name!r} are not those that its lines make: the "
+                        "file was changed; the lines themselves are whole."
+                    )
+        return self._entry(last).receipt
+
+    def _entry(self, line: Line) -> Entry:
+        return Entry(self.id, self.name, line)
+
+    def _spent(self, number: int, promise: LastingPromise, region: Region) -> Units:
+        with self._store.reading() as page:
+            return accounts.spent(page, promise, number, region)
+
+    def _promise(self, page: Page, number: int) -> LastingPromise:
+        """Return the promise of a line, which is read once: lines do not change."""
+        if number not in self._known:
+            line = page.line(number)
+            if line is None:
+                raise DataError(f"line {number:,} of the ledger is missing: the file was changed.")
+            line.check(number)
+            self._known[number] = LastingPromise.from_dict(line.values.get("promise"))
+        return self._known[number]
+
+    def __reduce__(self) -> NoReturn:
+        raise ParameterError(
+            "a ledger is opened by its place in each process: dg.Ledger(place); workers that are "
+            "started while it is open share it."
+        )
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._store.name!r}: {self.name}, {self._seen.number:,} lines seen)"
+
+
+def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | None = None) -> Line:
+    """Put a promise in force, and return its line."""
+    noted = {} if renews is None else {"renews": renews}
+    line = Line.after(last, _now(), "promise", promise=promise.to_dict(), **noted)
+    accounts.put_in_force(page, line.number, renews)
+    return line
+
+
+def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
+    """Compose the guarantees that are about the same units in the same region."""
+    groups: dict[Any, Guarantee] = {}
+    for one in guarantees:
+        about = (one.level, one.elements, one.relation, one.user, one.partition, one.scope)
+        groups[about] = groups[about] + one if about in groups else one
+    return list(groups.values())
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

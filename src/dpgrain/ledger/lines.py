@@ -1,0 +1,118 @@
+"""The lines of a ledger, each of which holds the hash of the one before.
+
+The lines are the ledger. All else in its file is made of them, and can be made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dpgrain import _fields
+from dpgrain.errors import DataError, ParameterError
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, as it is stored.
+
+    Args:
+        number: the number of the line, from 0 on.
+        hash: the SHA-256 of the body, in hexadecimal.
+        body: JSON that names the number, the hash of the line before, the time and what is noted.
+    """
+
+    number: int
+    hash: str
+    body: str
+
+    @staticmethod
+    def after(last: Line | None, at: str, kind: str, **noted: Any) -> Line:
+        """Make the line that follows another.
+
+        Args:
+            last: the line before; None for the first.
+            at: the time by this machine's clock, which is a note: nothing depends on it.
+            kind: the kind of line.
+            noted: what the line holds.
+
+        >>> first = Line.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
+        >>> second = Line.after(first, "2026-01-02T00:00:00Z", "release")
+        >>> second.number, second.values["before"] == first.hash
+        (1, True)
+        """
+        number = 0 if last is None else last.number + 1
+        values = {"number": number, "before": "" if last is None else last.hash, "at": at}
+        body = json.dumps(
+            {**values, "kind": kind, **noted},
+            ensure_ascii=True,
+            allow_nan=False,
+            separators=(",", ":"),
+        )
+        return Line(number, _hash(body), body)
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The fields of the body.
+
+        Raises:
+            DataError: if the body is not what this ledger writes.
+        """
+        try:
+            values = _fields.loads(self.body, "a line of a ledger")
+        except ParameterError as error:
+            raise _broken(self.number, "is not JSON") from error
+        if not isinstance(values, dict):
+            raise _broken(self.number, "is not a line of a ledger")
+        return values
+
+    def check(self, number: int, before: str | None = None) -> None:
+        """Check the line by itself, and against the one before where that is known.
+
+        Args:
+            number: the number that the line must have.
+            before: the hash of the line before.
+
+        Raises:
+            DataError: if the line is not the one that was written.
+        """
+        if self.hash != _hash(self.body):
+            raise _broken(number, "does not fit its hash")
+        # Both are looked up as they are written, since reading the JSON of all lines takes long.
+        if self.number != number or not self.body.startswith(f'{{"number":{number},"before":"'):
+            raise _broken(number, "is missing")
+        if before is not None and not self.body.startswith(_begin(number, before)):
+            raise _broken(number, "does not follow the line before it")
+
+
+def check_chain(lines: Iterable[Line]) -> Line | None:
+    """Check that lines follow each other from the first on, and return the last.
+
+    Raises:
+        DataError: if the chain breaks, with the number of the line where it does.
+    """
+    last: Line | None = None
+    for number, line in enumerate(lines):
+        line.check(number, "" if last is None else last.hash)
+        last = line
+    return last
+
+
+def _begin(number: int, before: str) -> str:
+    """Return the text with which the body of a line begins."""
+    return f'{{"number":{number},"before":"{before}",'
+
+
+def _hash(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _broken(number: int, how: str) -> DataError:
+    return DataError(
+        f"line {number:,} of the ledger {how}: the file was changed or damaged; put nothing in its "
+        "place that is older, and count every promise that it held as used up."
+    )

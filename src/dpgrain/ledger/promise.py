@@ -1,0 +1,222 @@
+"""What a ledger promises: a unit, a window, a relation, ε and δ, with caps fixed when it is opened."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from dpgrain import _fields, _validate
+from dpgrain._wording import powers, rounded_up
+from dpgrain.accounting import Loss
+from dpgrain.errors import ParameterError
+from dpgrain.ledger.window import AnyDays
+from dpgrain.partitions import Partition, Rule
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import Price
+from dpgrain.publishing.promised import price_for
+from dpgrain.regions import Region
+from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
+
+_WHOSE = {
+    "record": "one record",
+    "element": "one user's records in one cell of the partition by {cells}",
+    "user": "one user's records",
+}
+
+
+@dataclass(frozen=True)
+class LastingPromise:
+    """A promise for all releases that a ledger charges, whoever makes them and whenever.
+
+    Args:
+        level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
+        partition: the public partition into elements; None for other units.
+        window: the stretch of time of a person that is protected; None for all of it.
+        relation: the neighbouring relation.
+        epsilon: the promised ε of all releases together.
+        delta: the promised δ of all releases together.
+        caps: the prices that the promise holds for each unit, fixed when the ledger is made.
+
+    Formal guarantee: everything that the ledger charged is (ε, δ)-DP for each unit, however each
+    release was chosen from the outcomes of those before. Source: docs/theory.md, "Ledgers".
+
+    >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
+    >>> round(promise.caps.mu, 4), str(promise)
+    (0.2355, "one user's records, whenever they were made: ε = 1 at δ = 10⁻⁶ (zero_out)")
+    """
+
+    level: Level
+    partition: Partition | None
+    window: AnyDays | None
+    relation: Relation
+    epsilon: float
+    delta: float
+    caps: Price
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+        _validate.positive(epsilon=self.epsilon)
+        _validate.delta(allow_zero=True, delta=self.delta)
+        if (self.level == "element") != (self.partition is not None):
+            raise ParameterError(
+                f"partition must be given for elements and for nothing else, not for {self.level}s."
+            )
+        if self.window and self.level == "record":
+            raise ParameterError(
+                "window goes with users and elements: a record lies in one moment, so that its promise "
+                "without a window is the same."
+            )
+        if self.window and self.partition and self.partition.rule(self.window.column):
+            raise ParameterError(
+                f"window is of {self.window.column!r}, by which elements are told apart already; "
+                "leave out one of them."
+            )
+        if not Caps(self.caps).delta(self.epsilon) <= self.delta:
+            raise ParameterError("caps must keep the promise; make it by LastingPromise.of().")
+
+    @staticmethod
+    def of(
+        unit: Unit,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        relation: Relation = "zero_out",
+        window: AnyDays | None = None,
+        pure: float | None = None,
+        leak: float | None = None,
+    ) -> LastingPromise:
+        """Make a promise from what is to be protected, and how well.
+
+        Args:
+            unit: the privacy unit; elements by a column, a list of columns, or a
+                :class:`~dpgrain.partitions.Partition`, such as that of the days of a time.
+            epsilon: the promised ε of all releases together.
+            delta: the promised δ of all releases together.
+            relation: the neighbouring relation.
+            window: the stretch of time of a person that is protected, such as
+                ``AnyDays(30, "day")``; by default all of it.
+            pure: the part of ε that is kept for releases without Gaussian noise; by default none,
+                and all of ε where δ = 0.
+            leak: the part of δ that is kept for leaks; by default a tenth.
+
+        Raises:
+            ParameterError: if a parameter is out of range.
+
+        >>> print(LastingPromise.of(Element("day"), 1.0, 1e-6).partition)
+        'day'
+        """
+        _validate.one_of(RELATIONS, relation=relation)
+        epsilon = _validate.positive(epsilon=epsilon)
+        delta = _validate.delta(allow_zero=True, delta=delta)
+        caps = Caps.stated(epsilon, delta, pure, leak, Loss())
+        level, partition = _unit(unit)
+        return LastingPromise(level, partition, window, relation, epsilon, delta, caps.price)
+
+    @property
+    def unit(self) -> Unit:
+        """The plain unit of the level."""
+        return OWN_UNIT[self.level]
+
+    def price(self, guarantee: Guarantee, room: Price | None = None) -> Price:
+        """Return what a release takes of the caps of each unit that it meets.
+
+        Args:
+            guarantee: what the release promises.
+            room: what is left of the caps, as far as that is known.
+
+        Raises:
+            ParameterError: if nothing bounds what one unit adds to the release.
+
+        Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
+        """
+        level: Level = self.level if self.cells is None else "element"
+        return price_for(guarantee, level, self.cells, self.relation, self.caps, room)
+
+    @property
+    def cells(self) -> Partition | None:
+        """The partition into promised units, of which windows are one rule; None without any."""
+        rules = () if self.partition is None else self.partition.rules
+        if self.window is not None:
+            window = Rule(self.window.column, "any", days=self.window.days, zone=self.window.zone)
+            rules = (*rules, window)
+        return Partition(rules) if rules else None
+
+    def reach(self, scope: Region) -> Region:
+        """Return the region of the promised units that a release meets.
+
+        Args:
+            scope: the region of the records that the release reads.
+
+        Sides of columns that do not tell promised units apart are left out: a unit has records on
+        both sides.
+        """
+        if self.level == "record":
+            return scope
+        told = Region() if self.partition is None else self.partition.whole_cells(scope)
+        side = None if self.window is None else scope.side(self.window.column)
+        return told if side is None else Region((*told.sides, side))
+
+    def renewed(
+        self,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        pure: float | None = None,
+        leak: float | None = None,
+    ) -> LastingPromise:
+        """Return a promise to the same units, with the parameters of :meth:`of`."""
+        caps = Caps.stated(epsilon, delta, pure, leak, Loss()).price
+        return replace(self, epsilon=epsilon, delta=delta, caps=caps)
+
+    def together(self, earlier: LastingPromise) -> Caps:
+        """Return the caps of this promise and of one that it renews: both may be used up."""
+        return Caps(self.caps + earlier.caps)
+
+    def __str__(self) -> str:
+        whose = _WHOSE[self.level].format(cells=self.partition)
+        when = f", in {self.window}" if self.window else ""
+        if self.level == "user" and not self.window:
+            when = ", whenever they were made"
+        return (
+            f"{whose}{when}: ε = {rounded_up(self.epsilon)} at δ = {powers(self.delta)} "
+            f"({self.relation})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the promise as plain JSON values."""
+        partition = None if self.partition is None else self.partition.to_dict()
+        return {**asdict(self), "partition": partition}
+
+    @staticmethod
+    def from_dict(values: Any) -> LastingPromise:
+        """Read the promise that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a field is missing, unknown or wrong.
+        """
+        return _fields.read(LastingPromise, values, "a promise")
+
+
+def _unit(unit: Any) -> tuple[Level, Partition | None]:
+    """Return the level of a unit, and the partition into elements."""
+    if not isinstance(unit, Record | Element | User) or unit.level not in LEVELS:
+        raise ParameterError(
+            f"unit must be Record(), Element(by) or User(), not {_validate.said(unit)}."
+        )
+    if isinstance(unit, User) and unit.max_elements is not None:
+        raise ParameterError(
+            "unit must be User() without max_elements: a ledger promises something to every user, "
+            "and releases may bound what they use of one."
+        )
+    if not isinstance(unit, Element):
+        return unit.level, None
+    if isinstance(unit.by, Partition):
+        return unit.level, unit.by
+    by = [unit.by] if isinstance(unit.by, str) else unit.by
+    if not isinstance(by, list | tuple) or not by or not all(isinstance(one, str) for one in by):
+        raise ParameterError(
+            f"unit must be Element of a column, or of a list of columns, not {_validate.said(unit)}: "
+            "a ledger outlasts mappings and functions; add a column of cells with with_cells()."
+        )
+    return unit.level, Partition(tuple(map(Rule, by)))

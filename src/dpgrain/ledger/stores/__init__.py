@@ -1,0 +1,29 @@
+"""Where ledgers are kept: a file, or a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpgrain._later import later
+from dpgrain.ledger.stores.protocol import Store
+
+_POSTGRES = ("postgres://", "postgresql://")
+
+sqlite, postgres = later("dpgrain.ledger.stores.sqlite"), later("dpgrain.ledger.stores.postgres")
+
+
+def store_at(place: str | Path) -> Store:
+    """Return the store at a place, which need not hold a ledger yet.
+
+    Args:
+        place: a file, or the address of a PostgreSQL database.
+
+    >>> store_at("visits.ledger").name
+    'visits.ledger'
+    """
+    made: Store
+    if isinstance(place, str) and place.startswith(_POSTGRES):
+        made = postgres.PostgresStore(place)
+    else:
+        made = sqlite.SqliteStore(place)
+    return made

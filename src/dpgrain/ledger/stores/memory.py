@@ -1,0 +1,19 @@
+"""A page in memory, on which the accounts of a ledger are made anew to compare them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from dpgrain.ledger.stores.protocol import Page
+from dpgrain.ledger.stores.sql import TABLES, SqlPage
+
+
+@contextmanager
+def memory_page() -> Iterator[Page]:
+    """Yield an empty page that is gone when it is left."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for table in TABLES:
+            connection.execute(table)
+        yield SqlPage(connection.execute)

@@ -1,0 +1,186 @@
+"""The tables of a ledger, in the SQL that SQLite and PostgreSQL have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from dpgrain.errors import DataError
+from dpgrain.ledger.lines import Line
+from dpgrain.ledger.stores.protocol import END, START, Axis, Cells
+from dpgrain.ledger.units import Units
+
+#: A function that runs a statement, with a value for each ``?``, and yields its rows.
+Execute: TypeAlias = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
+
+# "about" has one row, "lines" is the ledger itself; promises in force and accounts follow from it.
+TABLES = (
+    "CREATE TABLE about (format BIGINT NOT NULL)",
+    "CREATE TABLE lines (number BIGINT PRIMARY KEY, hash TEXT NOT NULL, body TEXT NOT NULL)",
+    "CREATE TABLE promises (number BIGINT PRIMARY KEY, in_force BIGINT NOT NULL, axis TEXT, "
+    "kind TEXT)",
+    "CREATE TABLE classes (promise BIGINT NOT NULL, class BIGINT NOT NULL, region TEXT NOT NULL, "
+    "PRIMARY KEY (promise, class))",
+    "CREATE TABLE accounts (promise BIGINT NOT NULL, class BIGINT NOT NULL, first BIGINT NOT NULL, "
+    "pure BIGINT NOT NULL, mu BIGINT NOT NULL, leak BIGINT NOT NULL, "
+    "PRIMARY KEY (promise, class, first))",
+)
+_LINE = "SELECT number, hash, body FROM lines"
+# The account that a cell lies in begins at the last first cell that is not above it.
+_AT = "(SELECT max(first) FROM accounts WHERE promise = ? AND class = ? AND first <= ?)"
+# What is read at once of the lines.
+_LINES_AT_ONCE = 1000
+
+
+class SqlPage:
+    """A page of tables that a function reads and writes.
+
+    Args:
+        execute: the function, inside a transaction.
+    """
+
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def _one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
+        return next(iter(self._execute(statement, values)), None)
+
+    def format(self) -> int | None:
+        """Return the format of the accounts; None where there is no ledger."""
+        found = self._one("SELECT format FROM about")
+        return None if found is None else _numbers(found)[0]
+
+    def set_format(self, number: int) -> None:
+        """State the format of the accounts."""
+        self._execute("DELETE FROM about", ())
+        self._execute("INSERT INTO about VALUES (?)", (number,))
+
+    def last(self) -> Line | None:
+        """Return the last line."""
+        found = self._one(f"{_LINE} ORDER BY number DESC LIMIT 1")
+        return None if found is None else _line(found)
+
+    def line(self, number: int) -> Line | None:
+        """Return the line of a number, None if there is none."""
+        found = self._one(f"{_LINE} WHERE number = ?", number)
+        return None if found is None else _line(found)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield all lines in their order."""
+        statement = f"{_LINE} WHERE number > ? ORDER BY number LIMIT {_LINES_AT_ONCE}"
+        last = START
+        while found := [_line(row) for row in self._execute(statement, (last,))]:
+            yield from found
+            last = found[-1].number
+
+    def append(self, line: Line) -> None:
+        """Append a line."""
+        self._execute("INSERT INTO lines VALUES (?, ?, ?)", (line.number, line.hash, line.body))
+
+    def in_force(self) -> list[int]:
+        """Return the lines of the promises that no later one renews."""
+        found = self._execute("SELECT number FROM promises WHERE in_force = 1 ORDER BY number", ())
+        return [_numbers(row)[0] for row in found]
+
+    def end(self, promise: int) -> None:
+        """Put a promise out of force; its accounts stay."""
+        self._execute("UPDATE promises SET in_force = 0 WHERE number = ?", (promise,))
+
+    def open_account(self, promise: int) -> None:
+        """Put a promise in force, with one account for all cells and nothing charged."""
+        self._execute("INSERT INTO promises VALUES (?, 1, NULL, NULL)", (promise,))
+        self._execute("INSERT INTO accounts VALUES (?, 0, ?, 0, 0, 0)", (promise, START))
+
+    def axis(self, promise: int) -> Axis | None:
+        """Return the axis on which the accounts of a promise lie; None as long as it has none."""
+        found = self._one("SELECT axis, kind FROM promises WHERE number = ?", promise)
+        return None if found is None or found[0] is None else Axis(*found)
+
+    def set_axis(self, promise: int, axis: Axis) -> None:
+        """State the axis on which the accounts of a promise lie."""
+        self._execute(
+            "UPDATE promises SET axis = ?, kind = ? WHERE number = ?",
+            (axis.column, axis.kind, promise),
+        )
+
+    def classes(self, promise: int) -> dict[int, str]:
+        """Return the region of each class of a promise, as JSON."""
+        statement = "SELECT class, region FROM classes WHERE promise = ? ORDER BY class"
+        return {int(number): region for number, region in self._execute(statement, (promise,))}
+
+    def set_class(self, promise: int, number: int, region: str) -> None:
+        """State the region of a class."""
+        self._execute(
+            "INSERT INTO classes VALUES (?, ?, ?) "
+            "ON CONFLICT (promise, class) DO UPDATE SET region = excluded.region",
+            (promise, number, region),
+        )
+
+    def copy_class(self, promise: int, source: int, target: int) -> None:
+        """Give a class the accounts of another one."""
+        self._execute(
+            f"INSERT INTO accounts SELECT promise, {int(target)}, first, pure, mu, leak "
+            "FROM accounts WHERE promise = ? AND class = ?",
+            (promise, source),
+        )
+
+    def most(self, promise: int, cells: Cells) -> Units:
+        """Return the most that any account of some cells has been charged, part by part."""
+        one = (promise, cells.within)
+        found = self._one(
+            "SELECT max(pure), max(mu), max(leak) FROM accounts "
+            f"WHERE promise = ? AND class = ? AND first >= {_AT} AND first < ?",
+            *(*one, *one, cells.first, cells.end),
+        )
+        return Units(*_numbers(found or ()))
+
+    def add(self, promise: int, cells: Cells, taken: Units) -> None:
+        """Charge some cells, whose accounts are split from those of others where they were one."""
+        one = (promise, cells.within)
+        for cell in {cells.first, cells.end} - {START, END}:
+            self._execute(
+                f"INSERT INTO accounts SELECT promise, class, {int(cell)}, pure, mu, leak "
+                f"FROM accounts WHERE promise = ? AND class = ? AND first = {_AT} "
+                "ON CONFLICT DO NOTHING",
+                (*one, *one, cell),
+            )
+        self._execute(
+            "UPDATE accounts SET pure = pure + ?, mu = mu + ?, leak = leak + ? "
+            "WHERE promise = ? AND class = ? AND first >= ? AND first < ?",
+            (taken.pure, taken.mu, taken.leak, *one, cells.first, cells.end),
+        )
+
+    def accounts(self) -> list[tuple[int, ...]]:
+        """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
+        return [
+            _numbers(row)
+            for row in self._execute("SELECT * FROM accounts ORDER BY promise, class, first", ())
+        ]
+
+    def clear_accounts(self) -> None:
+        """Delete all accounts, which are made again from the lines."""
+        self._execute("DELETE FROM promises", ())
+        self._execute("DELETE FROM classes", ())
+        self._execute("DELETE FROM accounts", ())
+
+
+def _line(row: tuple[Any, ...]) -> Line:
+    """Return a line as it is stored."""
+    number, digest, body = row
+    if not isinstance(digest, str) or not isinstance(body, str):
+        raise _damaged()
+    return Line(_numbers((number,))[0], digest, body)
+
+
+def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return a row of whole numbers, which is what a column holds unless it is damaged."""
+    if not all(isinstance(value, int) for value in row):
+        raise _damaged()
+    return tuple(map(int, row))
+
+
+def _damaged() -> DataError:
+    return DataError(
+        "the tables of the ledger hold what no ledger has written: they are damaged; put nothing in "
+        "their place that is older, and count every promise that they held as used up."
+    )

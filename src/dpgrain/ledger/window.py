@@ -1,0 +1,80 @@
+"""Windows: the stretch of time of a person's records that one promise of a ledger is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from dpgrain import _fields, _validate
+from dpgrain.regions import Span
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True)
+class AnyDays:
+    """Any so many days in a row: a promise holds for what a person has in each such window.
+
+    Args:
+        days: the number of days, w.
+        column: the column whose days are meant: times, or whole numbers that count days.
+        zone: the zone in which days of moments begin, such as ``"Europe/Paris"``; by default UTC.
+
+    A window is known by the day on which it starts. A release on the days a to b meets the windows
+    that start on a−w+1 to b, so that each start has an account of its own. Source: docs/theory.md,
+    "Ledgers".
+
+    Raises:
+        ParameterError: if the number is not a whole one of at least 1, or there is no such zone.
+
+    >>> AnyDays(30, "day").starts(Span("whole", 100, 101))
+    (71, 101)
+    """
+
+    days: int
+    column: str
+    zone: str = ""
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+        _validate.integer(minimum=1, days=self.days)
+        try:
+            ZoneInfo(self.zone or "UTC")
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise _validate.wrong(
+                "zone", f"must be a zone such as 'Europe/Paris', not {self.zone!r}."
+            ) from error
+
+    def starts(self, span: Span) -> tuple[int | None, int | None]:
+        """Return the first start, and the one after the last, of windows that meet some days.
+
+        Args:
+            span: the interval of days, times or moments.
+
+        Returns:
+            Days counted from 1970, or as the column counts them; None where there is no end.
+        """
+        low, high = span.low, span.high
+        first = None if low is None else self._day(low, span.axis)
+        last = None if high is None else self._day(high - 1, span.axis)
+        return (
+            None if first is None else first - self.days + 1,
+            None if last is None else last + 1,
+        )
+
+    def _day(self, value: int, axis: str) -> int | None:
+        """Return the day that a value of an axis lies in; None beyond the years of calendars."""
+        if axis == "whole":
+            return value
+        try:
+            time = _EPOCH + timedelta(microseconds=value)
+            if axis == "instant":
+                time = time.replace(tzinfo=UTC).astimezone(ZoneInfo(self.zone or "UTC"))
+        except OverflowError:
+            return None
+        return time.toordinal() - _EPOCH.toordinal()
+
+    def __str__(self) -> str:
+        zone = f" ({self.zone})" if self.zone else ""
+        return f"any {self.days} days in a row of {self.column!r}{zone}"

@@ -1,0 +1,94 @@
+"""The ledger that is open in this process, or was open where the process was started.
+
+A ledger is a file or a database, so that all processes share it. One that is started while a ledger is
+open inherits its place by an environment variable, and charges what it publishes as well.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from importlib import import_module
+from typing import Protocol
+
+from dpgrain.errors import ParameterError
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.receipt import Receipt
+
+# A process that is started while a ledger is open finds the place of the ledger here.
+_PLACE_VARIABLE = "DPGRAIN_LEDGER"
+# The module whose class ``Ledger`` opens a ledger that was inherited.
+_HOME = "dpgrain.ledger.ledger"
+
+
+class Charging(Protocol):
+    """What publishing asks of a ledger."""
+
+    @property
+    def place(self) -> str:
+        """The file or database of the ledger, as another process can open it."""
+
+    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+        """Charge releases durably, or refuse them."""
+
+
+class _Slot:
+    """The place of the open ledger: one for the whole process, so that no thread is outside of it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.ledger: Charging | None = None
+        self.outer: str | None = None
+
+
+_slot = _Slot()
+
+
+def _renew_lock() -> None:
+    # Another thread may have held the lock when the process was forked.
+    _slot.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def enter(ledger: Charging) -> None:
+    """Charge all releases of this process, and of those that it starts, to a ledger from now on.
+
+    Raises:
+        ParameterError: if another ledger is open, here or where this process was started.
+    """
+    with _slot.lock:
+        inherited = os.environ.get(_PLACE_VARIABLE)
+        if _slot.ledger is not None or inherited not in (None, ledger.place):
+            raise ParameterError(
+                "a ledger is already open; close it before opening another: one ledger holds all that "
+                "is published about these people."
+            )
+        _slot.ledger, _slot.outer = ledger, inherited
+        os.environ[_PLACE_VARIABLE] = ledger.place
+
+
+def leave(ledger: Charging) -> None:
+    """Charge releases no longer to this ledger."""
+    with _slot.lock:
+        if _slot.ledger is not ledger:
+            return
+        _slot.ledger = None
+        if _slot.outer is None:
+            os.environ.pop(_PLACE_VARIABLE, None)
+
+
+def open_ledger() -> Charging | None:
+    """Return the ledger that is open, None if none is.
+
+    Raises:
+        DpgrainError: if the ledger that was open where this process was started cannot be opened.
+    """
+    with _slot.lock:
+        place = os.environ.get(_PLACE_VARIABLE)
+        if _slot.ledger is None and place is not None:
+            # The ledger stays open until the process ends, as whoever started the process asked for.
+            _slot.outer = place
+            _slot.ledger = import_module(_HOME).Ledger(place)
+        return _slot.ledger

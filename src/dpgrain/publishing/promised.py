@@ -1,0 +1,156 @@
+"""The price of a release for a promised unit that is not the one which the release protects.
+
+A ledger promises something to one unit, such as a user's day, and releases protect others: a user's
+week, or a whole user. What a release costs the promised unit follows from how that unit lies in the
+blocks which the release clips. Proofs: docs/theory.md, "Scopes".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from dpgrain.accounting.events.base import Asked
+from dpgrain.errors import ParameterError
+from dpgrain.partitions import Partition
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import Price, price
+from dpgrain.units import OWN_UNIT, Element, Level, Relation, User
+
+# An exchanged record may leave one account and enter another.
+_ACCOUNTS_OF_A_RECORD = 2
+
+
+def price_for(
+    guarantee: Guarantee,
+    level: Level,
+    cells: Partition | None,
+    relation: Relation,
+    caps: Price,
+    room: Price | None = None,
+) -> Price:
+    """Return what a release takes of the caps of each promised unit that it meets.
+
+    Args:
+        guarantee: what the release promises.
+        level: the promised unit.
+        cells: the partition into promised elements; None for records and users. A user's records in
+            any so many days are an element of such a rule.
+        relation: the neighbouring relation of the promise.
+        caps: the prices that the whole promise holds.
+        room: the prices that are left for this release; by default all of the caps.
+
+    Raises:
+        ParameterError: if nothing bounds what one promised unit adds to the release.
+
+    Formal guarantee: for data that differ in one promised unit H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for every
+    γ ≥ 0 and both orders. In ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint coordinates
+    and b² on shared ones; parts of b blocks s² times that, with s² = 1 for one number, 2 for several
+    that are not negative, and 4 for signed ones; max(2, s²)·b under enforced bounds. A record that may
+    leave the region costs twice that. Source: docs/theory.md, "Scopes".
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> from dpgrain.partitions import Rule
+    >>> weeks, days = (Partition((Rule("day", kind),)) for kind in ("week", "day"))
+    >>> weekly = Guarantee(
+    ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks
+    ... )
+    >>> caps = Price(mu=0.25)
+    >>> round(price_for(weekly, "element", weeks, "zero_out", caps).mu, 6)
+    0.1
+    >>> round(price_for(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
+    1.414214
+    """
+    asked = asked_of(guarantee, level, cells, relation)
+    accounts = _accounts(guarantee, level, relation)
+    found = price(
+        guarantee.event,
+        asked.relation,
+        asked.unit,
+        caps,
+        None if room is None else room.part(1 / accounts),
+        units=asked.units,
+    )
+    return found.times(accounts)
+
+
+def asked_of(
+    guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation
+) -> Asked:
+    """Return the question about the release's own units that answers for one promised unit.
+
+    Args:
+        guarantee: what the release promises.
+        level: the promised unit.
+        cells: the partition into promised elements; None for records and users.
+        relation: the neighbouring relation of the promise.
+
+    Raises:
+        ParameterError: if nothing bounds what one promised unit adds to the release.
+    """
+    found = Asked(1, relation, OWN_UNIT[level], None)
+    if level == "element" and cells is not None:
+        if cells.cells_in(guarantee.scope) == 1:
+            # All that a user has in the scope lies in one promised cell.
+            found = replace(found, unit=User())
+        elif guarantee.level == "element" or guarantee.partition is not None:
+            found = _of_cells(guarantee, cells, relation)
+    if (
+        isinstance(found.unit, User)
+        and guarantee.level == "element"
+        and not _bounded(guarantee, found)
+    ):
+        found = _of_whole_users(guarantee, found.relation) or found
+    if not _bounded(guarantee, found):
+        raise ParameterError(
+            f"nothing bounds what {_promised(level, cells)} may add to this release, which protects "
+            f"{_protected(guarantee)}: ask for the promised unit, for User(max_elements=…), or for a "
+            "region by where(…) in which a person has few elements."
+        )
+    return found
+
+
+def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Asked:
+    """Return the question about as many elements of the release as a promised one meets."""
+    if guarantee.partition is None:
+        # Where a partition is known in words alone, these are what arrays say.
+        if guarantee.elements in (str(cells), f"the column {cells}"):
+            return Asked(1, relation, Element(), None)
+        raise ParameterError(
+            f"the release protects elements of {guarantee.elements or 'no known partition'}, and the "
+            f"promise is about {cells}: nothing says how cells of one lie in cells of the other; name "
+            "a column by the same name in both."
+        )
+    overlap = guarantee.partition.compared(cells, guarantee.scope)
+    # A part of a block may move it anywhere, as an exchange of the block does.
+    if overlap is None:
+        return Asked(1, "replace", User(), None)
+    return Asked(overlap.cells, relation if overlap.whole else "replace", Element(), None)
+
+
+def _of_whole_users(guarantee: Guarantee, relation: Relation) -> Asked | None:
+    """Return the question about all elements that a user can have in the scope."""
+    most = guarantee.partition and guarantee.partition.cells_in(guarantee.scope)
+    return Asked(most, relation, Element(), None) if most else None
+
+
+def _accounts(guarantee: Guarantee, level: Level, relation: Relation) -> int:
+    """Return how many accounts one promised unit may have that such a release meets."""
+    moves = level == "record" and relation == "replace" and not guarantee.scope.everything
+    return _ACCOUNTS_OF_A_RECORD if moves else 1
+
+
+def _bounded(guarantee: Guarantee, asked: Asked) -> bool:
+    loss = guarantee.event.loss(asked.units, asked.relation, asked.unit)
+    return math.isfinite(min(loss.epsilon(delta) for delta in (0.5, 0.999)))
+
+
+def _promised(level: Level, cells: Partition | None) -> str:
+    if level == "element":
+        return f"one user's records in one cell of the partition by {cells}"
+    return f"one {level}"
+
+
+def _protected(guarantee: Guarantee) -> str:
+    of = f" of {guarantee.partition or guarantee.elements}" if guarantee.level == "element" else ""
+    return f"{guarantee.level}s{of}"

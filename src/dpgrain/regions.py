@@ -1,0 +1,504 @@
+"""Regions: public sets of records, each a conjunction of what columns may hold.
+
+A release that is asked of a region reads the records inside it and nothing else, so that records
+outside have no influence on it. Regions are public facts: they are intersected, compared and taken
+apart without any data.
+
+A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or days and times
+in microseconds since 1970. A missing or unreadable value is a value of its
+own, which lies in a side only where the side says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias, get_args
+
+from dpgrain import _fields, _validate
+from dpgrain.errors import ParameterError
+
+#: Whole numbers; whole days; times as a clock shows them, without a zone; moments, which have one.
+Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
+
+_EPOCH = datetime(1970, 1, 1)
+#: The microseconds of a day.
+DAY = 24 * 60 * 60 * 10**6
+# This many regions that no side tells apart are more than anyone asks of one table.
+_MOST_ATOMS = 20_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """An interval of an axis, closed below and open above.
+
+    Args:
+        axis: what is counted: whole numbers, or microseconds since 1970.
+        low: the smallest value inside; None if there is none.
+        high: the smallest value above; None if there is none.
+
+    >>> bool(Span("whole", 1, 3)), bool(Span("whole", 3, 3))
+    (True, False)
+    """
+
+    axis: Axis
+    low: int | None = None
+    high: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate.one_of(get_args(Axis), axis=self.axis)
+        for name, end in (("low", self.low), ("high", self.high)):
+            if end is not None:
+                object.__setattr__(self, name, _whole_number(name, end))
+
+    def __bool__(self) -> bool:
+        return self.low is None or self.high is None or self.low < self.high
+
+    def __contains__(self, value: int | str) -> bool:
+        if isinstance(value, str):
+            return False
+        return (self.low is None or self.low <= value) and (self.high is None or value < self.high)
+
+    def both(self, other: Span) -> Span:
+        """Return the intersection with an interval of the same axis; it may be empty."""
+        lows = [low for low in (self.low, other.low) if low is not None]
+        highs = [high for high in (self.high, other.high) if high is not None]
+        return Span(self.axis, max(lows, default=None), min(highs, default=None))
+
+    def around(self, other: Span) -> Span:
+        """Return the smallest interval that holds both of the same axis."""
+        lows, highs = (self.low, other.low), (self.high, other.high)
+        low = None if None in lows else min(end for end in lows if end is not None)
+        high = None if None in highs else max(end for end in highs if end is not None)
+        return Span(self.axis, low, high)
+
+    def minus(self, other: Span) -> tuple[Span, ...]:
+        """Return the intervals of this one that lie outside another of the same axis."""
+        below = () if other.low is None else (self.both(Span(self.axis, None, other.low)),)
+        above = () if other.high is None else (self.both(Span(self.axis, other.high, None)),)
+        return tuple(filter(None, (*below, *above))) if self.both(other) else (self,)
+
+
+@dataclass(frozen=True)
+class Among:
+    """A finite set of labels, or all labels but those.
+
+    Args:
+        labels: texts, or whole numbers; they are kept sorted, each once.
+        but: True if all other labels are meant.
+
+    >>> Among(("b", "a", "b")).labels
+    ('a', 'b')
+    """
+
+    labels: tuple[int | str, ...] = ()
+    but: bool = False
+
+    def __post_init__(self) -> None:
+        _validate.truth(but=self.but)
+        labels = {
+            label if isinstance(label, str) else _whole_number("labels", label)
+            for label in self.labels
+        }
+        ordered = sorted(labels, key=lambda label: (isinstance(label, str), label))
+        object.__setattr__(self, "labels", tuple(ordered))
+
+    def __bool__(self) -> bool:
+        return self.but or bool(self.labels)
+
+    def __contains__(self, label: int | str) -> bool:
+        return (label in self.labels) != self.but
+
+    @property
+    def axis(self) -> Literal["text", "whole"] | None:
+        """The kind of the labels; None without any, which fits every column."""
+        if not self.labels:
+            return None
+        return "whole" if isinstance(self.labels[0], int) else "text"
+
+    def both(self, other: Among) -> Among:
+        """Return the labels in both sets."""
+        if self.but and other.but:
+            return Among(self.labels + other.labels, but=True)
+        one, two = (other, self) if self.but else (self, other)
+        return Among(tuple(label for label in one.labels if label in two))
+
+    def minus(self, other: Among) -> tuple[Among, ...]:
+        """Return the labels that another set lacks, in at most one part."""
+        left = self.both(Among(other.labels, but=not other.but))
+        return (left,) if left else ()
+
+
+def _whole_number(name: str, value: Any) -> int:
+    """Return a whole number of any size, as columns of hashes hold them."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ParameterError(
+            f"{name} must be text or whole numbers, not {_validate.said(value)}.", name=name
+        )
+    return int(value)
+
+
+Values: TypeAlias = Span | Among
+_ANY = Among(but=True)
+
+
+def _pieces_in_both(one: Values, two: Values) -> tuple[Values, ...]:
+    """Return the disjoint parts of the intersection of sets of one column."""
+    match one, two:
+        case Span(), Span():
+            found: tuple[Values, ...] = (one.both(two),)
+        case Among(), Among():
+            found = (one.both(two),)
+        case Span(), Among():
+            return _pieces_in_both(two, one)
+        case Among(), Span():
+            if one.but:
+                found = _without(two, one.labels)
+            else:
+                found = (Among(tuple(label for label in one.labels if label in two)),)
+    return tuple(filter(None, found))
+
+
+def _pieces_outside(one: Values, two: Values) -> tuple[Values, ...]:
+    """Return the disjoint parts of a set that lie outside another of the same column."""
+    match one, two:
+        case Span(), Span():
+            return one.minus(two)
+        case Among(), Among():
+            return one.minus(two)
+        case Span(), Among():
+            if two.but:
+                return _pieces_in_both(one, Among(two.labels))
+            return _without(one, two.labels)
+        case Among(), Span():
+            if one.but:
+                rest = [
+                    part
+                    for span in Span(two.axis).minus(two)
+                    for part in _without(span, one.labels)
+                ]
+                return tuple(rest)
+            left = Among(tuple(label for label in one.labels if label not in two))
+            return (left,) if left else ()
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+def _without(span: Span, labels: Sequence[int | str]) -> tuple[Values, ...]:
+    """Return an interval without some of its whole numbers, in parts."""
+    parts: list[Span] = [span]
+    for label in labels:
+        if isinstance(label, int):
+            point = Span(span.axis, label, label + 1)
+            parts = [left for part in parts for left in part.minus(point)]
+    return tuple(parts)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The values of one column that lie in a region.
+
+    Args:
+        column: the name of the column; of a column of cells also which partition it holds.
+        values: an interval, or a set of labels.
+        missing: True if records without a value lie inside.
+    """
+
+    column: str
+    values: Values
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+        if not self.values:
+            object.__setattr__(self, "values", Among())
+
+    def __bool__(self) -> bool:
+        return self.missing or bool(self.values)
+
+    @property
+    def everything(self) -> bool:
+        """True if every value lies inside, and what has none as well."""
+        ends = isinstance(self.values, Span) and (self.values.low, self.values.high) == (None, None)
+        return self.missing and (ends or self.values == _ANY)
+
+    def comparable(self, other: Side) -> bool:
+        """Return True if the values of both sides are told apart in the same way.
+
+        A column that one release reads as text and another as numbers may hold "07" in one and 7 in
+        the other for the same record.
+        """
+        axes = {self.values.axis, other.values.axis} - {None}
+        return len(axes) <= 1
+
+    def both(self, other: Side) -> tuple[Side, ...]:
+        """Return the disjoint parts of the intersection with a comparable side of the column."""
+        parts = _pieces_in_both(self.values, other.values)
+        return self._sides(parts, missing=self.missing and other.missing)
+
+    def minus(self, other: Side) -> tuple[Side, ...]:
+        """Return the disjoint parts that lie outside a comparable side of the column."""
+        parts = _pieces_outside(self.values, other.values)
+        return self._sides(parts, missing=self.missing and not other.missing)
+
+    def around(self, other: Side) -> Side | None:
+        """Return a side that holds both sides of the column; None if only everything does."""
+        missing = self.missing or other.missing
+        match self.values, other.values:
+            case Among() as one, Among() as two if self.comparable(other) and not one.but | two.but:
+                return Side(self.column, Among(one.labels + two.labels), missing)
+            case Span() as one, Span() as two if self.comparable(other):
+                return Side(self.column, one.around(two), missing)
+        return None
+
+    def _sides(self, parts: Sequence[Values], *, missing: bool) -> tuple[Side, ...]:
+        if missing and not parts:
+            return (Side(self.column, Among(), missing=True),)
+        return tuple(Side(self.column, part, missing and not i) for i, part in enumerate(parts))
+
+    def __str__(self) -> str:
+        inside = _in_words(self.values)
+        more = ("or missing" if inside else "missing") if self.missing else ""
+        return " ".join(filter(None, (self.column, inside, more)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the side as plain JSON values."""
+        if isinstance(self.values, Span):
+            low, high = self.values.low, self.values.high
+            values: dict[str, Any] = {"axis": self.values.axis, "low": low, "high": high}
+        else:
+            values = {"labels": list(self.values.labels), "but": self.values.but}
+        return {"column": self.column, **values, "missing": self.missing}
+
+    @staticmethod
+    def from_dict(values: Any) -> Side:
+        """Read the side that :meth:`to_dict` described.
+
+        Raises:
+            ParameterError: if a field is missing, unknown or wrong.
+        """
+        if not isinstance(values, dict) or "column" not in values:
+            raise ParameterError("a side of a region must have the fields that to_dict gives it.")
+        inside = {name: v for name, v in values.items() if name not in ("column", "missing")}
+        what = "the values of a side"
+        read: Values
+        if "axis" in inside:
+            read = _fields.read(Span, inside, what)
+        else:
+            read = _fields.read(Among, inside, what)
+        return Side(values["column"], read, values.get("missing", False))
+
+
+@dataclass(frozen=True)
+class Region:
+    """A public set of records: those whose columns hold values of all sides; ``Region()`` is all.
+
+    Args:
+        sides: at most one side for each column, kept in the order of the columns' names; one that
+            holds everything is left out.
+
+    Raises:
+        ParameterError: if a column has two sides, or a side holds nothing.
+
+    >>> january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
+    >>> print(january.both(Region((Side("country", Among(("FR",))),)))[0])
+    country FR, day from 2026-01-01 to 2026-01-31
+    """
+
+    sides: tuple[Side, ...] = ()
+
+    def __post_init__(self) -> None:
+        _fields.check(self)
+        columns = [side.column for side in self.sides]
+        if len(set(columns)) < len(columns):
+            raise ParameterError(f"a region must have one side for each column, not {columns!r}.")
+        for side in self.sides:
+            if not side:
+                raise ParameterError(
+                    f"the region holds nothing: no value of {side.column!r} lies in it; state a "
+                    "region that records can lie in."
+                )
+        told = [side for side in self.sides if not side.everything]
+        ordered = sorted(told, key=lambda side: side.column)
+        object.__setattr__(self, "sides", tuple(ordered))
+
+    @property
+    def everything(self) -> bool:
+        """True if every record lies in the region."""
+        return not self.sides
+
+    def side(self, column: str) -> Side | None:
+        """Return the side of a column; None where every value lies inside."""
+        return next((side for side in self.sides if side.column == column), None)
+
+    def only(self, columns: Sequence[str]) -> Region:
+        """Return the larger region that keeps the sides of these columns alone."""
+        return Region(tuple(side for side in self.sides if side.column in columns))
+
+    def comparable(self, other: Region) -> bool:
+        """Return True if every column that both name is told apart in the same way."""
+        pairs = ((side, other.side(side.column)) for side in self.sides)
+        return all(two is None or one.comparable(two) for one, two in pairs)
+
+    def both(self, other: Region) -> tuple[Region, ...]:
+        """Return the intersection, in disjoint parts; nothing where it is empty.
+
+        The parts are more than one only where an interval lacks single labels, which ``where`` does
+        not state. The two must be comparable.
+        """
+        found: list[tuple[Side, ...]] = [()]
+        for column in dict.fromkeys(side.column for side in self.sides + other.sides):
+            sides = [side for side in (self.side(column), other.side(column)) if side is not None]
+            parts = sides[0].both(sides[1]) if len(sides) == 2 else sides
+            found = [(*begun, part) for begun in found for part in parts]
+        return tuple(map(Region, found))
+
+    def minus(self, other: Region) -> tuple[Region, ...]:
+        """Return the records that a comparable region lacks, in disjoint parts."""
+        if not self.both(other):
+            return (self,)
+        parts: list[Region] = []
+        inside = [self]
+        for side in other.sides:
+            parts += [part for whole in inside for part in whole._with(side, inside=False)]
+            inside = [part for whole in inside for part in whole._with(side, inside=True)]
+        return tuple(parts)
+
+    def _with(self, side: Side, *, inside: bool) -> list[Region]:
+        """Return the parts that lie inside a side, or outside."""
+        own = self.side(side.column) or Side(side.column, _whole(side.values), missing=True)
+        parts = own.both(side) if inside else own.minus(side)
+        rest = tuple(each for each in self.sides if each.column != side.column)
+        return [Region((*rest, part)) for part in parts]
+
+    def meets(self, other: Region) -> bool:
+        """Return True unless it is certain that no record lies in both regions."""
+        for side in self.sides:
+            theirs = other.side(side.column)
+            if theirs is not None and side.comparable(theirs) and not side.both(theirs):
+                return False
+        return True
+
+    def within(self, other: Region) -> bool:
+        """Return True if it is certain that every record of this region lies in the other."""
+        for theirs in other.sides:
+            side = self.side(theirs.column)
+            if side is None or not side.comparable(theirs) or side.minus(theirs):
+                return False
+        return True
+
+    def around(self, other: Region) -> Region:
+        """Return a region with one side for each column that holds both regions."""
+        found = []
+        for side in self.sides:
+            theirs = other.side(side.column)
+            if theirs is not None and (whole := side.around(theirs)) is not None:
+                found.append(whole)
+        return Region(tuple(found))
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.sides)) or "everything"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the region as plain JSON values."""
+        return {"sides": [side.to_dict() for side in self.sides]}
+
+
+def _whole(values: Values) -> Values:
+    return Span(values.axis) if isinstance(values, Span) else _ANY
+
+
+#: The region of every record.
+EVERYTHING = Region()
+
+
+def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
+    """Divide all records into the classes that some regions tell apart.
+
+    Args:
+        regions: the regions. Where a column is read in two ways, such as text and numbers, its sides
+            tell nothing apart, and the regions are widened by them.
+
+    Returns:
+        Disjoint regions with the places of the given regions that each lies in, those that lie in
+        none left out.
+
+    Raises:
+        ParameterError: if there are too many classes.
+    """
+    found: dict[Region, frozenset[int]] = {}
+    for place, region in enumerate(widened(regions)):
+        rest = [region]
+        split: dict[Region, frozenset[int]] = {}
+        for atom, within in found.items():
+            if not rest or not atom.meets(region):
+                split[atom] = within
+                continue
+            split |= dict.fromkeys(atom.both(region), within | {place})
+            split |= dict.fromkeys(atom.minus(region), within)
+            rest = [part for left in rest for part in left.minus(atom)]
+        found = split | dict.fromkeys(rest, frozenset({place}))
+        if len(found) > _MOST_ATOMS:
+            raise ParameterError(
+                f"the regions must tell at most {_MOST_ATOMS:,} classes of records apart; publish by "
+                "fewer columns."
+            )
+    return found
+
+
+def widened(regions: Sequence[Region]) -> list[Region]:
+    """Return comparable regions: those without the sides of columns that are read in two ways."""
+    axes: dict[str, set[str]] = {}
+    for region in regions:
+        for side in region.sides:
+            axis = side.values.axis
+            axes.setdefault(side.column, set()).update([] if axis is None else [axis])
+    plain = [column for column, kinds in axes.items() if len(kinds) <= 1]
+    return [region.only(plain) for region in regions]
+
+
+def days(first: str, last: str) -> Span:
+    """Return the interval of a column of dates from the first to the last day, both inside.
+
+    Args:
+        first: a day, such as ``"2026-01-01"``.
+        last: a day, not before the first.
+
+    >>> days("1970-01-01", "1970-01-02").high == 2 * 24 * 60 * 60 * 10**6
+    True
+    """
+    ends = [microseconds(datetime.fromisoformat(day)) for day in (first, last)]
+    return Span("date", ends[0], ends[1] + DAY)
+
+
+def microseconds(moment: datetime) -> int:
+    """Return the microseconds since 1970 of a time; one with a zone is counted in UTC."""
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _in_words(values: Values) -> str:
+    if isinstance(values, Among):
+        listed = " or ".join(map(str, values.labels))
+        return f"not {listed}" if values.but else listed
+    first, last = _ends_in_words(values)
+    zone = " (UTC)" if values.axis == "instant" and (first or last) else ""
+    if first == last:
+        return f"{first}{zone}" if first else ""
+    return " ".join(filter(None, (first and f"from {first}", last and f"to {last}"))) + zone
+
+
+def _ends_in_words(span: Span) -> tuple[str, str]:
+    """Return the first and the last value inside: days where these are whole, else times."""
+    ends = [end for end in (span.low, span.high) if end is not None]
+    daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
+
+    def shown(value: int) -> str:
+        if span.axis == "whole":
+            return str(value)
+        time = _EPOCH + timedelta(microseconds=value)
+        return time.date().isoformat() if daily else time.isoformat(" ")
+
+    first = "" if span.low is None else shown(span.low)
+    return first, "" if span.high is None else shown(span.high - (DAY if daily else 1))

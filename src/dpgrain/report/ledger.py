@@ -1,0 +1,271 @@
+"""The page of a ledger: what is promised, what is left of it, and what was released when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from dpgrain._wording import counted, powers, rounded_up
+from dpgrain.errors import ParameterError
+from dpgrain.ledger.entries import Entry
+from dpgrain.ledger.ledger import Ledger
+from dpgrain.ledger.promise import LastingPromise
+from dpgrain.publishing.caps import Caps
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.regions import Axis, Region, Side, Span
+from dpgrain.report.figures import figures
+from dpgrain.report.page import render
+from dpgrain.report.plots import plot_curve
+from dpgrain.report.plots.windows import Timeline, Window, plot_timeline, plot_used
+from dpgrain.report.promises import Odds
+from dpgrain.report.words import text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.axes import Axes
+
+# A page lists this many lines, the last ones, and draws this many windows.
+_MOST_LINES, _MOST_WINDOWS = 500, 400
+# More releases than these are not composed for a page.
+_MOST_COMPOSED = 2000
+
+
+@dataclass(frozen=True)
+class _Promised:
+    """One promise as it is printed, with what is left of it."""
+
+    number: int
+    sentence: str
+    odds: Odds
+    delta: str
+    used: str
+    left: str
+    used_plots: Markup | None
+    renewed: str
+
+
+@dataclass(frozen=True)
+class _Released:
+    """One line of the table of releases, as it is printed."""
+
+    number: int
+    at: str
+    region: str
+    unit: str
+    epsilon: str
+    delta: str
+    used: str
+    mark: str
+    sentences: tuple[str, ...]
+    private: bool
+
+
+@dataclass(frozen=True)
+class _Together:
+    """What was released so far about one unit, composed."""
+
+    sentence: str
+    releases: str
+    curve_plots: Markup
+
+
+def ledger_page(ledger: Ledger) -> str:
+    """Return the page of a ledger as HTML.
+
+    Args:
+        ledger: the ledger.
+    """
+    entries = ledger.entries
+    released = [entry for entry in entries if entry.guarantees]
+    promises = ledger.promises
+    timeline = _timeline(released)
+    listed = [_released(entry, promises) for entry in reversed(released[-_MOST_LINES:])]
+    return render(
+        "ledger.html",
+        name=text(ledger.name),
+        identity=ledger.id,
+        last=entries[-1].receipt,
+        began=entries[0].at,
+        promises=[
+            _promised(ledger, number, promise, entries) for number, promise in promises.items()
+        ],
+        count=len(released),
+        lines=listed,
+        omitted=len(released) - len(listed),
+        column=text(timeline.column),
+        timeline_plots=figures("timeline", partial(plot_timeline, timeline), 320),
+        together=_together(released, promises.values()),
+        whole=len(released) <= _MOST_COMPOSED,
+    )
+
+
+def plot_ledger(ledger: Ledger, ax: Axes | None = None) -> Axes:
+    """Draw when each release of a ledger was made, above the window that it read.
+
+    Args:
+        ledger: the ledger.
+        ax: axes to draw on; new ones by default.
+    """
+    return plot_timeline(_timeline([one for one in ledger.entries if one.guarantees]), ax)
+
+
+def _promised(
+    ledger: Ledger, number: int, promise: LastingPromise, entries: Sequence[Entry]
+) -> _Promised:
+    left = ledger.left(number)
+    windows = _used(ledger, number, entries)
+    renews = next(one.renews for one in entries if one.number == number)
+    return _Promised(
+        number,
+        text(promise, 2000),
+        Odds(promise.epsilon, promise.delta),
+        powers(promise.delta),
+        _share(1 - left, up=True),
+        _share(left, up=False),
+        figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
+        _renewed(promise, renews, entries),
+    )
+
+
+def _renewed(promise: LastingPromise, renews: int | None, entries: Sequence[Entry]) -> str:
+    """Say what a promise and those that it renews promise together; nothing if it renews none."""
+    caps, delta, listed = promise.caps, promise.delta, list[int]()
+    by_number = {one.number: one for one in entries}
+    while renews is not None:
+        earlier = by_number[renews].promise
+        if earlier is None:  # pragma: no cover - a ledger renews promises alone
+            break
+        caps, delta = caps + earlier.caps, delta + earlier.delta
+        listed.append(renews)
+        renews = by_number[renews].renews
+    if not listed:
+        return ""
+    epsilon = Caps(caps).epsilon(delta)
+    lines = " and ".join(map(str, reversed(listed)))
+    return (
+        f"It renews line {lines}; together they promise ε = {rounded_up(epsilon)} at "
+        f"δ = {powers(delta)}."
+    )
+
+
+def _released(entry: Entry, promises: dict[int, LastingPromise]) -> _Released:
+    regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
+    shares = [
+        each.price.share_of(promises[each.promise].caps)
+        for each in entry.charged
+        if each.promise in promises
+    ]
+    return _Released(
+        entry.number,
+        entry.at,
+        text("; ".join(regions), 200),
+        ", ".join(dict.fromkeys(one.level for one in entry.guarantees)),
+        ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees),
+        ", ".join(dict.fromkeys(powers(one.delta) for one in entry.guarantees)),
+        _share(max(shares), up=True) if shares else "–",
+        text(entry.mark, 100) if entry.mark else "",
+        tuple(text(one, 5000) for one in entry.guarantees),
+        all(one.private for one in entry.guarantees),
+    )
+
+
+def _share(part: float, *, up: bool) -> str:
+    """Write a share in per cent, so that no more seems to be left than is."""
+    if up:
+        return rounded_up(100 * max(part, 0.0), 3) + "%"
+    return f"{int(1000 * max(part, 0.0)) / 10:g}%"
+
+
+def _timeline(released: Sequence[Entry]) -> Timeline:
+    """Return when each window of the first column with intervals was read."""
+    axes = (_axis_of(one.scope) for entry in released for one in entry.guarantees)
+    column, axis = next((found for found in axes if found is not None), ("", "whole"))
+    read = [
+        (datetime.fromisoformat(entry.at).astimezone(UTC).replace(tzinfo=None), window)
+        for entry in released
+        for window in dict.fromkeys(_window(one.scope, column, axis) for one in entry.guarantees)
+    ]
+    return Timeline(column, axis, tuple(read[-_MOST_LINES:]))
+
+
+def _axis_of(region: Region) -> tuple[str, Axis] | None:
+    """Return the first column of which a region is an interval, and how it counts."""
+    for side in region.sides:
+        if isinstance(side.values, Span):
+            return side.column, side.values.axis
+    return None
+
+
+def _window(region: Region, column: str, axis: Axis) -> Window:
+    """Return the interval of a column that a region reads; all of it where none is stated."""
+    side = region.side(column)
+    if side is None or not isinstance(side.values, Span) or side.values.axis != axis:
+        return Window()
+    return Window(side.values.low, side.values.high)
+
+
+def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | None:
+    """Return the share of a promise that is used between any two ends of windows.
+
+    None where no release was charged to a window alone: then one number says it all.
+    """
+    regions = [each.region for one in entries for each in one.charged if each.promise == number]
+    found = next((axis for axis in map(_axis_of, regions) if axis is not None), None)
+    if found is None:
+        return None
+    column, axis = found
+    windows = {_window(region, column, axis) for region in regions}
+    ends = sorted({end for w in windows for end in (w.low, w.high) if end is not None})
+    # Neighbouring windows are drawn as one where there are too many to be seen apart.
+    ends = ends[:: -(-len(ends) // _MOST_WINDOWS)] + ends[-1:]
+    used = [
+        (
+            Window(low, high),
+            1 - ledger.left(number, Region((Side(column, Span(axis, low, high)),))),
+        )
+        for low, high in pairwise(ends)
+        if low < high
+    ]
+    return Timeline(column, axis, (), tuple(used)) if used else None
+
+
+def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> list[_Together]:
+    """Compose what was released so far, for each unit, partition and relation by itself.
+
+    Its ε is told at the δ that is promised to the unit, so that it compares with the promise.
+    """
+    deltas = {promise.level: promise.delta for promise in promises}
+    if len(released) > _MOST_COMPOSED:
+        return []
+    alike: dict[tuple[str, ...], list[Guarantee]] = {}
+    for entry in released:
+        for one in entry.guarantees:
+            alike.setdefault((one.level, one.elements, one.relation), []).append(one)
+    found: list[_Together] = []
+    for guarantees in alike.values():
+        together = _composed(guarantees)
+        if together is not None:
+            together = replace(together, delta=deltas.get(together.level, together.delta))
+            plots = figures(f"curve{len(found)}", partial(plot_curve, together), 320)
+            found.append(
+                _Together(text(together, 20_000), counted(len(guarantees), "release"), plots)
+            )
+    return found
+
+
+def _composed(guarantees: Sequence[Guarantee]) -> Guarantee | None:
+    """Compose guarantees, halves first; None where they are not about the same users."""
+    if len(guarantees) == 1:
+        return guarantees[0]
+    middle = len(guarantees) // 2
+    left, right = _composed(guarantees[:middle]), _composed(guarantees[middle:])
+    if left is None or right is None:
+        return None
+    try:
+        return left + right
+    except ParameterError:
+        return None

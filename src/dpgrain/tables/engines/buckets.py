@@ -1,0 +1,163 @@
+"""Keys of counted records are kept in 32 bits each, in buckets of users that lie together.
+
+The bits of a key above its bucket's say which bucket it lies in, so that they need not be stored. A
+bucket is sorted when it is first asked for, which threads do side by side, and it fits in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpgrain._types import IntArray
+
+# A key has this many bits within its bucket, and there are at least and at most so many buckets.
+_LOW_BITS, _LEAST_BUCKETS, _MOST_BUCKETS = 32, 1 << 6, 1 << 12
+# So many keys are sorted at a time before they are put into their buckets.
+_STAGED_KEYS = 1 << 20
+# The blocks that buckets begin and do not fill take this part of the capacity at most.
+_SLACK = 8
+
+
+@dataclass(frozen=True)
+class Bucketing:
+    """The division of keys into buckets.
+
+    Args:
+        bits: the bits of a key within its bucket, at most 32 and at least those below the user code.
+        count: the number of buckets.
+    """
+
+    bits: int
+    count: int
+
+    @staticmethod
+    def of(users: int, shift: int) -> Bucketing | None:
+        """Return the buckets for user codes below a number; None where keys are too long for it.
+
+        Args:
+            users: all user codes are below it.
+            shift: the bits of a key below the user code.
+
+        >>> Bucketing.of(400_000, 19), Bucketing.of(2**40, 19)
+        (Bucketing(bits=32, count=49), None)
+        """
+        whole = (max(users, 1) << shift) - 1
+        bits = min(_LOW_BITS, max(whole.bit_length() - _LEAST_BUCKETS.bit_length() + 1, shift))
+        count = (whole >> bits) + 1
+        return Bucketing(bits, count) if shift <= bits and count <= _MOST_BUCKETS else None
+
+
+class Buckets:
+    """Keys in buckets, each of whole users; what is staged last is put away by :meth:`settle`.
+
+    Args:
+        bucketing: the division of keys.
+        capacity: the number of keys that are held at most.
+    """
+
+    def __init__(self, bucketing: Bucketing, capacity: int) -> None:
+        self._bits, self._count, self._capacity = bucketing.bits, bucketing.count, capacity
+        self._staged = np.empty(min(_STAGED_KEYS, capacity), dtype=np.int64)
+        self._filled = self.size = 0
+        block = max(capacity // (_SLACK * self._count), 1)
+        # Untouched pages of a new array take no memory.
+        self._pool = np.empty((capacity // block + self._count, block), dtype=np.uint32)
+        self._blocks: list[list[int]] = [[] for _ in range(self._count)]
+        self._taken = 0
+        self._sizes = np.zeros(self._count, dtype=np.int64)
+        self._sorted = np.zeros(self._count, dtype=np.bool_)
+
+    def add(self, keys: IntArray) -> bool:
+        """Take keys in; return False, and take none, where they do not fit."""
+        if self.size + keys.size > self._capacity:
+            return False
+        self.size += keys.size
+        while keys.size:
+            room = min(self._staged.size - self._filled, keys.size)
+            self._staged[self._filled : self._filled + room] = keys[:room]
+            self._filled += room
+            keys = keys[room:]
+            if self._filled == self._staged.size:
+                self.settle()
+        return True
+
+    @property
+    def few(self) -> bool:
+        """True where all keys are still staged."""
+        return self._filled == self.size
+
+    def staged(self) -> IntArray:
+        """Return the staged keys, sorted."""
+        self._staged[: self._filled].sort()
+        return self._staged[: self._filled]
+
+    def emptied(self) -> Iterator[IntArray]:
+        """Yield all keys, in any order; the buckets are of no more use then."""
+        yield self._staged[: self._filled]
+        for bucket in self.held():
+            yield self.whole(bucket, self.of(bucket))
+
+    def settle(self) -> None:
+        """Put the staged keys into their buckets."""
+        keys = self.staged()
+        ends = np.searchsorted(keys, np.arange(1, self._count + 1) << self._bits)
+        lows, start = (keys & ((1 << self._bits) - 1)).astype(np.uint32), 0
+        for bucket, end in enumerate(ends.tolist()):
+            self._put(bucket, lows[start:end])
+            start = end
+        self._filled = 0
+
+    def _put(self, bucket: int, lows: NDArray[np.uint32]) -> None:
+        block = self._pool.shape[1]
+        while lows.size:
+            place = int(self._sizes[bucket]) % block
+            if place == 0:
+                self._blocks[bucket].append(self._taken)
+                self._taken += 1
+            part = lows[: block - place]
+            self._pool[self._blocks[bucket][-1], place : place + part.size] = part
+            self._sizes[bucket] += part.size
+            lows = lows[part.size :]
+
+    def held(self) -> list[int]:
+        """Return the buckets that hold keys."""
+        return [int(bucket) for bucket in np.flatnonzero(self._sizes)]
+
+    def of(self, bucket: int) -> NDArray[np.uint32]:
+        """Return the keys of a bucket without the bits above, sorted, in an array of their own."""
+        blocks = self._blocks[bucket]
+        rows = self._pool[blocks]
+        lows = rows.reshape(-1)[: self._sizes[bucket]]
+        if not self._sorted[bucket]:
+            lows.sort()
+            self._pool[blocks] = rows
+            self._sorted[bucket] = True
+        return lows
+
+    def whole(self, bucket: int, lows: NDArray[np.uint32]) -> IntArray:
+        """Return keys of a bucket with all their bits."""
+        keys = lows.astype(np.int64)
+        keys |= bucket << self._bits
+        return keys
+
+    def parts(self, bucket: int, shift: int, size: int) -> Iterator[IntArray]:
+        """Yield the keys of a bucket in parts of whole users.
+
+        Args:
+            bucket: the bucket.
+            shift: the bits of a key below the user code.
+            size: the number of keys of a part, where no user has more.
+        """
+        lows, start = self.of(bucket), 0
+        while start < lows.size:
+            last = min(start + size, lows.size) - 1
+            following = ((int(lows[last]) >> shift) + 1) << shift
+            stop = lows.size
+            if following >> _LOW_BITS == 0:
+                stop = int(np.searchsorted(lows, np.uint32(following)))
+            yield self.whole(bucket, lows[start:stop])
+            start = stop

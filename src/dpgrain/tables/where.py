@@ -1,0 +1,256 @@
+"""What callers state of a region, such as a first and a last day, as a :class:`Region`.
+
+What is stated is inclusive: ``("2026-01-01", "2026-01-31")`` holds the whole last day, and
+``"2026-01"`` the whole month.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, Protocol
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.regions import Among, Axis, Region, Side, Span, microseconds
+
+_MICROSECOND = timedelta(microseconds=1)
+_MOMENTS = "TIMESTAMP WITH TIME ZONE"
+_PERIOD = re.compile(
+    r"(?P<year>\d{4})(-(?P<month>\d\d)(-(?P<day>\d\d)"
+    r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.(?P<fraction>\d{1,6}))?)?)?"
+    r"(?P<zone>Z|[+-]\d\d:\d\d)?)?)?)?"
+)
+
+
+class Columns(Protocol):
+    """The columns of a table, with their types and rules for labels."""
+
+    @property
+    def schema(self) -> Mapping[str, str]:
+        """Column name → DuckDB type."""
+
+    @property
+    def cells(self) -> Mapping[str, Any]:
+        """The columns of cells that were added."""
+
+    def require(self, column: str, role: str) -> None:
+        """Raise unless the table has the column."""
+
+    def require_key(self, column: str, role: str) -> None:
+        """Raise unless the column can name things."""
+
+    def is_integer(self, column: str) -> bool:
+        """Return whether keys of this column are integers."""
+
+    def stated(self, label: Any, column: str, role: str) -> int | str:
+        """Return the key of a column that a public label is."""
+
+
+def is_time(kind: str) -> bool:
+    """Return True for the types of dates and of timestamps."""
+    return kind == "DATE" or kind.startswith("TIMESTAMP")
+
+
+def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
+    """Return the region that is stated of the columns of a table.
+
+    Args:
+        table: the table.
+        stated: column → what it may hold; see :meth:`dpgrain.UserTable.where`.
+
+    Raises:
+        ParameterError: if a value does not fit its column, or nothing can lie in the region.
+        SchemaError: if a column is missing, or nothing can be told by its values.
+    """
+    if not stated:
+        raise ParameterError(
+            "where needs a column, such as where(day=('2026-01-01', '2026-01-31'))."
+        )
+    return Region(tuple(_side(table, column, value) for column, value in stated.items()))
+
+
+def narrowed(region: Region, more: Region) -> Region:
+    """Return the records that lie in both of two regions of one table.
+
+    Raises:
+        ParameterError: if there can be none.
+    """
+    found = region.both(more) if region.comparable(more) else ()
+    if len(found) != 1:
+        raise ParameterError(
+            f"the region holds nothing: no record lies in both {region} and {more}; state a region "
+            "that records can lie in."
+        )
+    return found[0]
+
+
+def _side(table: Columns, column: str, value: Any) -> Side:
+    table.require(column, "where")
+    if column in table.cells:
+        raise ParameterError(
+            f"where must name columns of the data, not the column of cells {column!r}; state the "
+            f"region of {table.cells[column].of!r}, which it is made of."
+        )
+    stated, timed = _parts(value), is_time(table.schema[column])
+    missing, parts = None in stated, [part for part in stated if part is not None]
+    if timed:
+        ends = list(map(_interval, parts))
+        return Side(column, _times(table.schema[column], column, ends), missing)
+    table.require_key(column, "where")
+    if table.is_integer(column) or any(map(_is_dated, parts)):
+        parts = list(map(_interval, parts))
+    if any(isinstance(part, tuple) for part in parts):
+        return Side(column, _numbers(table, column, parts), missing)
+    labels = [table.stated(part, column, "where names") for part in parts]
+    return Side(column, _together(labels) or Among(tuple(labels)), missing)
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return what a column may hold, one by one: a list means any of them."""
+    if isinstance(value, str | bytes | tuple | date) or not hasattr(value, "__iter__"):
+        return [value]
+    parts = value.tolist() if isinstance(value, np.ndarray) else list(value)
+    if not parts:
+        raise ParameterError("the region holds nothing: where has an empty list; name a value.")
+    return parts
+
+
+def _interval(part: Any) -> Any:
+    """Return the ends of an interval that a text writes with two points between; else what it is."""
+    if not isinstance(part, str) or ".." not in part:
+        return part
+    first, _, last = part.partition("..")
+    return first.strip() or None, last.strip() or None
+
+
+def _is_dated(part: Any) -> bool:
+    """Return True for an interval of days, which a column of text without a type has not."""
+    ends = _interval(part)
+    return ends is not part and any(end and _PERIOD.fullmatch(end) and "-" in end for end in ends)
+
+
+def _together(labels: Sequence[int | str]) -> Span | None:
+    """Return the interval of whole numbers without a gap; None for other labels."""
+    numbers = sorted({label for label in labels if isinstance(label, int)})
+    if len(numbers) < len(set(labels)) or not numbers:
+        return None
+    low, high = numbers[0], numbers[-1] + 1
+    return Span("whole", low, high) if high - low == len(numbers) else None
+
+
+def _ends(column: str, parts: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the first and the last value of the one interval that is stated."""
+    if len(parts) != 1:
+        raise ParameterError(
+            f"where must state one interval of {column!r}, not {len(parts)}; make a release of each."
+        )
+    ends = parts[0] if isinstance(parts[0], tuple) else (parts[0], parts[0])
+    if len(ends) != 2 or ends == (None, None):
+        raise ParameterError(
+            f"where must state the first and the last value of {column!r}, one of them None for no "
+            f"end, not {ends!r}."
+        )
+    return ends
+
+
+def _numbers(table: Columns, column: str, parts: Sequence[Any]) -> Span:
+    """Return an interval of whole numbers, which includes both ends."""
+    first, last = _ends(column, parts)
+    if not table.is_integer(column):
+        raise ParameterError(
+            f"where states an interval of {column!r}, which has type {table.schema[column]}; intervals "
+            f"are of whole numbers, dates and times: state its type, as types={{{column!r}: 'DATE'}} "
+            f"in dg.read or --type {column}=date, or list its values."
+        )
+    low, high = (
+        None if end is None else table.stated(end, column, "where names") for end in (first, last)
+    )
+    assert not isinstance(low, str)  # noqa: S101 - keys of a column of integers are integers
+    assert not isinstance(high, str)  # noqa: S101
+    return _ordered(Span("whole", low, None if high is None else high + 1), column, (first, last))
+
+
+def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | Among:
+    """Return an interval of times, which includes all of the last period."""
+    if not parts:
+        return Among()
+    first, last = _ends(column, parts)
+    axis: Axis = "date" if kind == "DATE" else "instant" if kind == _MOMENTS else "time"
+    low = None if first is None else _period(first, kind, column)[0]
+    high = None if last is None else _period(last, kind, column)[1]
+    ends = [None if end is None else microseconds(end) for end in (low, high)]
+    return _ordered(Span(axis, *ends), column, (first, last))
+
+
+def _ordered(span: Span, column: str, ends: tuple[Any, Any]) -> Span:
+    if not span:
+        raise ParameterError(
+            f"the region holds nothing: {column!r} begins at {ends[0]!s} and ends at {ends[1]!s}; "
+            "state the smaller value first."
+        )
+    return span
+
+
+def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
+    """Return when a stated day, month or moment begins, and when the next one does."""
+    begin, end = _of_text(stated) if isinstance(stated, str) else _of_date(stated)
+    if begin is None or end is None:
+        raise ParameterError(
+            f"where must state days or times of {column!r}, such as '2026-01-31', '2026-01' or "
+            f"'2026-01-31T12:00', not {_validate.said(stated)}."
+        )
+    if begin.tzinfo is not None and kind != _MOMENTS:
+        raise ParameterError(
+            f"where states {stated!s} with a zone, and {column!r} has none; leave the zone out."
+        )
+    if kind == "DATE" and begin.timetz().replace(tzinfo=None) != datetime.min.time():
+        raise ParameterError(f"where must state whole days of {column!r}, not {stated!s}.")
+    return begin, end
+
+
+def _of_date(stated: Any) -> tuple[datetime | None, datetime | None]:
+    """Return the ends of a day or of a moment of Python's, or of NumPy's."""
+    if isinstance(stated, np.datetime64):
+        return _of_text(str(stated))
+    if isinstance(stated, datetime):
+        return stated, stated + _MICROSECOND
+    if isinstance(stated, date):
+        return _of_text(stated.isoformat())
+    return None, None
+
+
+def _of_text(stated: str) -> tuple[datetime | None, datetime | None]:
+    """Return the ends of the period that a text writes as far as it goes: a year, …, a second."""
+    match = _PERIOD.fullmatch(stated.strip())
+    if match is None:
+        return None, None
+    found = match.groupdict()
+    whole = [found[name] or least for name, least in zip(_UNITS, _LEAST, strict=True)]
+    fraction, zone = (found["fraction"] or "").ljust(6, "0"), found["zone"] or ""
+    try:
+        begin = datetime.fromisoformat(
+            f"{'-'.join(whole[:3])}T{':'.join(whole[3:])}.{fraction}{zone}"
+        )
+        return begin, _next(begin, found)
+    except (ValueError, OverflowError):
+        return None, None
+
+
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
+_LEAST = ("01", "01", "01", "00", "00", "00")
+
+
+def _next(begin: datetime, found: Mapping[str, str | None]) -> datetime:
+    """Return the beginning of the next period of the smallest unit that was stated."""
+    if found["fraction"]:
+        return begin + timedelta(microseconds=10 ** (6 - len(found["fraction"])))
+    unit = next(name for name in reversed(_UNITS) if found[name])
+    if unit == "year":
+        return begin.replace(year=begin.year + 1)
+    if unit == "month":
+        return begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
+    return begin + timedelta(**{f"{unit}s": 1})

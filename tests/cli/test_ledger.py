@@ -1,0 +1,184 @@
+"""The commands of ledgers, and the option with which others charge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import Command
+
+import dpgrain as dg
+from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.partitions import Partition, Rule
+
+OF_USERS = ("--name", "visits", "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
+COUNT = ("--user", "who", "--unit", "user", "--clip", "5", "--epsilon", "0.5", "--delta", "1e-7")
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Path:
+    table = pa.table(
+        {"who": np.arange(900) % 300, "day": np.arange(900) % 30, "paid": np.ones(900)}
+    )
+    pq.write_table(table, tmp_path / "visits.parquet")
+    return tmp_path / "visits.parquet"
+
+
+@pytest.fixture
+def place(tmp_path: Path, command: Command) -> Path:
+    done = command("ledger", "init", tmp_path / "visits.ledger", *OF_USERS)
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "visits.ledger"
+
+
+@pytest.mark.parametrize(
+    ("words", "promise"),
+    [
+        (("--unit", "user"), LastingPromise.of(dg.User(), 1.0, 1e-6)),
+        (("--element", "day"), LastingPromise.of(dg.Element("day"), 1.0, 1e-6)),
+        (
+            ("--unit", "element", "--element", "at=week", "--element", "a=b", "--zone", "UTC"),
+            LastingPromise.of(
+                dg.Element(Partition((Rule("at", "week", "UTC"), Rule("a=b")))), 1.0, 1e-6
+            ),
+        ),
+        (
+            ("--unit", "user", "--any-days", "30", "--day", "day", "--relation", "replace"),
+            LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), relation="replace"),
+        ),
+        (
+            ("--unit", "record", "--pure", "0.5", "--leak", "0"),
+            LastingPromise.of(dg.Record(), 1.0, 1e-6, pure=0.5, leak=0.0),
+        ),
+    ],
+)
+def test_a_promise_is_stated_by_options(
+    words: tuple[str, ...], promise: LastingPromise, tmp_path: Path, command: Command
+) -> None:
+    asked = ("--name", "visits", "--epsilon", "1", "--delta", "1e-6", *words)
+    done = command("ledger", "init", tmp_path / "l", *asked)
+    assert done.returncode == 0, done.stderr
+    assert list(dg.Ledger(tmp_path / "l").promises.values()) == [promise]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "Say what is protected"),
+        (("--unit", "user", "--element", "day"), "--element COLUMN goes with --unit element"),
+        (("--unit", "element"), "Give --element"),
+        (("--unit", "user", "--any-days", "3"), "--any-days and --day go together"),
+        (("--unit", "user", "--leak", "1"), "--leak must be at most"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    words: tuple[str, ...], told: str, tmp_path: Path, command: Command
+) -> None:
+    asked = ("--name", "visits", "--epsilon", "1", "--delta", "1e-6", *words)
+    done = command("ledger", "init", tmp_path / "l", *asked)
+    assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "l").exists()
+
+
+def test_what_is_published_is_charged_and_shown(
+    place: Path, visits: Path, tmp_path: Path, command: Command
+) -> None:
+    done = command("count", visits, *COUNT, "--ledger", place)
+    assert done.returncode == 0, done.stderr
+    receipt = dg.Ledger(place).entries[-1].receipt
+    assert receipt.hash in done.stdout
+    shown = command("ledger", "show", place)
+    assert shown.returncode == 0, shown.stderr
+    for text in (receipt.hash, "77.7%", "one user's records", "Assumed, since no file can prevent"):
+        assert text in shown.stdout
+    told = json.loads(command("ledger", "show", place, "--json").stdout)
+    assert (told["name"], told["promises"][0]["line"]) == ("visits", 1)
+    # A second release of that size does not fit, and says so before anything is written.
+    over = (*COUNT[:-4], "--epsilon", "0.99", "--delta", "1e-6")
+    done = command("count", visits, *over, "--ledger", place, "--output", tmp_path / "o.csv")
+    assert done.returncode == 2
+    assert "does not hold this release" in done.stderr
+    assert not (tmp_path / "o.csv").exists()
+
+
+RUNS: dict[str, tuple[str, ...]] = {
+    "mean": ("mean", "--columns", "paid", "--bound", "1"),
+    "fit": ("fit", "linear", "--target", "paid", "--features", "day", "--range", "day=0:30",
+            "--rounds", "3", "--n-users", "300"),
+    "top": ("top", "--item", "day"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_command_that_publishes_charges(
+    name: str, place: Path, visits: Path, tmp_path: Path, command: Command
+) -> None:
+    kind, *words = RUNS[name]
+    words = [*words[:1], str(visits), *words[1:]] if kind == "fit" else [str(visits), *words]
+    out = ("--out", str(tmp_path / "m.json")) if kind == "fit" else ()
+    promise = ("--user", "who", "--unit", "user", "--epsilon", "0.3", "--delta", "1e-7")
+    done = command(kind, *words, *promise, *out, "--ledger", place)
+    assert done.returncode == 0, done.stderr
+    (guarantee,) = dg.Ledger(place).entries[-1].guarantees
+    assert guarantee.epsilon() == pytest.approx(0.3, rel=1e-3)
+
+
+def test_a_ledger_is_checked_and_exported(
+    place: Path, visits: Path, tmp_path: Path, command: Command
+) -> None:
+    command("count", visits, *COUNT, "--ledger", place)
+    receipt = dg.Ledger(place).entries[-1].receipt
+    done = command("ledger", "verify", place, "--expected", receipt.hash)
+    assert done.returncode == 0, done.stderr
+    assert str(receipt) in done.stdout
+    assert command("ledger", "verify", place, "--expected", "00").returncode == 2
+    out = tmp_path / "visits.json"
+    assert command("ledger", "export", place, "--output", out).returncode == 0
+    exported: dict[str, Any] = json.loads(out.read_text())
+    assert [line["kind"] for line in exported["lines"]] == ["ledger", "promise", "release"]
+    assert exported["lines"][-1]["hash"] == receipt.hash
+    assert json.loads(command("ledger", "export", place).stdout) == exported
+    # A ledger is not overwritten.
+    done = command("ledger", "export", place, "--output", place)
+    assert done.returncode == 2
+    done = command("count", visits, *COUNT, "--ledger", place, "--output", place)
+    assert done.returncode == 2
+    assert dg.Ledger(place).verify() == receipt
+
+
+def test_promises_are_added_and_renewed(place: Path, visits: Path, command: Command) -> None:
+    more = (
+        "--unit",
+        "user",
+        "--any-days",
+        "7",
+        "--day",
+        "day",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+    )
+    done = command("ledger", "promise", place, *more)
+    assert done.returncode == 0, done.stderr
+    assert "any 7 days in a row" in done.stdout
+    command("count", visits, *COUNT, "--ledger", place)
+    assert command("ledger", "promise", place, *more).returncode == 2
+    done = command("ledger", "renew", place, "1", "--epsilon", "1", "--delta", "1e-6")
+    assert done.returncode == 0, done.stderr
+    assert "Line 4 renews line 1; together they promise ε = 1.40" in done.stdout
+    assert command("ledger", "renew", place, "1", "--epsilon", "1").returncode == 2
+    assert "renews line 1" in command("ledger", "show", place).stdout
+
+
+def test_what_is_no_ledger_is_told(visits: Path, tmp_path: Path, command: Command) -> None:
+    done = command("ledger", "show", tmp_path / "none")
+    assert (done.returncode, "ledger init" in done.stderr) == (1, True)
+    done = command("count", visits, *COUNT, "--ledger", tmp_path / "none")
+    assert done.returncode == 1
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,35 @@
+"""The commands that write the page of a ledger, and its entry for a registry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.conftest import Command
+from tests.ledger import cases
+
+
+def test_a_page_and_an_entry_are_written(tmp_path: Path, command: Command) -> None:
+    place, page, entry = (
+        tmp_path / name for name in ("visits.ledger", "visits.html", "entry.json")
+    )
+    cases.made(place).charge(cases.of_users())
+    done = command("ledger", "report", place, "--output", page)
+    assert done.returncode == 0, done.stderr
+    assert "The ledger “visits”" in page.read_text(encoding="utf-8")
+    asked = ("ledger", "export", place, "--registry", "--decided-by", "the office")
+    done = command(*asked, "--output", entry)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(entry.read_text(encoding="utf-8"))
+    assert (told["deployment"], told["data_curator"], told["releases"]) == (
+        "visits",
+        "the office",
+        1,
+    )
+    assert json.loads(command(*asked).stdout) == told
+
+
+def test_who_decides_is_for_an_entry_alone(tmp_path: Path, command: Command) -> None:
+    done = command("ledger", "export", tmp_path / "no.ledger", "--decided-by", "the office")
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: --decided-by goes with --registry."

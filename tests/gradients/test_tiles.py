@@ -1,0 +1,80 @@
+"""Rows arranged by block and cut into tiles: who is where, and what is copied."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dpgrain.gradients import tiles
+from dpgrain.gradients.tiles import LinearBlocks, Tile
+
+Array = NDArray[Any]
+
+
+def ragged(rows: int = 500, kind: Any = np.float64) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(rows, 3)).astype(kind), rng.normal(size=rows), rng.zipf(1.7, rows) % 40
+
+
+@pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
+def test_the_rows_of_a_block_are_together_and_small_blocks_first(made: Any) -> None:
+    X, y, codes = ragged()
+    blocks = LinearBlocks.arrange(made(X), y, codes, intercept=False, blocks=50)
+    assert (np.diff(blocks.sizes) >= 0).all()
+    assert blocks.blocks == 50
+    dense = blocks.X.toarray() if sparse.issparse(blocks.X) else blocks.X
+    for place, name in enumerate(blocks.names):
+        own = slice(blocks.starts[place], blocks.starts[place + 1])
+        assert np.array_equal(dense[own], X[codes == name])
+        assert np.array_equal(blocks.y[own], y[codes == name])
+        assert blocks.longest[place] == pytest.approx(np.linalg.norm(dense[own], axis=1).max())
+
+
+@pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
+def test_rows_that_count_are_read_by_a_function(made: Any) -> None:
+    X, y, codes = ragged()
+    kept = np.flatnonzero(np.arange(500) % 3 > 0)
+    some = LinearBlocks.arrange(
+        made(X), y, codes[kept], intercept=True, kept=kept, read=lambda rows: rows * 2.0
+    )
+    twice = LinearBlocks.arrange(made(2 * X[kept]), y[kept], codes[kept], intercept=True)
+    found, expected = some.X, twice.X
+    assert (found != expected).sum() == 0
+    assert np.array_equal(some.y, twice.y)
+
+
+@pytest.mark.parametrize("drawn", [None, "all", "some", "none"])
+def test_each_block_is_in_one_tile(drawn: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "_TILE_BYTES", 1 << 9)
+    monkeypatch.setattr(tiles, "_FEWEST_TILE_ROWS", 8)
+    X, y, codes = ragged()
+    blocks = LinearBlocks.arrange(X, y, codes, intercept=False, blocks=50)
+    which = {"all": np.arange(50), "some": np.arange(0, 50, 3), "none": np.arange(0)}
+    chosen = None if drawn is None else which[drawn]
+    found: list[Tile] = [blocks.tile(cut) for cut in blocks.cuts(chosen, several=False)]
+    assert all(len(tile.y) <= 21 or len(tile.sizes) == 1 for tile in found)
+    names = [name for tile in found for name in blocks.names[tile.places].tolist()]
+    there = np.intersect1d(np.arange(50) if chosen is None else chosen, codes)
+    assert sorted(names) == there.tolist()
+    for tile in found:
+        for i, name in enumerate(blocks.names[tile.places]):
+            own = slice(tile.starts[i], tile.starts[i] + tile.sizes[i])
+            assert np.array_equal(tile.X[own], X[codes == name])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_features_are_copied_once(kind: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(60_000, 40)).astype(kind)
+    y, codes = np.zeros(len(X)), np.random.default_rng(1).integers(0, 9000, len(X))
+    tracemalloc.start()
+    blocks = LinearBlocks.arrange(X, y, codes, intercept=False)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert blocks.X.dtype == kind
+    # Rows have a few numbers of eight bytes beside their features, and some rows are in hand.
+    assert most < X.nbytes + 40 * len(X) + 4 * (1 << 22)

@@ -1,0 +1,25 @@
+"""Each store of ledgers, for tests that ask the same of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.ledger import cases
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    if not cases.has_server():
+        pytest.skip("PostgreSQL is not installed")
+    with cases.server() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a ledger can be made, in a store of each kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "visits.ledger")
+    return cases.schema_of(request.getfixturevalue("server"))

@@ -1,0 +1,144 @@
+"""Accounts against an analyst who chooses each release by the outcomes of those before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.ledger import cases
+from tests.publishing.test_caps import Left, best_delta
+
+import dpgrain as dg
+from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
+from dpgrain.ledger import AnyDays, LastingPromise, accounts, units
+from dpgrain.ledger.accounts import Charged
+from dpgrain.ledger.stores.memory import memory_page
+from dpgrain.ledger.stores.protocol import Page
+from dpgrain.ledger.units import Units
+from dpgrain.regions import Region
+
+DAY = cases.on("2026-01-10")
+# Regions that all meet one day, of which the analyst takes one after the other.
+REGIONS = (
+    DAY,
+    cases.on("2026-01-01", "2026-01-10"),
+    cases.on(),
+    cases.on("2026-01-10", "2026-02-20"),
+)
+# One number of each user, of which a part moves a sum no farther than all of it.
+ONE = Contribution(block="user", coordinates="one")
+PROMISES = {
+    "day": LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6),
+    "day, with pure ε": LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, pure=0.1),
+    "any 7 days": LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(7, "day")),
+    "life": LastingPromise.of(dg.User(), 1.0, 1e-6),
+    "no leak": LastingPromise.of(dg.User(), 0.5, 1e-5, leak=0.0),
+}
+
+
+@contextmanager
+def page_of(promise: LastingPromise) -> Iterator[Page]:
+    with memory_page() as page:
+        accounts.put_in_force(page, 1, None)
+        yield page
+
+
+def asked(event: Event, scope: Region) -> dg.Guarantee:
+    """A release by users, in a region: what a day of theirs adds is what they add."""
+    return dg.Guarantee("user", "", "zero_out", 0.0, event, scope=scope)
+
+
+def allowed(promise: LastingPromise, turn: float) -> Callable[[int], Left]:
+    """What the accounts allow of a day after so many turns, found by asking them."""
+
+    def largest(page: Page, event: Callable[[float], Event], high: float) -> float:
+        spent = accounts.spent(page, promise, 1, promise.reach(DAY))
+        room = spent.rest_of(promise.caps)
+        low = 0.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            price = promise.price(asked(event(middle), DAY), room)
+            fits = (spent + Units.of(price, promise.caps)).fits
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+    def left(done: int) -> Left:
+        small = Gaussian(1 / turn, ONE)
+        with page_of(promise) as page:
+            for place in range(done):
+                one = asked(small, REGIONS[place % len(REGIONS)])
+                region = promise.reach(one.scope)
+                accounts.charge(page, promise, Charged(1, promise.price(one), region))
+            return Left(
+                largest(page, lambda mu: Gaussian(1 / mu, ONE), 1.0),
+                largest(page, PureDP, 2.0),
+                largest(page, lambda leak: ApproximateDP(0.0, leak), promise.delta),
+            )
+
+    return left
+
+
+def best(promise: LastingPromise, turns: int) -> float:
+    turn = promise.caps.mu / math.sqrt(turns) * (1 - 1e-9)
+    return best_delta(promise.epsilon, turn, turns, allowed(promise, turn))
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.parametrize("turns", [4, 12, 40])
+@pytest.mark.parametrize("name", PROMISES)
+def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None:
+    promise = PROMISES[name]
+    assert 0.2 * promise.delta < best(promise, turns) <= promise.delta * (1 + 1e-3)
+
+
+def test_accounts_that_hold_half_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "_SPARE", units.WHOLE // 2)
+    assert best(PROMISES["day"], 4) > 1.2 * PROMISES["day"].delta
+
+
+def test_accounts_that_forget_a_region_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day that is charged for its own releases alone is promised too much."""
+    whole = accounts.charge
+
+    def forgetful(page: Page, promise: LastingPromise, charged: Charged) -> None:
+        if charged.region in (promise.reach(DAY), promise.reach(cases.on())):
+            whole(page, promise, charged)
+
+    monkeypatch.setattr(accounts, "charge", forgetful)
+    promise = PROMISES["day"]
+    turn = promise.caps.mu / math.sqrt(8) * (1 - 1e-9)
+    # The analyst makes more turns than would fit.
+    found = best_delta(1.0, turn, 12, allowed(promise, turn))
+    assert found > 1.5 * promise.delta
+
+
+def test_daily_releases_cost_a_day_as_one_and_30_days_as_their_root() -> None:
+    """► 365 daily releases, element (user, day), M = .2367: a day ε = 1, 30 days 6.58, not 31.0."""
+    promise = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, leak=0.0)
+    with page_of(promise) as page:
+        for number in range(30):
+            one = cases.of_days(1 / promise.caps.mu, cases.on(f"2026-01-{number + 1:02}"))
+            region = promise.reach(one.scope)
+            accounts.charge(page, promise, Charged(1, promise.price(one), region))
+    many = Gaussian(1 / promise.caps.mu, count=30, contribution=ONE)
+    assert many.epsilon(1e-6) == pytest.approx(6.58, abs=0.005)
+    assert Gaussian(1 / promise.caps.mu, count=365).epsilon(1e-6) == pytest.approx(31.0, abs=0.05)
+
+
+def test_weekly_blocks_cost_a_day_s_squared() -> None:
+    """► weekly blocks, promise for a day, M = .2367: sd 5.975ρ (signed 8.449ρ), not 4.225ρ."""
+    from dpgrain.partitions import Partition, Rule
+
+    promise = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, leak=0.0)
+    weeks = Partition((Rule("day", "week"),))
+    for coordinates, sd in (("one", 4.225), ("nonnegative", 5.975), ("signed", 8.449)):
+        contribution = Contribution(coordinates=coordinates)  # type: ignore[arg-type]
+
+        def share(sd: float, contribution: Contribution = contribution) -> float:
+            event = Gaussian(sd, contribution)
+            one = dg.Guarantee("element", str(weeks), "zero_out", 1e-6, event, partition=weeks)
+            return Units.of(promise.price(one), promise.caps).share
+
+        assert share(sd * 1.0005) <= 1 < share(sd * 0.9995)

@@ -1,0 +1,668 @@
+"""What a ledger charges, refuses and keeps, in each store."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import math
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.ledger import cases
+from tests.publishing import cases as tables
+
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Gaussian, PureDP
+from dpgrain.ledger import AnyDays, LastingPromise, ledger
+from dpgrain.ledger.lines import Line
+from dpgrain.partitions import Partition, Rule
+from dpgrain.publishing import Price
+from dpgrain.publishing.ledgers import open_ledger
+from dpgrain.regions import Among, Region, Side, Span, days
+
+FEW: dict[str, Any] = {"unit": dg.User(), "clip": 5.0, "epsilon": 0.1, "delta": 1e-8}
+
+
+def test_what_is_published_inside_is_charged_and_says_where(place: str) -> None:
+    cases.made(place)
+    with dg.Ledger(place) as opened:
+        assert open_ledger() is opened
+        one = dg.count(tables.table(), **FEW)
+        model = tables.fitted_without_rounds(epsilon=0.1, delta=1e-8)
+        (first,), (second,) = one.guarantee.receipts, model.receipts
+    assert open_ledger() is None
+    entries = opened.entries
+    assert [entry.kind for entry in entries] == ["ledger", "promise", "release", "release"]
+    assert (first, second) == (entries[2].receipt, entries[3].receipt)
+    assert entries[2].guarantees == (dataclasses.replace(one.guarantee, receipts=()),)
+    assert first.hash in str(one.guarantee)
+    assert dg.Guarantee.from_json(one.guarantee.to_json()) == one.guarantee
+    assert (model + model).receipts == (second,)
+    assert opened.verify() == second
+    # Outside nothing is charged.
+    assert dg.count(tables.table(), **FEW).guarantee.receipts == ()
+    assert len(opened.entries) == 4
+
+
+# The mean at a sensitivity protects elements of the caller's own partition.
+@pytest.mark.parametrize("name", [name for name in tables.ARRAYS if "sensitivity" not in name])
+def test_every_fit_carries_its_receipt(name: str, tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", LastingPromise.of(dg.User(), 20.0, 1e-4, pure=9.0))
+    asked: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-8, "unit": dg.User()}
+    for left_out in {"typical records": ("unit", "delta"), "mean": ("unit",)}.get(name, ()):
+        del asked[left_out]
+    if name == "mean without a roster":
+        del asked["unit"]
+    with made:
+        guarantee = tables.ARRAYS[name](**asked)
+    assert [receipt.number for receipt in guarantee.receipts] == [2]
+
+
+def test_a_release_that_does_not_fit_is_refused_before_anything_is_read(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        before = len(made.entries)
+        with pytest.raises(dg.ParameterError, match="does not hold this release") as caught:
+            dg.count(tables.unread(), **{**FEW, "epsilon": 1.5})
+        said = str(caught.value)
+        assert "would fit" in said
+        assert said.endswith(".")
+        assert len(made.entries) == before
+        assert made.left(1) == 1.0
+        # What it says would fit does fit.
+        epsilon = float(said.split("ε = ")[-1].split(" ")[0])
+        dg.count(tables.table(), unit=dg.User(), clip=5.0, epsilon=epsilon, delta=9.9e-8)
+    assert made.left(1) < 0.05
+
+
+def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None:
+    made = cases.made(place)
+    with made, pytest.raises(AssertionError, match="rows were read"):
+        dg.count(tables.unread(), **FEW)
+    assert [entry.kind for entry in made.entries][2:] == ["release"]
+
+
+def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l")
+    mu = cases.USERS.caps.mu / math.sqrt(365)
+    with made:
+        for _ in range(365):
+            made.charge(cases.of_users(1 / mu))
+        assert made.left(1) < 1e-9
+        with pytest.raises(dg.ParameterError, match="nothing fits any more"):
+            made.charge(cases.of_users(1e4))
+
+
+def test_a_release_must_fit_into_every_promise(place: str) -> None:
+    life = LastingPromise.of(dg.User(), 0.5, 1e-6)
+    made = cases.made(place, cases.USERS, life)
+    with made:
+        made.charge(cases.of_users(1 / life.caps.mu))
+        with pytest.raises(dg.ParameterError, match=r"ε = 0\.5"):
+            made.charge(cases.of_users(1 / life.caps.mu))
+        assert made.left(1) == pytest.approx(1 - (life.caps.mu / cases.USERS.caps.mu) ** 2)
+        assert made.left(2) < 1e-9
+    assert [entry.charged for entry in made.entries if entry.guarantees] != []
+
+
+@pytest.mark.parametrize("part", [math.nan, -1e-3, 5e-324, -0.5, 1e-310])
+@pytest.mark.parametrize("name", ["pure", "mu", "leak"])
+def test_a_price_that_is_none_is_refused(
+    name: str, part: float, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = cases.made(tmp_path / "l")
+    wrong = dataclasses.replace(Price(mu=0.01), **{name: part})
+    monkeypatch.setattr(LastingPromise, "price", lambda *_: wrong)
+    with made, pytest.raises(dg.ParameterError, match=f"the {name} of a price"):
+        made.charge(cases.of_users())
+    assert len(made.entries) == 2
+
+
+def test_noise_so_large_that_its_price_underflows_is_still_charged(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l")
+    with made:
+        made.charge(cases.of_users(1e200))
+    assert made.left(1) <= 1.0
+    with made._store.reading() as page:
+        assert [row[4] for row in page.accounts()] == [1]
+
+
+def test_several_releases_are_charged_as_one_or_not_at_all(place: str) -> None:
+    made = cases.made(place)
+    mu = cases.USERS.caps.mu
+    half = cases.of_users(math.sqrt(2) / mu)
+    with made:
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            made.charge(half, half, half)
+        assert made.left(1) == 1.0
+        receipt = made.charge(half, half, mark="file 1")
+    entry = made.entries[receipt.number]
+    assert (entry.mark, len(entry.guarantees), len(entry.charged)) == ("file 1", 2, 1)
+    assert made.left(1) < 1e-6
+
+
+def test_a_budget_inside_is_a_narrower_promise(place: str) -> None:
+    made = cases.made(place)
+    with made, dg.budget(0.5, 1e-7) as budget:
+        one = dg.count(tables.table(), unit=dg.User(), clip=5.0, share=0.5)
+        spent = budget.spent
+        with pytest.raises(dg.ParameterError, match=r"budget .* does not hold"):
+            dg.count(tables.unread(), **{**FEW, "epsilon": 0.49, "delta": 1e-7})
+        assert (len(made.entries), budget.spent) == (3, spent)
+    assert [receipt.number for receipt in one.guarantee.receipts] == [2]
+    # What the ledger refuses takes nothing of the budget.
+    with made, dg.budget(5.0, 1e-5) as wide:
+        with pytest.raises(dg.ParameterError, match="the ledger 'visits'"):
+            dg.count(tables.unread(), **{**FEW, "epsilon": 1.2})
+        assert wide.spent == Price()
+        assert wide.guarantee is None
+
+
+def test_a_ledger_is_opened_before_a_budget_and_alone(place: str) -> None:
+    made = cases.made(place)
+    with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="open the ledger first"):
+        made.__enter__()
+    with made, pytest.raises(dg.ParameterError, match="a ledger is already open"):
+        dg.Ledger(place).__enter__()
+    assert open_ledger() is None
+
+
+def test_a_choice_inside_a_ledger_is_made_as_inside_a_budget(tmp_path: Any) -> None:
+    from dpgrain.publishing import in_budget
+
+    with cases.made(tmp_path / "l"):
+        assert in_budget()
+    assert not in_budget()
+
+
+def test_a_promise_is_renewed_on_top_of_what_it_held(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        made.charge(cases.of_users(1 / cases.USERS.caps.mu))
+        entry = made.renew(1, cases.USERS)
+        assert (entry.number, entry.renews) == (3, 1)
+        assert list(made.promises) == [3]
+        made.charge(cases.of_users(1 / cases.USERS.caps.mu))
+        with pytest.raises(dg.ParameterError, match="promise in force"):
+            made.renew(1, cases.USERS)
+        with pytest.raises(dg.ParameterError, match="same units"):
+            made.renew(3, cases.OF_DAYS)
+    made.verify()
+    gaussian = LastingPromise.of(dg.User(), 1.0, 1e-6, leak=0.0)
+    both = gaussian.together(gaussian)
+    # Two of (1, 10⁻⁶): M = .3348, and ε = 1.403 at 2·10⁻⁶.
+    assert both.price.mu == pytest.approx(0.3348, abs=5e-5)
+    assert both.epsilon(2e-6) == pytest.approx(1.403, abs=5e-4)
+
+
+def test_a_promise_is_added_only_before_anything_is_charged(place: str) -> None:
+    made = cases.made(place)
+    entry = made.add(LastingPromise.of(dg.User(), 3.0, 1e-6))
+    assert list(made.promises) == [1, entry.number]
+    with made:
+        made.charge(cases.of_users())
+    for _ in range(2):
+        with pytest.raises(dg.ParameterError, match="before anything is charged"):
+            made.add(cases.USERS)
+        made.renew(next(iter(made.promises)), next(iter(made.promises.values())))
+
+
+def test_users_of_another_column_are_refused(place: str) -> None:
+    made = cases.made(place, user="person")
+    with made, pytest.raises(dg.ParameterError, match=r"'who'.*'person'"):
+        dg.count(tables.unread(), **FEW)
+    assert len(made.entries) == 2
+
+
+def test_the_hash_that_is_expected_must_be_there(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        receipt = made.charge(cases.of_users())
+        made.charge(cases.of_users())
+    assert dg.Ledger(place, expected=receipt.hash).id == made.id
+    with pytest.raises(dg.ParameterError, match="expected must be a hash that the ledger holds"):
+        dg.Ledger(place, expected="0" * 64)
+
+
+def test_a_place_is_used_once(place: str) -> None:
+    made = cases.made(place)
+    with pytest.raises(dg.ParameterError, match="already"):
+        cases.made(place)
+    assert dg.Ledger(place).id == made.id
+
+
+def test_a_place_without_a_ledger_is_no_ledger(place: str) -> None:
+    with pytest.raises(dg.DataError, match="ledger init"):
+        dg.Ledger(place)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_ledger_is_not_copied(copied: Callable[[Any], Any], tmp_path: Any) -> None:
+    with pytest.raises(dg.ParameterError, match="opened by its place"):
+        copied(cases.made(tmp_path / "l"))
+
+
+def test_threads_share_a_ledger(place: str) -> None:
+    made = cases.made(place)
+    few = cases.of_users(math.sqrt(20) / cases.USERS.caps.mu)
+
+    def charged(_: int) -> bool:
+        try:
+            made.charge(few)
+        except dg.ParameterError:
+            return False
+        return True
+
+    with made, ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(charged, range(40)))
+    assert sum(done) == 20
+    assert made.verify().number == 1 + 20
+
+
+def test_the_clock_may_go_back(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cases.made(place)
+    with made:
+        made.charge(cases.of_users())
+        monkeypatch.setattr(ledger, "_now", lambda: "1999-01-01T00:00:00Z")
+        made.charge(cases.of_users())
+        monkeypatch.undo()
+        made.charge(cases.of_users())
+    assert made.verify().number == 4
+    assert made.entries[3].at == "1999-01-01T00:00:00Z"
+    once = made.left(1)
+    assert 1 - once == pytest.approx(3 * (0.01 / cases.USERS.caps.mu) ** 2)
+
+
+def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        made.charge(cases.of_users())
+    with made._store.writing() as page:
+        before = page.accounts()
+        page.clear_accounts()
+        page.set_format(0)
+    again = dg.Ledger(place)
+    with again._store.reading() as page:
+        assert page.accounts() == before
+    assert again.verify() == made.entries[-1].receipt
+    with again._store.writing() as page:
+        page.set_format(99)
+    for opened in (lambda: dg.Ledger(place), lambda: again.charge(cases.of_users())):
+        with pytest.raises(dg.DataError, match="later version"):
+            opened()
+
+
+def test_a_line_that_was_changed_is_found(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        for _ in range(3):
+            made.charge(cases.of_users())
+    cases.tamper(made, "UPDATE lines SET body = replace(body, '100.0', '900.0') WHERE number = 3")
+    with pytest.raises(dg.DataError, match="line 3 of the ledger does not fit its hash"):
+        made.verify()
+    with pytest.raises(dg.DataError, match="line 3"):
+        dg.Ledger(place)
+    # A charge looks at the last line alone.
+    made.charge(cases.of_users())
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("DELETE FROM lines WHERE number = 3", "line 3 of the ledger is missing"),
+        ("DELETE FROM lines WHERE number = 4", "lacks lines that were seen before"),
+        ("UPDATE lines SET hash = '00' WHERE number = 4", "lacks lines that were seen"),
+        ("UPDATE lines SET body = '{' WHERE number = 4", "line 4 of the ledger"),
+    ],
+)
+def test_lines_that_are_gone_are_missed(place: str, change: str, told: str) -> None:
+    made = cases.made(place)
+    with made:
+        for _ in range(3):
+            made.charge(cases.of_users())
+        cases.tamper(made, change)
+        if "= 3" not in change:
+            with pytest.raises(dg.DataError, match=told):
+                made.charge(cases.of_users())
+        else:
+            with pytest.raises(dg.DataError, match=told):
+                made.verify()
+
+
+def test_a_forged_line_breaks_the_chain(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        for _ in range(3):
+            made.charge(cases.of_users())
+    entries = made.entries
+    forged = Line.after(entries[1].line, "now", "release", charged=[])
+    cases.tamper(made, "DELETE FROM lines WHERE number = 2")
+    with made._store.writing() as page:
+        page.append(forged)
+    with pytest.raises(dg.DataError, match="line 3 of the ledger does not follow"):
+        made.verify()
+
+
+def test_accounts_that_were_changed_are_found(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        made.charge(cases.of_users())
+    cases.tamper(made, "UPDATE accounts SET mu = 0")
+    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+        made.verify()
+
+
+def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> None:
+    import shutil
+
+    made = cases.made(tmp_path / "l")
+    made.charge(cases.of_users())
+    made.close()
+    shutil.copy(tmp_path / "l", tmp_path / "old")
+    receipt = made.charge(cases.of_users())
+    made.close()
+    shutil.copy(tmp_path / "old", tmp_path / "l")
+    with pytest.raises(dg.DataError, match="an older copy was put in its place"):
+        made.charge(cases.of_users())
+    with pytest.raises(dg.ParameterError, match="older copy"):
+        dg.Ledger(tmp_path / "l", expected=receipt.hash)
+    # Nobody else can know.
+    dg.Ledger(tmp_path / "l").verify()
+
+
+# -- processes ---
+
+
+def charging(place: str, times: int, noise_multiplier: float, results: Any) -> None:
+    opened, done = dg.Ledger(place), 0
+    for _ in range(times):
+        try:
+            opened.charge(cases.of_users(noise_multiplier))
+            done += 1
+        except dg.ParameterError:
+            pass
+    results.put(done)
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.parametrize("charges", [1000, 200])
+def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
+    """8 processes ask for more charges than fit: as many as fit are made, and each is recorded."""
+    cases.made(place)
+    fit = charges * 7 // 10
+    noise = math.sqrt(fit) / cases.USERS.caps.mu
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    asked = (place, charges // 8, noise, results)
+    workers = [context.Process(target=charging, args=asked) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    done = [results.get(timeout=300) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    assert sum(done) == fit
+    opened = dg.Ledger(place)
+    assert opened.verify().number == 1 + fit
+    assert opened.left(1) < 1e-6
+
+
+def test_forked_workers_share_the_ledger(place: str) -> None:
+    made = cases.made(place)
+    with made:
+        made.charge(cases.of_users())
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                try:
+                    receipts = dg.count(tables.table(), **FEW).guarantee.receipts
+                    os._exit(0 if len(receipts) == 1 else 1)
+                except BaseException:
+                    os._exit(2)
+            assert os.waitpid(child, 0)[1] == 0
+        made.charge(cases.of_users())
+    assert made.verify().number == 5
+
+
+WORKER = """
+import sys
+import numpy as np, pyarrow as pa
+import dpgrain as dg
+table = dg.read(pa.table({"who": np.arange(40)}), user="who", threads=1)
+found = dg.count(table, unit=dg.User(), clip=1.0, epsilon=0.1, delta=1e-8)
+print(len(found.guarantee.receipts))
+if len(sys.argv) > 1:
+    try:
+        dg.Ledger(sys.argv[1]).__enter__()
+    except dg.ParameterError as error:
+        print(error)
+"""
+
+
+def spawned(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.parametrize("other", [False, True])
+def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any) -> None:
+    made = cases.made(place)
+    with made:
+        words = [str(cases.made(tmp_path / "other").place)] if other else []
+        said = spawned(*words)
+        assert said.splitlines()[0] == "1"
+        assert ("a ledger is already open" in said) == other
+    assert made.verify().number == 2
+    assert spawned().split() == ["0"]
+    assert "DPGRAIN_LEDGER" not in os.environ
+
+
+# -- regions ---
+
+
+def test_a_day_is_charged_once_however_many_days_there_are(place: str) -> None:
+    """365 daily releases at the whole μ: a day of a person costs ε = 1."""
+    made = cases.made(place, cases.OF_DAYS)
+    noise = 1 / cases.OF_DAYS.caps.mu
+    some = [f"2026-{month:02}-{day:02}" for month in (1, 2) for day in (1, 14, 15, 28)]
+    with made:
+        for day in some:
+            made.charge(cases.of_days(noise, cases.on(day)))
+        for day in some:
+            with pytest.raises(dg.ParameterError, match="does not hold"):
+                made.charge(cases.of_days(noise * 100, cases.on(day)))
+        assert made.left(1, cases.on("2026-01-02", "2026-01-13")) == 1.0
+        assert made.left(1, cases.on("2026-01-02", "2026-01-14")) < 1e-9
+    made.verify()
+
+
+def test_a_month_is_charged_to_its_days(place: str) -> None:
+    made = cases.made(place, cases.OF_DAYS)
+    half = math.sqrt(2) / cases.OF_DAYS.caps.mu
+    with made:
+        made.charge(cases.of_days(half, cases.on("2026-01-01", "2026-01-31")))
+        made.charge(cases.of_days(half, cases.on("2026-01-31", "2026-02-02")))
+        some = ("2025-12-31", "2026-01-01", "2026-01-30", "2026-01-31", "2026-02-01", "2026-02-03")
+        left = [round(made.left(1, cases.on(day)), 6) for day in some]
+    assert left == [1, 0.5, 0.5, 0, 0.5, 1]
+
+
+DAY = [f"2026-03-{number:02}" for number in range(31)]
+
+
+def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell: Any) -> float:
+    """The part of M² that one cell has been charged, summed release by release."""
+    met = [g for g, region in charges if promise.reach(region).meets(promise.reach(cell))]
+    return sum(1 / (g.event.noise_multiplier * promise.caps.mu) ** 2 for g in met)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
+    """Random regions of days and countries: each cell's account is the sum over what it met."""
+    import random
+
+    draw = random.Random(seed)
+    both = Partition((Rule("day", "day"), Rule("country")))
+    promise = LastingPromise.of(dg.Element(both), 9.0, 1e-6)
+    made = cases.made(place, promise)
+    charges: list[tuple[dg.Guarantee, Any]] = []
+    with made:
+        for _ in range(25):
+            first = draw.randint(1, 20)
+            last = min(first + draw.choice([0, 0, 3, 9]), 20)
+            country = draw.choice(["", "FR", "DE", "IT"])
+            region = cases.on(
+                *((DAY[first], DAY[last]) if draw.random() < 0.8 else ("", "")), country
+            )
+            event = Gaussian(draw.uniform(20, 60), Contribution(block="element"))
+            guarantee = dg.Guarantee(
+                "element", str(both), "zero_out", 1e-9, event, scope=region, partition=both
+            )
+            made.charge(guarantee)
+            charges.append((guarantee, region))
+        for number, country in itertools.product(range(1, 22), ["FR", "DE", "IT", "ES"]):
+            cell = cases.on(DAY[number], DAY[number], country)
+            expected = brute(promise, charges, cell)
+            assert made.left(1, cell) == pytest.approx(max(1 - expected, 0), abs=1e-12)
+    made.verify()
+
+
+def test_any_days_have_an_account_for_each_start(place: str) -> None:
+    """A person in any 3 days: what lies within 3 days adds up, and nothing else."""
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(3, "day"))
+    made = cases.made(place, promise)
+    third = math.sqrt(3) / promise.caps.mu
+    day = [f"2026-03-{number:02}" for number in range(1, 31)]
+    with made:
+        for each in day:
+            made.charge(cases.of_users(third, scope=cases.on(each)))
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            made.charge(cases.of_users(third, scope=cases.on(day[10])))
+        assert made.left(1, cases.on(day[0])) < 1e-9
+        # A window that starts on the last day has two days left.
+        with made._store.reading() as page:
+            fullest = max(row[4] for row in page.accounts())
+    assert fullest <= (1 << 60) + 1000
+    made.verify()
+
+
+def test_daily_releases_for_any_30_days_have_a_30th_each() -> None:
+    """► daily releases at (1, 10⁻⁶), Gaussian: μ = M/√30 = .0432."""
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), leak=0.0)
+    assert promise.caps.mu == pytest.approx(0.2367, abs=5e-5)
+    assert promise.caps.mu / math.sqrt(30) == pytest.approx(0.0432, abs=5e-5)
+
+
+def test_missing_values_are_a_cell_of_their_own(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", cases.OF_DAYS)
+    half = math.sqrt(2) / cases.OF_DAYS.caps.mu
+    side = Side("day", days("2026-01-01", "2026-01-02"), missing=True)
+    missing = Region((dataclasses.replace(side, values=days("1990-01-01", "1990-01-01")),))
+    with made:
+        made.charge(cases.of_days(half, Region((side,))))
+        assert made.left(1, missing) == pytest.approx(0.5)
+        assert made.left(1, cases.on("2026-01-01")) == pytest.approx(0.5)
+        assert made.left(1, cases.on("2026-01-03")) == 1.0
+        made.charge(cases.of_days(half, cases.on()))
+        assert made.left(1, missing) < 1e-9
+
+
+def test_columns_that_are_read_in_two_ways_are_charged_wholly(tmp_path: Any) -> None:
+    promise = LastingPromise.of(dg.Element("code"), 1.0, 1e-6)
+    made = cases.made(tmp_path / "l", promise)
+    codes = Partition((Rule("code"),))
+
+    def asked(*labels: int | str) -> dg.Guarantee:
+        event = Gaussian(math.sqrt(2) / promise.caps.mu, Contribution(block="element"))
+        scope = Region((Side("code", Among(labels)),))
+        return dg.Guarantee(
+            "element", str(codes), "zero_out", 1e-9, event, scope=scope, partition=codes
+        )
+
+    with made:
+        made.charge(asked("07"))
+        assert made.left(1, asked("08").scope) == 1.0
+        # 7 as a number may be the "07", so that all pay.
+        made.charge(asked(7))
+        assert made.left(1, asked("07").scope) < 1e-9
+        assert made.left(1, asked("08").scope) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("window", [None, AnyDays(2, "day", "UTC")])
+def test_a_day_that_is_read_in_two_ways_is_charged_wholly(
+    window: AnyDays | None, tmp_path: Any
+) -> None:
+    """A moment may be recorded under another day than a date is: releases of both kinds meet."""
+    unit = dg.User() if window else dg.Element("day")
+    promise = LastingPromise.of(unit, 1.0, 1e-6, window=window)
+    made = cases.made(tmp_path / "l", promise)
+    event = Gaussian(math.sqrt(2) / promise.caps.mu, Contribution(block="user", coordinates="one"))
+    dates = cases.on("2026-01-01")
+    span = dates.sides[0].values
+    assert isinstance(span, Span)
+    moments = Region((Side("day", dataclasses.replace(span, axis="instant")),))
+    with made:
+        for scope in (dates, moments):
+            made.charge(dg.Guarantee("user", "", "zero_out", 1e-9, event, scope=scope))
+        assert made.left(1, cases.on("2026-02-01")) == pytest.approx(0.5)
+        assert made.left(1, dates) < 1e-9
+    made.verify()
+
+
+def test_pure_promises_hold_pure_releases(place: str) -> None:
+    made = cases.made(place, LastingPromise.of(dg.User(), 1.0))
+    half = dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.499))
+    with made:
+        made.charge(half)
+        with pytest.raises(dg.ParameterError, match=r"ε = 0\.\d+ at δ = 0 would fit"):
+            made.charge(dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.6)))
+        made.charge(half)
+    assert made.left(1) < 0.003
+
+
+def test_a_charge_reads_the_last_line_and_scans_nothing(tmp_path: Any) -> None:
+    """The hundredth charge does what the tenth did, and each statement finds rows by an index."""
+    life = LastingPromise.of(dg.User(), 9.0, 1e-6)
+    made = cases.made(tmp_path / "l", cases.OF_DAYS, life)
+    said: list[str] = []
+    counts = {}
+    with made:
+        for number in range(100):
+            day = cases.on(f"2026-{1 + number // 28:02}-{1 + number % 28:02}")
+            store: Any = made._store
+            with store.reading():
+                connection = store._connection
+            said.clear()
+            connection.set_trace_callback(said.append)
+            made.charge(cases.of_days(1e3, day))
+            connection.set_trace_callback(None)
+            counts[number] = len(said)
+        assert counts[10] == counts[99]
+        statements = [each for each in said if each.startswith(("SELECT", "UPDATE", "INSERT"))]
+        plans = [
+            row[3]
+            for each in statements
+            for row in connection.execute(f"EXPLAIN QUERY PLAN {each}").fetchall()
+        ]
+    assert len(plans) > 10
+    # The promises in force and the format are a handful of rows.
+    scans = {plan for plan in plans if plan.startswith("SCAN")}
+    assert scans <= {"SCAN about", "SCAN promises USING INDEX sqlite_autoindex_promises_1",
+                     "SCAN lines USING INDEX sqlite_autoindex_lines_1"}, scans  # fmt: skip
+    # The last line is the first one of the index from its end.
+    assert sum("FROM lines" in each for each in statements) == 2

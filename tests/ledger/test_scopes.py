@@ -1,0 +1,111 @@
+"""Releases of regions of real tables, charged to the units of a ledger."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.ledger import cases
+
+import dpgrain as dg
+from dpgrain.ledger import AnyDays, LastingPromise
+
+START = date(2026, 3, 20)
+ROWS = pa.table(
+    {
+        "who": np.arange(1200) % 60,
+        "day": pa.array([START + timedelta(days=int(i) % 20) for i in range(1200)], pa.date32()),
+        "country": [("FR", "DE", "IT")[i % 3] for i in range(1200)],
+    }
+)
+
+
+def table() -> dg.UserTable:
+    return dg.read(ROWS, user="who", threads=1)
+
+
+def daily(**more: Any) -> dict[str, Any]:
+    return {"unit": dg.Element("day"), "noise": "gaussian", "clip": 2.0, **more}
+
+
+def of_one_day(promise: LastingPromise, share: float) -> float:
+    """The ε at δ = 10⁻⁹ of Gaussian noise that takes a share of a promise."""
+    from dpgrain.accounting import gaussian_epsilon
+
+    return gaussian_epsilon(1e-9, promise.caps.mu * math.sqrt(share)) * (1 - 1e-9)
+
+
+def test_each_day_is_released_with_the_whole_promise(tmp_path: Any) -> None:
+    promise = LastingPromise.of(dg.Element("day"), 1.0, 1e-6)
+    made = cases.made(tmp_path / "l", promise)
+    epsilon = of_one_day(promise, 1.0)
+    with made:
+        for number in range(5):
+            day = (START + timedelta(days=number)).isoformat()
+            found = dg.count(table().where(day=day), **daily(epsilon=epsilon, delta=1e-9))
+            assert found.guarantee.receipts[0].number == 2 + number
+            with pytest.raises(dg.ParameterError, match="does not hold"):
+                dg.count(table().where(day=day), **daily(epsilon=0.1, delta=1e-9))
+        whole = made.left(1)
+        free = made.left(1, table().where(day=(START + timedelta(days=5)).isoformat()).scope)
+    assert (whole < 1e-4, free) == (True, 1.0)
+    scopes = {str(entry.guarantees[0].scope) for entry in made.entries if entry.guarantees}
+    assert "day 2026-03-20" in scopes
+    made.verify()
+
+
+def test_countries_of_one_day_are_one_account(tmp_path: Any) -> None:
+    """A day of a person has records of all countries, so that each is charged to it."""
+    promise = LastingPromise.of(dg.Element("day"), 1.0, 1e-6)
+    made = cases.made(tmp_path / "l", promise)
+    half = of_one_day(promise, 0.5)
+    with made:
+        for country in ("FR", "DE"):
+            region = table().where(day="2026-03-20", country=country)
+            dg.count(region, **daily(epsilon=half, delta=1e-9))
+        last = table().where(day="2026-03-20", country="IT")
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            dg.count(last, **daily(epsilon=half, delta=1e-9))
+
+
+def test_a_record_lies_in_one_country(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", LastingPromise.of(dg.Record(), 1.0, 1e-6))
+    asked: dict[str, Any] = {"unit": dg.Record(), "noise": "gaussian", "delta": 1e-7}
+    with made:
+        for country in ("FR", "DE", "IT"):
+            dg.count(table().where(country=country), **asked, epsilon=0.9)
+        assert made.left(1) < 0.4
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            dg.count(table().where(country="FR"), **asked, epsilon=0.9)
+        assert made.left(1, table().where(country="ES").scope) == 1.0
+
+
+def test_a_user_of_daily_elements_pays_for_each_day(tmp_path: Any) -> None:
+    """A promise for a life, and one for any 3 days, beside that for a day."""
+    life = LastingPromise.of(dg.User(), 10.0, 1e-6)
+    three = LastingPromise.of(dg.User(), 3.0, 1e-6, window=AnyDays(3, "day"))
+    made = cases.made(tmp_path / "l", life, three)
+    with made:
+        for number in range(6):
+            day = (START + timedelta(days=number)).isoformat()
+            dg.count(table().where(day=day), **daily(epsilon=0.5, delta=1e-9))
+        used = [1 - made.left(number) for number in (1, 2)]
+        once = made.entries[-1].charged
+    for each, promise, times, part in zip(once, (life, three), (6, 3), used, strict=True):
+        assert part == pytest.approx(times * (each.price.mu / promise.caps.mu) ** 2, rel=1e-9)
+
+
+def test_what_is_not_read_is_not_charged(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", LastingPromise.of(dg.Element("day"), 1.0, 1e-6))
+    with made:
+        dg.count(table().where(day=("2026-03-20", "2026-03-22")), **daily(epsilon=0.5, delta=1e-9))
+        left = [
+            round(made.left(1, table().where(day=f"2026-03-{number}").scope), 2)
+            for number in (19, 20, 22, 23)
+        ]
+    assert (left[0], left[3]) == (1.0, 1.0)
+    assert left[1] == left[2] < 1

@@ -1,0 +1,77 @@
+"""Windows of any so many days, on clocks of any zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sampling import examples
+
+from dpgrain.errors import ParameterError
+from dpgrain.ledger import AnyDays
+from dpgrain.regions import Span, days, microseconds
+
+EPOCH = date(1970, 1, 1).toordinal()
+
+
+def day(number: int | None) -> str:
+    assert number is not None
+    return date.fromordinal(number + EPOCH).isoformat()
+
+
+def test_windows_begin_on_the_days_before_as_well() -> None:
+    first, end = AnyDays(30, "day").starts(days("2026-03-01", "2026-03-02"))
+    assert (day(first), day(end)) == ("2026-01-31", "2026-03-03")
+    assert AnyDays(1, "day").starts(Span("time")) == (None, None)
+    assert AnyDays(2, "day").starts(Span("time", None, 1)) == (None, 1)
+
+
+def test_a_day_of_25_hours_is_one_day() -> None:
+    """In Paris 2026-10-25 has 25 hours and 2026-03-29 has 23."""
+    paris = AnyDays(1, "day", "Europe/Paris")
+    for stated in ("2026-10-25", "2026-03-29"):
+        begin = datetime.fromisoformat(stated).replace(tzinfo=ZoneInfo("Europe/Paris"))
+        after = (begin + timedelta(days=1)).replace(tzinfo=ZoneInfo("Europe/Paris"))
+        low, high = microseconds(begin), microseconds(after)
+        assert (high - low) // (3600 * 10**6) in (23, 25)
+        first, end = paris.starts(Span("instant", low, high))
+        assert (day(first), day((end or 0) - 1)) == (stated, stated)
+        first, end = AnyDays(1, "day").starts(Span("instant", low, high))
+        assert (end or 0) - (first or 0) == 2
+
+
+@given(
+    st.integers(0, 10**16),
+    st.integers(1, 10**13),
+    st.sampled_from(["", "Asia/Kolkata", "Europe/Paris"]),
+)
+@examples(100)
+def test_every_moment_lies_in_a_window_that_is_met(low: int, width: int, zone: str) -> None:
+    window = AnyDays(3, "day", zone)
+    first, end = window.starts(Span("instant", low, low + width))
+    for moment in (low, low + width // 2, low + width - 1):
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
+        ordinal = time.astimezone(ZoneInfo(zone or "UTC")).toordinal() - EPOCH
+        for start in (ordinal - 2, ordinal - 1, ordinal):
+            assert first is not None
+            assert end is not None
+            assert first <= start < end
+
+
+def test_years_beyond_calendars_have_no_end() -> None:
+    assert AnyDays(3, "day").starts(Span("time", -(10**18), 10**18)) == (None, None)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_number_of_days_is_whole(wrong: int) -> None:
+    with pytest.raises(ParameterError, match="days"):
+        AnyDays(wrong, "day")
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Town", "../etc/passwd", "/etc/passwd"])
+def test_a_zone_is_known(zone: str) -> None:
+    with pytest.raises(ParameterError, match="zone must be"):
+        AnyDays(3, "day", zone)

@@ -1,0 +1,87 @@
+"""The page of a ledger tells what is promised, what is left, and what was released when."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from tests.ledger import cases
+from tests.report.test_shuffle import _Page
+
+import dpgrain as dg
+from dpgrain.ledger import LastingPromise
+
+
+def page_of(ledger: dg.Ledger, folder: Path) -> str:
+    page = ledger.report(folder / "page.html").read_text(encoding="utf-8")
+    parser = _Page()
+    parser.feed(page)
+    assert parser.open == []
+    assert all(reference.startswith("#") for reference in parser.references)
+    assert not {"script", "img", "link", "iframe", "object", "base"} & parser.tags
+    assert "default-src 'none'" in page
+    return html.unescape(page)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> dg.Ledger:
+    """A ledger with a full day, a half-full one, and two promises."""
+    whole = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6).caps.mu
+    wide = LastingPromise.of(dg.Element(cases.DAYS), 9.0, 1e-6)
+    made = cases.made(tmp_path / "visits.ledger", cases.OF_DAYS, wide)
+    made.charge(cases.of_days(1 / whole, cases.on("2026-01-01")))
+    made.charge(cases.of_days(2**0.5 / whole, cases.on("2026-01-02")), mark="<b>daily</b>")
+    return made
+
+
+def test_an_empty_ledger_has_a_page(tmp_path: Path) -> None:
+    page = page_of(cases.made(tmp_path / "visits.ledger"), tmp_path)
+    assert "Nothing was released yet." in page
+    assert "Line 1: 100% left" in page
+    assert str(cases.USERS)[1:] in page
+
+
+def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path) -> None:
+    page = page_of(ledger, tmp_path)
+    assert "Line 1: 0% left in the fullest window" in page
+    left = re.search(r"Line 2: ([\d.]+)% left in the fullest window", page)
+    assert left is not None
+    assert float(left[1]) == pytest.approx(100 * ledger.left(2), abs=0.1)
+    assert page.count("Used so far: 100%") == 1
+
+
+def test_each_release_stands_with_its_sentence_and_its_window(
+    ledger: dg.Ledger, tmp_path: Path
+) -> None:
+    page = page_of(ledger, tmp_path)
+    for entry in ledger.entries[3:]:
+        assert str(entry.guarantees[0]) in page
+        assert str(entry.guarantees[0].scope) in page
+    assert "<b>daily</b>" in page
+    assert "<b>daily" not in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_everything_so_far_is_told_at_the_promised_delta(ledger: dg.Ledger, tmp_path: Path) -> None:
+    one, two = (entry.guarantees[0] for entry in ledger.entries[3:])
+    page = page_of(ledger, tmp_path)
+    told = re.search(r"2 releases together: .*? with ε = ([\d.]+) and δ = 10⁻⁶", page)
+    assert told is not None
+    assert float(told[1]) == pytest.approx((one + two).epsilon(1e-6), rel=1e-5)
+    # The two days are disjoint, so that a day costs what the dearer release does.
+    assert float(told[1]) == pytest.approx(one.epsilon(1e-6), rel=1e-5)
+
+
+def test_seeded_noise_is_said_to_be_no_promise(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "visits.ledger")
+    made.charge(cases.of_users(private=False))
+    assert "NOT PRIVATE: seeded noise" in page_of(made, tmp_path)
+
+
+def test_a_renewed_promise_tells_what_both_promise(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "visits.ledger")
+    made.charge(cases.of_users())
+    made.renew(1, made.promises[1].renewed(1.0, 1e-6))
+    page = page_of(made, tmp_path)
+    assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)

@@ -1,0 +1,151 @@
+"""Shares are exact without noise, fall from threshold to threshold, and lie within their band."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.statistics import cases
+
+import dpgrain as dg
+from dpgrain.errors import ParameterError
+from dpgrain.statistics.distribution import round_edges
+from dpgrain.statistics.statistic import BINNED, DISTRIBUTION
+from dpgrain.testing import StatisticContract
+from dpgrain.units import User
+
+AT = [-3.0, 0.0, 1.0, 2.5]
+PROMISE: dict[str, Any] = {"unit": User(), "epsilon": 1.0, "delta": 1e-6}
+
+
+class TestDistribution(StatisticContract):
+    statistic = DISTRIBUTION
+
+    def publish(self, table: dg.UserTable, **options: Any) -> dg.Release:
+        domain: dict[str, Any] = {"by": "item", "domain": ["a", "b", "c"]}
+        return dg.distribution(table, "x", AT, noise="gaussian", **domain, **options)
+
+
+class TestBinned(StatisticContract):
+    statistic = BINNED
+
+    def publish(self, table: dg.UserTable, **options: Any) -> dg.Release:
+        return dg.histogram(table, "x", edges=AT, **options)
+
+
+def visits(sizes: Any, n_users: int | None = None) -> dg.UserTable:
+    """The people of a table in which each has so many rows."""
+    who = np.repeat(np.arange(len(sizes)), sizes)
+    return dg.read(pa.table({"who": who}), user="who", n_users=n_users, threads=1).per_user(
+        n="count"
+    )
+
+
+@pytest.mark.parametrize("at", [AT, None])
+@pytest.mark.parametrize("grouped", ["no key", "one key", "both selected"])
+def test_shares_are_exact_without_noise(
+    at: Any, grouped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases.noiseless(monkeypatch)
+    keys, domain = cases.GROUPED[grouped]
+    release = dg.distribution(
+        cases.dirty(cases.left_out(keys)), "x", at, by=keys or None, domain=domain, unit=User(),
+        epsilon=50, delta=1e-6, clip=1024.0,
+    )  # fmt: skip
+    assert len(release)
+    for (*key, least), found in zip(cases.rows_of(release.groups), release.estimate, strict=True):
+        expected = cases.expected(keys, lambda x, least=least: float((x >= least).mean()))  # type: ignore[misc]
+        assert found == pytest.approx(expected[tuple(key)], abs=1e-6)
+
+
+def test_people_without_records_count_0_where_their_number_is_stated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases.noiseless(monkeypatch)
+    sizes = np.arange(40)
+    for n_users, counted in ((100, np.r_[sizes, np.zeros(60)]), (None, sizes[sizes > 0])):
+        people = visits(sizes, n_users)
+        release = dg.distribution(people, "n", [-1, 0, 1, 5, 39], **PROMISE)
+        assert release.estimate == pytest.approx([(counted >= t).mean() for t in (-1, 0, 1, 5, 39)])
+        bins = dg.histogram(people, "n", edges=[1, 5, 39], **PROMISE)
+        assert bins.estimate.tolist() == [
+            ((counted >= low) & (counted < high)).sum()
+            for low, high in ((-1, 1), (1, 5), (5, 39), (39, 99))
+        ]
+        assert bins.groups.columns[0].to_pylist() == [None, 1, 5, 39]
+        assert bins.groups.columns[1].to_pylist() == [1, 5, 39, None]
+
+
+@pytest.mark.search(keep=4)
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("shape", ["even", "far", "few"])
+def test_a_band_holds_all_shares_at_once(shape: str, stated: bool, law: Any) -> None:
+    """In 95% of releases, by at most three standard errors less; a band half as wide does not."""
+    sizes = {
+        "even": np.arange(1, 120),
+        "far": 2 ** (np.arange(90) % 11),
+        "few": np.array([1, 3, 30]),
+    }
+    people = visits(sizes[shape], 150 if stated else None)
+    counted = np.r_[sizes[shape], np.zeros(150 - len(sizes[shape])) if stated else []]
+    at = [1, 2, 5, 10, 20, 50, 100, 1000]
+    truth = np.array([(counted >= t).mean() for t in at])
+    promise = {**PROMISE, "delta": 0.0 if law == "laplace" else 1e-6, "noise": law}
+    held, narrow, trials = 0, 0, 150
+    for seed in range(trials):
+        release = dg.distribution(people, "n", at, random_state=seed, **promise)
+        assert (np.diff(release.estimate) <= 1e-12).all()
+        assert ((release.low <= release.estimate) & (release.estimate <= release.high)).all()
+        held += bool(((release.low <= truth + 1e-12) & (truth - 1e-12 <= release.high)).all())
+        half = (release.high - release.low) / 4
+        narrow += bool((np.abs(release.estimate - truth) <= half + 1e-12).all())
+    assert held >= trials * 0.95 - 3 * np.sqrt(trials * 0.95 * 0.05)
+    if shape != "few":
+        assert narrow < trials * 0.9
+
+
+def test_round_edges_suit_the_range() -> None:
+    assert round_edges(0, 3, whole=True) == (1.0, 2.0)
+    assert round_edges(-64, 64, whole=True)[:4] == (-50.0, -20.0, -10.0, -5.0)
+    assert round_edges(0.0, 1.0, whole=False)[-3:] == (0.2, 0.5, 1.0)
+    for exponent in range(-300, 300, 7):
+        for low, high in (
+            (0.0, 2.0),
+            (-4.0, 2.0),
+            (-4.0, 0.0),
+            (1.0, 2.0),
+            (-3.0, -2.9),
+            (0.5, 400.0),
+        ):
+            for whole in (True, False):
+                edges = round_edges(low * 2.0**exponent, high * 2.0**exponent, whole)
+                assert 1 <= len(edges) <= 40
+                assert list(edges) == sorted(set(edges))
+
+
+@pytest.mark.parametrize("at", [[], [1, 1], [2, 1], [float("nan")], 5, "12", range(2000)])
+def test_thresholds_that_do_not_increase_are_refused(at: Any) -> None:
+    with pytest.raises(ParameterError, match="at must"):
+        dg.distribution(visits([1]), "n", at, **PROMISE)
+
+
+def test_edges_go_with_one_column_of_numbers() -> None:
+    for options in (
+        {"item": ["n", "who"]},
+        {"item": "n", "domain": [1]},
+        {"item": "n", "weight": "n"},
+    ):
+        with pytest.raises(ParameterError, match="edges go with one column of numbers"):
+            dg.histogram(visits([1]), **{"edges": [1, 2], **options, **PROMISE})
+
+
+def test_what_is_said_of_people() -> None:
+    release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
+    said = "distribution of n, over all 3 people of the roster, 0 for those without records"
+    assert release.estimand == said
+    assert "a person's row is n (rows)" in str(release.guarantee)
+    there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)
+    assert there.estimand == "distribution of n, over people with a record"

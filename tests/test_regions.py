@@ -1,0 +1,174 @@
+"""Regions as sets: every operation agrees with membership, record by record."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sampling import examples
+
+from dpgrain import _fields
+from dpgrain.errors import ParameterError
+from dpgrain.regions import (
+    EVERYTHING,
+    Among,
+    Region,
+    Side,
+    Span,
+    Values,
+    atoms,
+    days,
+    microseconds,
+    widened,
+)
+
+# A record of two columns: a small whole number, or nothing, in each.
+VALUES = (*range(6), None)
+RECORDS = list(itertools.product(VALUES, VALUES))
+COLUMNS = ("a", "b")
+
+ends = st.one_of(st.none(), st.integers(-1, 7))
+spans = st.builds(Span, st.just("whole"), ends, ends)
+labels = st.builds(Among, st.lists(st.integers(0, 5), max_size=4).map(tuple), st.booleans())
+
+
+def sides(column: str) -> st.SearchStrategy[Side]:
+    made = st.builds(Side, st.just(column), st.one_of(spans, labels), st.booleans())
+    return made.filter(bool)
+
+
+regions = st.builds(
+    lambda a, b: Region(tuple(side for side in (a, b) if side is not None)),
+    st.one_of(st.none(), sides("a")),
+    st.one_of(st.none(), sides("b")),
+)
+
+
+def lies_in(record: tuple[int | None, ...], region: Region) -> bool:
+    """Whether a record lies in a region, by the definition."""
+    for column, value in zip(COLUMNS, record, strict=True):
+        side = region.side(column)
+        if side is not None and not (side.missing if value is None else value in side.values):
+            return False
+    return True
+
+
+def held(region: Region) -> set[Any]:
+    return {record for record in RECORDS if lies_in(record, region)}
+
+
+def apart(parts: tuple[Region, ...]) -> set[Any]:
+    """The records of several regions, which must be disjoint."""
+    found = [record for part in parts for record in held(part)]
+    assert len(found) == len(set(found)), "two parts share a record"
+    return set(found)
+
+
+@examples(300)
+@given(regions, regions)
+def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
+    assert apart(one.both(two)) == held(one) & held(two)
+    assert apart(one.minus(two)) == held(one) - held(two)
+    assert held(one.around(two)) >= held(one) | held(two)
+    # Certainty is about all whole numbers, of which the records hold a few.
+    if not one.meets(two):
+        assert not held(one) & held(two)
+    if one.within(two):
+        assert held(one) <= held(two)
+    assert one.meets(two) == bool(one.both(two))
+    assert one.within(two) == (not one.minus(two))
+
+
+@examples(100)
+@given(st.lists(regions, min_size=1, max_size=5))
+def test_atoms_are_the_classes_that_regions_tell_apart(given_: list[Region]) -> None:
+    found = atoms(given_)
+    assert apart(tuple(found)) == set().union(*map(held, given_))
+    for atom, places in found.items():
+        for record in held(atom):
+            assert places == {i for i, region in enumerate(given_) if lies_in(record, region)}
+
+
+@examples(100)
+@given(regions)
+def test_json_brings_a_region_back(region: Region) -> None:
+    assert _fields.read(Region, region.to_dict(), "a region") == region
+
+
+@pytest.mark.parametrize("wrong", [{"sides": [{}]}, {"sides": 3}, {"side": []}, 3])
+def test_json_of_something_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(ParameterError):
+        _fields.read(Region, wrong, "a region")
+
+
+def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
+    texts, numbers = (
+        Region((Side("a", values), Side("b", Among(("x",)))))
+        for values in (Among(("07",)), Span("whole", 7, 8))
+    )
+    assert not texts.comparable(numbers)
+    # The texts of one release may be the numbers of the other.
+    assert texts.meets(numbers)
+    assert not texts.within(numbers)
+    assert widened([texts, numbers]) == [Region((Side("b", Among(("x",))),))] * 2
+    assert len(atoms([texts, numbers])) == 1
+    # Missing values are told apart by nobody's type.
+    missing = Region((Side("a", Among(), missing=True),))
+    assert not missing.meets(numbers)
+    assert missing.comparable(texts)
+
+
+def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:
+    for values in (Among(), Span("whole", 3, 3), Span("time", 5, 4)):
+        with pytest.raises(ParameterError, match="the region holds nothing: no value of 'a'"):
+            Region((Side("a", values),))
+    with pytest.raises(ParameterError, match="one side for each column"):
+        Region((Side("a", Among(("x",))), Side("a", Among(("y",)))))
+
+
+@pytest.mark.parametrize(
+    ("values", "missing", "words"),
+    [
+        (days("2026-01-01", "2026-01-31"), False, "c from 2026-01-01 to 2026-01-31"),
+        (days("2026-01-01", "2026-01-01"), False, "c 2026-01-01"),
+        (days("2026-01-01", "2026-01-01"), True, "c 2026-01-01 or missing"),
+        (Span("time", 0, 10**6), False, "c from 1970-01-01 00:00:00 to 1970-01-01 00:00:00.999999"),
+        (Span("instant", 0, None), False, "c from 1970-01-01 (UTC)"),
+        (Span("whole", 3, 9), False, "c from 3 to 8"),
+        (Span("whole", None, 9), False, "c to 8"),
+        (Span("whole", 3, 4), False, "c 3"),
+        (Among(("FR", "DE")), False, "c DE or FR"),
+        (Among(("FR",), but=True), True, "c not FR or missing"),
+        (Among(), True, "c missing"),
+    ],
+)  # fmt: skip
+def test_words(values: Values, missing: bool, words: str) -> None:
+    assert str(Region((Side("c", values, missing),))) == words
+
+
+def test_everything() -> None:
+    region = Region((Side("a", Among(("x",))),))
+    assert str(EVERYTHING) == "everything"
+    assert EVERYTHING.everything
+    assert region.within(EVERYTHING)
+    assert EVERYTHING.minus(region) == (
+        Region((Side("a", Among(("x",), but=True), missing=True),)),
+    )
+    assert EVERYTHING.around(region) == EVERYTHING
+
+
+def test_moments_are_counted_in_utc() -> None:
+    plain = datetime(2026, 1, 1)
+    assert microseconds(plain) == microseconds(plain.replace(tzinfo=UTC))
+    ahead = plain.replace(tzinfo=timezone(timedelta(hours=2)))
+    assert microseconds(plain) - microseconds(ahead) == 2 * 3600 * 10**6
+
+
+def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpgrain.regions._MOST_ATOMS", 3)
+    with pytest.raises(ParameterError, match="at most 3 classes"):
+        atoms([Region((Side("a", Span("whole", i, i + 1)),)) for i in range(4)])
