@@ -257,8 +257,9 @@ def lines(found: pd.DataFrame, clip: float | str) -> Iterator[str]:
         cells = [str(rows[name].iloc[0]) for name in keys]
         for solver, rounds in tried:
             there = rows[(rows["solver"] == solver) & (rows["rounds"] == rounds)]
-            mean, error = there["excess"].mean(), there["excess"].sem()
-            cells.append(f"{mean:.3f} ± {error:.3f}, {there['score'].mean():.3f}")
+            excess, right = there["excess"].to_numpy(), float(np.mean(there["score"].to_numpy()))
+            error = float(np.std(excess, ddof=1)) / np.sqrt(len(excess))
+            cells.append(f"{float(np.mean(excess)):.3f} ± {error:.3f}, {right:.3f}")
         yield f"| {' | '.join(cells)} |"
 
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
+    from dpgrain.releases.plan import PlannedReleases, plan_releases
+    from dpgrain.releases.run import Releases, releases
     from dpgrain.statistics.bounds import AutoClip
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
@@ -69,8 +71,10 @@ __all__ = [
     "MeanOfUsers",
     "ParameterError",
     "Plan",
+    "PlannedReleases",
     "Record",
     "Release",
+    "Releases",
     "SchemaError",
     "User",
     "UserTable",
@@ -92,11 +96,13 @@ __all__ = [
     "noise",
     "optimize",
     "plan_histogram",
+    "plan_releases",
     "planning",
     "quantile",
     "quantiles",
     "read",
     "recipes",
+    "releases",
     "select",
     "shuffle",
     "sum",
@@ -119,6 +125,8 @@ face(
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays",),
+        "dpgrain.releases.plan": ("PlannedReleases", "plan_releases"),
+        "dpgrain.releases.run": ("Releases", "releases"),
         "dpgrain.choices.best_of": ("best_of",),
         "dpgrain.choices.cover": ("ball_cover",),
         "dpgrain.choices.select": ("Choice", "select"),

@@ -7,8 +7,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from dpgrain._later import later
 from dpgrain.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    import pyarrow.csv as arrow_csv
+    import pyarrow.parquet as arrow_parquet
+else:
+    arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
 
 
 @contextmanager
@@ -38,6 +46,19 @@ def whole_file(path: Path) -> Iterator[Path]:
         # A temporary file is readable by its owner only; a release is public.
         part.chmod(0o644)
         part.replace(path)
+
+
+def write_table(table: Any, path: Path) -> None:
+    """Write an Arrow table as CSV or Parquet, by the ending of the path.
+
+    Raises:
+        DataError: if the file cannot be written.
+    """
+    with whole_file(path) as part:
+        if path.suffix.lower() == ".csv":
+            arrow_csv.write_csv(table, part)
+        else:
+            arrow_parquet.write_table(table, part, compression="zstd")
 
 
 def check_writable(path: str | Path) -> None:

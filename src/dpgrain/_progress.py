@@ -1,37 +1,47 @@
-"""A bar on the terminal that shows the progress of work of more than two seconds, and keeps no record.
+"""A line that shows what work of more than two seconds is at, and keeps no record.
 
-It names stages and counts them. The number of rows that were read is private and is not shown.
+It names stages and their steps, and counts stages. The number of rows that were read is private and is
+not shown.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
+from contextvars import ContextVar, Token
 from types import TracebackType
 
-_PATIENCE_SECONDS = 2.0
+_PATIENCE_SECONDS, _REDRAW_SECONDS = 2.0, 0.1
+
+_in_force: ContextVar[Progress | None] = ContextVar("_in_force", default=None)
 
 
 class Progress:
-    """A bar of named stages that appears after two seconds, if standard error is a terminal.
+    """A line of named stages that appears after two seconds, on a terminal or in a notebook.
 
     Args:
         stages: the number of stages that there will be.
-        show: False never shows the bar, and True shows it at once; None shows it after two seconds if
-            standard error is a terminal.
+        show: False never shows the line, and True shows it at once; None shows it after two seconds if
+            standard error is a terminal, or the process is the kernel of a notebook.
 
     >>> with Progress(1, show=False) as progress:
     ...     progress.stage("Adding up")
+    ...     step("reading rows")
+    ...     progress.text
+    'Adding up: reading rows'
     """
 
     def __init__(self, stages: int, show: bool | None = None) -> None:
-        self._stages, self._done, self._text = stages, 0, ""
-        self._wanted = sys.stderr.isatty() if show is None else show
+        self._stages, self._done, self._text, self._step = stages, 0, "", ""
+        self._wanted = sys.stderr.isatty() or _in_notebook() if show is None else show
         self._patience = _PATIENCE_SECONDS if show is None else 0.0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._token: Token[Progress | None] | None = None
 
     def __enter__(self) -> Progress:
+        self._token = _in_force.set(self)
         if self._wanted:
             self._thread = threading.Thread(target=self._draw, daemon=True)
             self._thread.start()
@@ -43,6 +53,8 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._token is not None:
+            _in_force.reset(self._token)
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -50,17 +62,54 @@ class Progress:
     def stage(self, text: str) -> None:
         """Begin a stage, which ends the one before."""
         self._done += bool(self._text)
-        self._text = text
+        self._text, self._step = text, ""
+
+    def step(self, text: str) -> None:
+        """Begin a step of the stage."""
+        self._step = text
+
+    @property
+    def text(self) -> str:
+        """The words for what is being done."""
+        return f"{self._text}: {self._step}" if self._step else self._text
 
     def _draw(self) -> None:
         if self._closed.wait(self._patience):
             return
+        if _in_notebook():
+            self._write_over()
+        else:
+            self._draw_bar()
+
+    def _write_over(self) -> None:
+        """Write one line over and over, which needs no widgets."""
+        began, length = time.monotonic() - self._patience, 0
+        while not self._closed.wait(_REDRAW_SECONDS):
+            line = f"{self.text} ({time.monotonic() - began:.0f} s)"
+            print(f"\r{line:{length}}", end="", file=sys.stderr, flush=True)
+            length = len(line)
+        print(f"\r{'':{length}}\r", end="", file=sys.stderr, flush=True)
+
+    def _draw_bar(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(self._text, total=self._stages)
-            while not self._closed.wait(0.1):
-                bar.update(task, completed=self._done, description=self._text)
+            task = bar.add_task(self.text, total=self._stages)
+            while not self._closed.wait(_REDRAW_SECONDS):
+                bar.update(task, completed=self._done, description=self.text)
+
+
+def step(text: str) -> None:
+    """Tell the line that is shown, if there is one, what is being done now."""
+    progress = _in_force.get()
+    if progress is not None:
+        progress.step(text)
+
+
+def _in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, which shows what is written to it."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_shell is not None and type(get_shell()).__name__ == "ZMQInteractiveShell"

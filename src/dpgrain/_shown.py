@@ -85,3 +85,20 @@ class ShownSum(Shown):
 
 class ShownLedger(Shown):
     """A ledger: its plot is when each release was made, above the window that it read."""
+
+
+class ShownReleases:
+    """The releases of a file: they have one page for all."""
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that explains them all; returns its path.
+
+        Args:
+            path: where to write.
+
+        Raises:
+            DataError: if the file cannot be written.
+        """
+        from dpgrain.report import report
+
+        return report(self, path)

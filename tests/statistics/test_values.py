@@ -90,3 +90,27 @@ def test_false_bins_hardly_widen_the_range(law: Law) -> None:
     assert min(wide) == 1
     assert np.mean(np.array(wide) > 1) < 0.01
     assert np.mean(wide) < 2
+
+
+def test_far_numbers_are_weighed_against_the_noise() -> None:
+    """Less noise, or a farther tail, and the range reaches farther; either sign by itself."""
+    rule = AutoRange()
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one : one + 4] = [4000.0, 2000.0, 1000.0, 500.0]
+    found = [rule.weighed(counts, 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
+    assert found == [(1.0, 8192.0), (1.0, 128.0), (1.0, 8.0), (1.0, 2.0)]
+    mirrored = [rule.weighed(counts[::-1], 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
+    assert mirrored == [(-high, -low) for low, high in found]
+    both = rule.weighed(counts + counts[::-1], 9.0, 4.0)
+    assert both == (-128.0, 128.0)
+    nothing = rule.weighed(np.zeros(counts.size), 9.0, 4.0)
+    assert nothing == (float(rule.edges[0]), float(rule.edges[-1]))
+
+
+def test_a_range_that_costs_nothing_is_wider() -> None:
+    rule = AutoRange()
+    assert rule.widened((0.0, 8.0)) == (0.0, 16.0)
+    assert rule.widened((2.0, 8.0)) == (1.0, 16.0)
+    assert rule.widened((-8.0, -2.0)) == (-16.0, -1.0)
+    assert rule.widened((-1.0, 2.0)) == (-2.0, 4.0)

@@ -27,6 +27,7 @@ app = group(
         "quantile": "dpgrain.cli.statistics:quantile",
         "distribution": "dpgrain.cli.statistics:distribution",
         "elements-per-user": "dpgrain.cli.statistics:elements_per_user",
+        "run": "dpgrain.cli.run:run",
         "guarantee": "dpgrain.cli.guarantee:guarantee",
         "plan": "dpgrain.cli.plan:plan",
         "ledger": "dpgrain.cli.ledger:ledger",

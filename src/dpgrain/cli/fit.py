@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -18,39 +18,27 @@ from dpgrain.cli.options import clip_of, columns_of, level_of, number
 from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import People, Publishing, files_of, tell_curator
 from dpgrain.errors import ParameterError
+from dpgrain.learn.kinds import KINDS
 from dpgrain.units import OWN_UNIT, Trust, Unit, User
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from dpgrain import partitions
     from dpgrain import report as pages
     from dpgrain.inputs import labels
     from dpgrain.learn import LinearModel, summary
     from dpgrain.learn import features as learn_features
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
-    from dpgrain.publishing import scope
-    from dpgrain.tables import blocks
+    from dpgrain.releases import columns as columns_of_tables
     from dpgrain.tables.engines import people as made
     from dpgrain.tables.table import UserTable
 else:
-    blocks, partitions = later("dpgrain.tables.blocks"), later("dpgrain.partitions")
-    scope = later("dpgrain.publishing.scope")
-    np, labels = later("numpy"), later("dpgrain.inputs.labels")
+    labels = later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
+    columns_of_tables = later("dpgrain.releases.columns")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
     made = later("dpgrain.tables.engines.people")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
-_NAMES: dict[Kind, str] = {
-    "logistic": "LogisticRegression",
-    "linear": "LinearRegression",
-    "huber": "HuberRegressor",
-    "quantile": "QuantileRegressor",
-    "svm": "LinearSVC",
-    "poisson": "PoissonRegressor",
-}
 _CLASSIFIERS = ("logistic", "svm")
 
 
@@ -287,8 +275,9 @@ def fit(
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
     check_outputs([out, report], [reading.ledger, *files_of(data)])
+    estimator: LinearModel = getattr(learn, KINDS[kind])(**parameters)
     with reading.charging():
-        model = _fitted(kind, parameters, data, encoding, target, promise.element)
+        model = columns_of_tables.fit_columns(estimator, data, encoding, target, promise.element)
     model.save(out)
     if report is not None:
         pages.write_fit_report(model, report)
@@ -336,50 +325,6 @@ def _labels(text: str, target: str, table: UserTable) -> list[Any]:
             f"--classes must be whole numbers, as the column {target!r} is, not {text!r}."
         )
     return found
-
-
-def _fitted(
-    kind: Kind,
-    parameters: dict[str, Any],
-    table: UserTable,
-    encoding: Columns,
-    target: str,
-    element: str | None,
-) -> LinearModel:
-    """Read the rows, fit, and say in the promise what columns were used."""
-    model: LinearModel = getattr(learn, _NAMES[kind])(**parameters)
-    # Parameters are checked before a long table is read.
-    model.asked()
-    rows = learn_features.load_rows(
-        table,
-        encoding,
-        target=target,
-        labels=kind in _CLASSIFIERS,
-        element=element,
-        named=model.trust == "pan",
-    )
-    features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
-    if not len(features):
-        # An empty table is a neighbour like any other, so a row of nobody stands in for it.
-        features = features.reindex([0])
-        targets = np.array([np.nan])
-        users = None if users is None else np.array([np.nan])
-        elements = None if elements is None else np.array([None], dtype=object)
-    cells = (
-        None if element is None else partitions.Partition((blocks.rule_of(element, None, table),))
-    )
-    with scope.arrays_of(table.scope, cells):
-        model.fit(features, targets, users=users, elements=elements)
-    found = model.guarantee_
-    people = made.made_of_people(table)
-    rows_of = () if people is None else (f"a person's row is {people}",)
-    guarantee = replace(
-        found,
-        elements=repr(element) if found.elements else "",
-        public=(*found.public, *rows_of, *encoding.facts),
-        user=table.user or "",
-    )
-    return model.of_columns(encoding, target, guarantee)
 
 
 def _tell(model: LinearModel, top: int) -> None:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import check_outputs, whole_file
+from dpgrain._files import check_outputs
 from dpgrain._later import later
 from dpgrain.cli.options import columns_of
-from dpgrain.cli.printing import console, grid, plain, say, write_table, written
+from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import files_of, tell_curator
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
     from dpgrain.cli.statistics import OfNumbers
-    from dpgrain.learn import features
-    from dpgrain.means import methods, of_users
+    from dpgrain.means import methods
     from dpgrain.means.of_users import MeanOfUsers
-    from dpgrain.publishing import scope
+    from dpgrain.releases import columns as of_columns
+    from dpgrain.releases import writing
     from dpgrain.tables.table import UserTable
 else:
-    pa, pd = later("pyarrow"), later("pandas")
-    features, of_users = later("dpgrain.learn.features"), later("dpgrain.means.of_users")
-    methods, scope = later("dpgrain.means.methods"), later("dpgrain.publishing.scope")
+    of_columns, writing = later("dpgrain.releases.columns"), later("dpgrain.releases.writing")
+    methods = later("dpgrain.means.methods")
 
 # These parameters of ``dpgrain mean`` go with ``--columns`` only; those after them go with it as well.
 _OWN = ("columns", "bound", "radius", "method")
@@ -101,14 +95,10 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
         return
     _check(asked, table)
     table.require_numbers(names, "--columns", also=["BOOLEAN"])
-    rows = features.load_rows(
-        table, features.Encoding(tuple(features.Number(name) for name in names))
-    )
-    with asked.charging(), scope.arrays_of(table.scope):
-        found = of_users.mean_of_users(
-            rows.features.to_numpy(),
-            # Named, so that the promise says which column tells users apart.
-            users=pd.Series(rows.users, name=table.user),
+    with asked.charging():
+        found = of_columns.mean_of_columns(
+            table,
+            names,
             epsilon=asked.epsilon,
             delta=asked.delta,
             relation=asked.relation,
@@ -116,7 +106,7 @@ def run(asked: OfNumbers, table: UserTable, columns: Sequence[str], **options: A
             **options,
         )
     if asked.output is not None:
-        _write(found, names, asked.output)
+        writing.write_mean(found, names, asked.output)
     _tell(found, names, asked.top)
     written(asked.output)
 
@@ -151,16 +141,6 @@ def _named(columns: Sequence[str], table: UserTable) -> list[str]:
         if name == table.user:
             raise ParameterError(f"--columns {name!r} is the column of --user; leave it out.")
     return names
-
-
-def _write(found: MeanOfUsers, names: list[str], path: Path) -> None:
-    if path.suffix.lower() == ".json":
-        told = {"columns": names, **found.to_dict()}
-        with whole_file(path) as part:
-            part.write_text(json.dumps(told, ensure_ascii=False, allow_nan=False), encoding="utf-8")
-        return
-    columns = {"column": names, "mean": found.value, "std_error": [found.std_error] * len(names)}
-    write_table(pa.table(columns), path)
 
 
 def _tell(found: MeanOfUsers, names: list[str], top: int) -> None:

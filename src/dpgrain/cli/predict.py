@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpgrain import learn
-from dpgrain._files import check_outputs
+from dpgrain._files import check_outputs, write_table
 from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.printing import say, write_table, written
+from dpgrain.cli.printing import say, written
 from dpgrain.cli.table import People, Reading, files_of, tell_curator
 from dpgrain.errors import ParameterError
 

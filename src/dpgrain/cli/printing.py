@@ -6,13 +6,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._files import whole_file
 from dpgrain._later import later
 from dpgrain._wording import rounded_up
 
 if TYPE_CHECKING:
-    import pyarrow.csv as arrow_csv
-    import pyarrow.parquet as arrow_parquet
     import rich.console as rich_console
     import rich.markup as rich_markup
     import rich.table as rich_table
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
 else:
     printed = later("dpgrain.statistics.printed")
-    arrow_csv, arrow_parquet = later("pyarrow.csv"), later("pyarrow.parquet")
     rich_console, rich_markup = later("rich.console"), later("rich.markup")
     rich_table = later("rich.table")
 
@@ -78,15 +74,6 @@ def shown(epsilon: float) -> str:
 def plain(text: str) -> str:
     """Return text that the console does not read as markup or as control characters."""
     return rich_markup.escape("".join(c if c.isprintable() else "�" for c in text))
-
-
-def write_table(table: Any, path: Path) -> None:
-    """Write an Arrow table as CSV or Parquet, by the ending of the path."""
-    with whole_file(path) as part:
-        if path.suffix.lower() == ".csv":
-            arrow_csv.write_csv(table, part)
-        else:
-            arrow_parquet.write_table(table, part, compression="zstd")
 
 
 def tell_release(release: Release, top: int) -> None:

@@ -21,16 +21,15 @@ from dpgrain.cli.options import (
     columns_of,
 )
 from dpgrain.cli.printing import console
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
-    from dpgrain.inputs import labels
     from dpgrain.ledger import ledger as ledgers
-    from dpgrain.tables import elements, table
+    from dpgrain.tables import listed, table
     from dpgrain.tables.table import UserTable
 else:
-    labels, ledgers = later("dpgrain.inputs.labels"), later("dpgrain.ledger.ledger")
-    elements, table = later("dpgrain.tables.elements"), later("dpgrain.tables.table")
+    ledgers = later("dpgrain.ledger.ledger")
+    listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +66,14 @@ class Reading:
         rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
-        return rows.where(_sides(self.where)) if self.where else rows
+        return rows.where(sides_of(self.where)) if self.where else rows
 
 
-def _sides(stated: Sequence[str]) -> dict[str, list[str | None]]:
+def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
     """Return what each column may hold, from texts COLUMN=VALUE.
+
+    Args:
+        stated: the texts of ``--where``.
 
     Raises:
         ParameterError: if a text is not of its form.
@@ -190,57 +192,12 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: UserTable) -> An
     if not stated:
         return None
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
-        return _listed(
-            Path(stated[0]), rows.is_integer(keys[0]) if keys[0] in rows.schema else False
-        )
+        return listed.listed_in(Path(stated[0]), keys, rows)
     parts = [text.partition("=") for text in stated]
     if all(name in keys and path for name, _, path in parts):
-        return {name: _listed(Path(path), rows.is_integer(name)) for name, _, path in parts}
+        return {name: listed.listed_in(Path(path), [name], rows) for name, _, path in parts}
     if len(stated) > 1:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )
-    return _tuples(Path(stated[0]), keys, rows)
-
-
-def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
-    """Return the rows of a file that has all the key columns."""
-    found = elements.read_file(path)
-    missing = [key for key in keys if key not in found.column_names]
-    if missing:
-        raise ParameterError(
-            f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
-            f"{', '.join(keys)}, or COLUMN=FILE."
-        )
-    columns = [_typed(found.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
-    return list(zip(*columns, strict=True))
-
-
-def _listed(path: Path, integers: bool) -> list[Any]:
-    """Return the first column of a Parquet or CSV file, or the lines of a text file."""
-    if not path.exists():
-        raise DataError(
-            f"The domain {str(path)!r} is no file; write its items to a text file, one a line, and "
-            "name that."
-        )
-    if path.suffix.lower() in (".parquet", ".csv"):
-        return _typed(elements.read_file(path).column(0).to_pylist(), integers, path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as such."
-        ) from error
-    return _typed([line for line in lines if line], integers, path)
-
-
-def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
-    if not integers:
-        return values
-    found = [labels.whole(value) for value in values]
-    if None in found:
-        wrong = values[found.index(None)]
-        raise ParameterError(
-            f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
-        )
-    return found
+    return listed.listed_in(Path(stated[0]), keys, rows)

@@ -203,6 +203,63 @@ def load_rows(
         SchemaError: if a column is missing, or has a type that cannot be used.
         DataError: if the source cannot be read.
     """
+    wanted = _wanted(table, encoding, target, labels, element, keep)
+    with table.open_engine() as engine:
+        rows = engine.columns(wanted)
+    columns = iter(rows.columns)
+    features = [value for column in encoding.columns for value in column.values(next(columns))]
+    found = next(columns) if target is not None else None
+    users = next(columns) if table.user is not None else None
+    cells = next(columns) if element is not None else None
+    return Loaded(
+        pd.DataFrame(dict(zip(encoding.names, features, strict=True))),
+        None if found is None else _objects(found) if labels else _floats(found),
+        None if users is None else _users(users, named),
+        None if cells is None else _objects(cells),
+        pa.table(dict(zip(keep, columns, strict=True))),
+    )
+
+
+def no_rows(
+    table: UserTable,
+    encoding: Encoding,
+    *,
+    target: str | None = None,
+    labels: bool = False,
+    element: str | None = None,
+) -> Loaded:
+    """Return what :func:`load_rows` would read of a table without rows; nothing is read.
+
+    Args:
+        table: the table, whose schema is checked.
+        encoding: the rule by which columns become features.
+        target: the column of targets.
+        labels: targets are labels.
+        element: the column of cells.
+
+    Raises:
+        SchemaError: as :func:`load_rows`.
+    """
+    _wanted(table, encoding, target, labels, element, ())
+    nothing, none = np.zeros(0), np.zeros(0, dtype=object)
+    return Loaded(
+        pd.DataFrame(dict.fromkeys(encoding.names, nothing)),
+        None if target is None else none if labels else nothing,
+        None if table.user is None else nothing,
+        None if element is None else none,
+        pa.table({}),
+    )
+
+
+def _wanted(
+    table: UserTable,
+    encoding: Encoding,
+    target: str | None,
+    labels: bool,
+    element: str | None,
+    keep: Sequence[str],
+) -> list[tuple[str, Form]]:
+    """Return the columns to read and the form of each, by the schema alone."""
     table.require_numbers(
         encoding.numbers,
         "feature",
@@ -223,20 +280,7 @@ def load_rows(
     for name in keep:
         table.require(name, "keep")
         wanted.append((name, "as it is"))
-    with table.open_engine() as engine:
-        rows = engine.columns(wanted)
-    columns = iter(rows.columns)
-    features = [value for column in encoding.columns for value in column.values(next(columns))]
-    found = next(columns) if target is not None else None
-    users = next(columns) if table.user is not None else None
-    cells = next(columns) if element is not None else None
-    return Loaded(
-        pd.DataFrame(dict(zip(encoding.names, features, strict=True))),
-        None if found is None else _objects(found) if labels else _floats(found),
-        None if users is None else _users(users, named),
-        None if cells is None else _objects(cells),
-        pa.table(dict(zip(keep, columns, strict=True))),
-    )
+    return wanted
 
 
 def _users(column: pa.ChunkedArray, named: bool) -> NDArray[Any]:

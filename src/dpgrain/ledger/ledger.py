@@ -48,10 +48,10 @@ class Ledger(ShownLedger):
         DataError: if there is no ledger, it is damaged, or a later version has made it.
 
     Every release, fit and shuffled sum inside ``with`` is charged to every promise of the ledger, in
-    this process and in those that it forks or starts, and is on the disk before anything is read. What
-    was charged counts as released, whatever happens then. A budget inside is a narrower promise: a
-    release must fit into both. A line can be read by everybody who reads the releases; it holds
-    nothing of the data.
+    this process and in those that it forks or starts (which find it by ``DPGRAIN_LEDGER`` in their
+    environment), and is on the disk before anything is read. What was charged counts as released,
+    whatever happens then. A budget inside is a narrower promise: a release must fit into both. A line
+    can be read by everybody who reads the releases; it holds nothing of the data.
 
     Formal guarantee: each promise holds for everything that the ledger has charged, however each
     release was chosen from the outcomes of those before. It is assumed that these people's records are
@@ -316,7 +316,8 @@ class Ledger(ShownLedger):
         if self._user and guarantee.user and guarantee.user != self._user:
             raise ParameterError(
                 f"the release tells users apart by {guarantee.user!r}, and the ledger by "
-                f"{self._user!r}: rename the column where the users are the same."
+                f"{self._user!r}: where they are the same, rename the column, or pass users as a "
+                "pandas Series of that name."
             )
 
     def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:

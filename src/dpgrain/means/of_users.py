@@ -27,6 +27,7 @@ from dpgrain.means.problem import Candidate, Found, Method, Problem
 from dpgrain.means.total_error import CONFIDENCE, Number
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing, takes_share
+from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
@@ -226,7 +227,10 @@ def mean_of_users(
         users=users,
         elements=None,
     )
-    guarantee = before_publishing(guarantee, n_users=n_users)
+    # Without a roster, or a radius, it is not known how far users' vectors lie apart.
+    told = radius is not None and n_users is not None
+    expected = Expected(plan.expected) if told else None
+    guarantee = before_publishing(guarantee, n_users=n_users, expected=expected)
     number = None
     if plan.counts:
         number = Number(roster.users(rows.users, source), roster.noise_sd, n_users)

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
@@ -20,6 +20,7 @@ from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
 from dpgrain.publishing.rehearsal import rehearsed, rehearsing
+from dpgrain.publishing.reservation import reservation
 from dpgrain.units import OWN_UNIT
 
 
@@ -115,8 +116,21 @@ class Budget:
         """
         return max(1.0 - self.spent.share_of(self.caps.price), 0.0)
 
-    def charge(self, guarantee: Guarantee, ledger: Charging | None = None) -> Guarantee:
+    def charge(
+        self,
+        guarantee: Guarantee,
+        ledger: Charging | None = None,
+        *,
+        parts: Sequence[Guarantee] = (),
+        mark: str = "",
+    ) -> Guarantee:
         """Charge a release that is about to be made, to the ledger as well if there is one.
+
+        Args:
+            guarantee: what the release promises.
+            ledger: the ledger that is open, if one is.
+            parts: the guarantees of the releases that it is composed of, where they are several.
+            mark: the text by which the line of the ledger can be found.
 
         Returns:
             The guarantee to publish, with the ledger's receipt.
@@ -133,7 +147,7 @@ class Budget:
                 _ = self._like + guarantee
             planned = self._planned[guarantee.event] > 0
             spent = self.spent if planned else self._with(guarantee)
-            published = _noted(guarantee, ledger)
+            published = _noted(guarantee, ledger, parts, mark)
             self._planned[guarantee.event] -= planned
             self._spent, self._guarantee = spent, together
         return published
@@ -217,11 +231,14 @@ def _loss(guarantee: Guarantee) -> Loss:
     return guarantee.event.loss(1, guarantee.relation, OWN_UNIT[guarantee.level])
 
 
-def _noted(guarantee: Guarantee, ledger: Charging | None) -> Guarantee:
+def _noted(
+    guarantee: Guarantee, ledger: Charging | None, parts: Sequence[Guarantee], mark: str
+) -> Guarantee:
     """Charge a release to a ledger, if there is one, and return its guarantee with the receipt."""
     if ledger is None:
         return guarantee
-    return replace(guarantee, receipts=(*guarantee.receipts, ledger.charge(guarantee)))
+    receipt = ledger.charge(*(parts or (guarantee,)), mark=mark)
+    return replace(guarantee, receipts=(*guarantee.receipts, receipt))
 
 
 class _Slot:
@@ -291,8 +308,9 @@ def budget(
 
 
 def in_budget() -> bool:
-    """Return True while a budget or a ledger is open, or a plan of one is rehearsed."""
-    return _slot.budget is not None or rehearsing() or open_ledger() is not None
+    """Return True while a budget or ledger is open, a plan is rehearsed, or reserved ones are made."""
+    inside = rehearsing() or reservation() is not None
+    return _slot.budget is not None or inside or open_ledger() is not None
 
 
 def open_budget() -> Budget | None:
@@ -305,12 +323,21 @@ def open_budget() -> Budget | None:
     return _slot.budget
 
 
-def charge(guarantee: Guarantee, budget: Budget | None = None) -> Guarantee:
+def charge(
+    guarantee: Guarantee,
+    budget: Budget | None = None,
+    *,
+    parts: Sequence[Guarantee] = (),
+    mark: str = "",
+) -> Guarantee:
     """Charge a release that is about to be made to the budget and the ledger that are open, if any.
 
     Args:
         guarantee: what the release promises.
         budget: the budget of which the release takes a share, if it does.
+        parts: the guarantees of the releases that it is composed of, where they are several: a ledger
+            charges each region with those that read it.
+        mark: the text by which the line of the ledger can be found.
 
     Returns:
         The guarantee to publish, with the receipt of the ledger.
@@ -327,4 +354,6 @@ def charge(guarantee: Guarantee, budget: Budget | None = None) -> Guarantee:
             "the budget of which this release takes a share was closed; publish inside it."
         )
     ledger = open_ledger()
-    return _noted(guarantee, ledger) if current is None else current.charge(guarantee, ledger)
+    if current is None:
+        return _noted(guarantee, ledger, parts, mark)
+    return current.charge(guarantee, ledger, parts=parts, mark=mark)

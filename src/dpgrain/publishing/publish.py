@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dpgrain.publishing.budget import Budget, charge
+from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
+from dpgrain.publishing.reservation import open_reservation, reservation
 from dpgrain.publishing.share import shared_budget
 
 
@@ -17,16 +19,23 @@ def before_publishing(
     n_users: int | None = None,
     cells: int = 1,
     budget: Budget | None = None,
+    expected: Expected | None = None,
+    parts: Sequence[Guarantee] = (),
+    mark: str = "",
 ) -> Guarantee:
     """Warn of a large δ, then charge the open budget and ledger, before anything is read.
 
-    The warning comes first: if it is turned into an error, it stops the release before the charge.
+    The warning comes first: if it is turned into an error, it stops the release before the charge. A
+    release that was reserved with others (:func:`reserved`) has been charged with them.
 
     Args:
         guarantee: what the release promises.
         n_users: the stated size of the roster, if it was stated.
         cells: the public number of cells, where it is known, else 1.
         budget: the budget of which the release takes a share, if it was asked for by share.
+        expected: the error to expect, which a rehearsal tells; None where public numbers do not.
+        parts: the guarantees of the releases that it is composed of, where they are several.
+        mark: the text by which the line of a ledger can be found.
 
     Returns:
         The guarantee to publish, which has the receipt of the ledger that is open, if one is.
@@ -36,10 +45,45 @@ def before_publishing(
             then.
         DataError: if the ledger cannot be written.
     """
-    end_rehearsal(guarantee)
+    end_rehearsal(guarantee, expected)
     refuse_beside_a_plan()
     warn_of_delta(guarantee.delta, guarantee.level, n_users, cells)
-    return charge(guarantee, shared_budget() if budget is None else budget)
+    if (among := reservation()) is not None:
+        return among.take(guarantee)
+    budget = shared_budget() if budget is None else budget
+    return charge(guarantee, budget, parts=parts, mark=mark)
+
+
+@contextmanager
+def reserved(
+    together: Guarantee,
+    guarantees: Sequence[Guarantee],
+    *,
+    n_users: int | None = None,
+    mark: str = "",
+) -> Iterator[Guarantee]:
+    """Charge several releases as one, before any of them reads anything; then each is made once.
+
+    Args:
+        together: the guarantee of all of them, composed.
+        guarantees: the guarantee of each, as its rehearsal told it.
+        n_users: the stated size of the roster, if it was stated.
+        mark: the text by which the line of a ledger can be found.
+
+    Returns:
+        The guarantee of all of them, with the receipt of the ledger that is open, if one is; each
+        release has it, too.
+
+    Raises:
+        ParameterError: if the open budget or ledger does not hold them; nothing is charged then.
+        DataError: if the ledger cannot be written.
+
+    What is reserved is spent, whatever happens to the releases then. Source: docs/theory.md,
+    "Budgets".
+    """
+    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark)
+    with open_reservation(guarantees, charged.receipts):
+        yield charged
 
 
 @contextmanager

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a release tells before anything is read or charged.
+
+    Args:
+        guarantee: the guarantee that it would have.
+        expected: the error to expect; None where public numbers do not tell it.
+    """
+
+    guarantee: Guarantee
+    expected: Expected | None = None
 
 
 class _Rehearsed(BaseException):
     """The end of a rehearsal, which is no Exception, so that no handler of errors catches it."""
 
-    def __init__(self, guarantee: Guarantee) -> None:
+    def __init__(self, rehearsal: Rehearsal) -> None:
         super().__init__()
-        self.guarantee = guarantee
+        self.rehearsal = rehearsal
 
 
 # Each thread has rehearsals of its own.
@@ -34,13 +49,26 @@ def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
 
     Raises:
         ParameterError: if the function makes no release, or refuses a parameter.
+    """
+    return rehearsal(release, plan=plan).guarantee
+
+
+def rehearsal(release: Callable[[], Any], *, plan: bool = False) -> Rehearsal:
+    """Run a release up to where it would be charged, and return what it tells by then.
+
+    Args:
+        release: a function that makes one release, in this thread.
+        plan: True if the release belongs to a plan: no other thread publishes meanwhile.
+
+    Raises:
+        ParameterError: if the function makes no release, or refuses a parameter.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
     >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
-    >>> found = rehearsed(lambda: count(table, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0))
-    >>> round(found.epsilon(), 6)
-    1.0
+    >>> found = rehearsal(lambda: count(table, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0))
+    >>> round(found.guarantee.epsilon(), 6), str(found.expected)
+    (1.0, '± 21.2')
     """
     outer, _rehearsal.on = rehearsing(), True
     if plan:
@@ -48,7 +76,7 @@ def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
     try:
         release()
     except _Rehearsed as ended:
-        return ended.guarantee
+        return ended.rehearsal
     finally:
         _rehearsal.on = outer
         if plan:
@@ -56,14 +84,15 @@ def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
     raise ParameterError("plan must hold functions that make one release each; one made none.")
 
 
-def end_rehearsal(guarantee: Guarantee) -> None:
+def end_rehearsal(guarantee: Guarantee, expected: Expected | None = None) -> None:
     """End the rehearsal that runs in this thread, if one does.
 
     Args:
         guarantee: what the release would promise.
+        expected: the error to expect, where that is known.
     """
     if rehearsing():
-        raise _Rehearsed(guarantee)
+        raise _Rehearsed(Rehearsal(guarantee, expected))
 
 
 def rehearsing() -> bool:

@@ -135,6 +135,24 @@ def of_share(share: float, release: Callable[[float, float], Published]) -> Publ
 
 def _of(share: Share, release: Callable[[float, float], Published]) -> Published:
     """Make a release with the ε and δ at which it takes this share."""
+    epsilon, delta = stated_of(share, release)
+    outer, _shared.budget = shared_budget(), share.budget
+    try:
+        return release(epsilon, delta)
+    finally:
+        _shared.budget = outer
+
+
+def stated_of(share: Share, release: Callable[[float, float], Any]) -> tuple[float, float]:
+    """Return the ε and δ at which a release takes a share; nothing is read or charged.
+
+    Args:
+        share: the share.
+        release: a function that publishes with an ε and a δ; it is rehearsed with several of them.
+
+    Raises:
+        ParameterError: if no ε makes the release fit into the share.
+    """
 
     @cache
     def guaranteed(epsilon: float, delta: float) -> Guarantee:
@@ -148,11 +166,7 @@ def _of(share: Share, release: Callable[[float, float], Published]) -> Published
         first.relation,
         OWN_UNIT[first.level],
     )
-    outer, _shared.budget = shared_budget(), share.budget
-    try:
-        return release(settled, delta)
-    finally:
-        _shared.budget = outer
+    return settled, delta
 
 
 # The budget of which a release in this thread takes a share.

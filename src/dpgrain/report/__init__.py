@@ -13,7 +13,7 @@ from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._shown import ShownLedger, ShownModel, ShownRelease, ShownSum
+from dpgrain._shown import ShownLedger, ShownModel, ShownRelease, ShownReleases, ShownSum
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dpgrain.learn import LinearModel
     from dpgrain.ledger import Ledger
+    from dpgrain.releases.run import Releases
     from dpgrain.shuffle.protocol import ShuffledSum
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
@@ -30,6 +31,7 @@ __all__ = [
     "report",
     "write_fit_report",
     "write_ledger_report",
+    "write_releases_report",
     "write_report",
     "write_shuffle_report",
 ]
@@ -163,6 +165,29 @@ def write_ledger_report(ledger: Ledger, path: str | Path) -> Path:
     from dpgrain.report.page import write_page
 
     return write_page(path, partial(ledger_page, ledger))
+
+
+@report.register(ShownReleases)
+def write_releases_report(releases: Releases, path: str | Path) -> Path:
+    """Write the releases of a file as one self-contained HTML file.
+
+    Args:
+        releases: the releases.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds the promise of all releases together in plain words, its granularity curve, and each
+    release with its own promise and its numbers. All of it is post-processing of what was released.
+    """
+    from dpgrain.report.page import write_page
+    from dpgrain.report.releases import releases_page
+
+    return write_page(path, partial(releases_page, releases))
 
 
 @singledispatch

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 from sklearn.utils.validation import check_is_fitted
 
 from dpgrain._wording import powers
@@ -19,7 +20,7 @@ from dpgrain.planning.floors import least_error_of_records, least_error_of_world
 from dpgrain.planning.plan import Row
 from dpgrain.planning.shuffled import shares_of_honest
 from dpgrain.report.figures import figures
-from dpgrain.report.page import Page
+from dpgrain.report.page import Page, Part
 from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
 from dpgrain.report.plots.coefficients import largest
 from dpgrain.report.promises import Odds, contributions, grains_of
@@ -91,6 +92,24 @@ def fit_page(model: LinearModel) -> str:
     )
 
 
+def fit_part(model: LinearModel, salt: str) -> Part:
+    """Return the coefficients of a fitted model as a part of a page of several.
+
+    Args:
+        model: a fitted model.
+        salt: a text that no other part has, by which its figures are told apart.
+    """
+    page = Page(
+        of="fit",
+        guarantee=model.guarantee_,
+        distorted="noise and clipping",
+        curve_plots=Markup(""),
+    )
+    title, target = _TITLES[type(model).__name__], text(getattr(model, "target_", ""), 60)
+    body = page.html("_coefficients.html", inside=True, **_estimated(coefficients(model), salt))
+    return Part(f"{title} of {target}" if target else title, page, Markup(body))
+
+
 def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
     """Draw the coefficients of a fitted model, with 95% intervals where the fit kept budget for them.
 
@@ -105,7 +124,7 @@ def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
     return plot_coefficients(largest(found), ax, intervals=found.intervals)
 
 
-def _estimated(found: Coefficients) -> dict[str, object]:
+def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
     """Return the coefficients, as a table and a figure."""
     plotted = largest(found)
     height = 90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0)
@@ -121,7 +140,7 @@ def _estimated(found: Coefficients) -> dict[str, object]:
         "plotted": len(plotted),
         "weights": len([row for row in found.rows if not row.intercept]),
         "coefficient_plots": figures(
-            "coefficients",
+            f"{salt}coefficients",
             partial(plot_coefficients, plotted, intervals=found.intervals),
             height,
         ),

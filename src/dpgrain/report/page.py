@@ -162,6 +162,21 @@ def render(template: str, *, today: datetime | None = None, **values: object) ->
     return environment.get_template(template).render(version=__version__, date=day, **values)
 
 
+@dataclass(frozen=True)
+class Part:
+    """One release on a page of several.
+
+    Args:
+        title: the words for what it is.
+        page: its promise.
+        body: its numbers, as HTML.
+    """
+
+    title: str
+    page: Page
+    body: Markup
+
+
 def write_page(path: str | Path, html: Callable[[], str]) -> Path:
     """Write a page, whole or not at all.
 

@@ -7,11 +7,12 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
 from dpgrain.report.held import held_of
-from dpgrain.report.page import Page
+from dpgrain.report.page import Page, Part
 from dpgrain.report.plots import plot_bounds, plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.promises import contributions, grains_of
@@ -137,6 +138,35 @@ def release_page(release: Release, holdings: Holdings | None = None) -> str:
     )
 
 
+def release_part(release: Release, salt: str) -> Part:
+    """Return the estimates of a release as a part of a page of several.
+
+    Args:
+        release: a published release of any kind.
+        salt: a text that no other part has, by which its figures are told apart.
+    """
+    facts = _Facts(release)
+    page = Page(
+        of="release",
+        guarantee=release.guarantee,
+        distorted=facts.distorted,
+        curve_plots=Markup(""),
+        noun=facts.words.noun,
+        selected=facts.selected,
+    )
+    words = facts.words
+    title = f"{words.name} {words.of}" + (f" by {words.by}" if words.by else "")
+    body = page.html(
+        "_estimated.html",
+        inside=True,
+        release=release,
+        **_heading(facts),
+        **_estimated(facts, salt),
+        **_clipped(facts, salt),
+    )
+    return Part(text(title, 120), page, Markup(body))
+
+
 def _page(facts: _Facts, holdings: Holdings | None) -> Page:
     release, guarantee = facts.release, facts.release.guarantee
     known = holdings or (release if isinstance(release, Holdings) else None)
@@ -180,7 +210,7 @@ def _heading(facts: _Facts) -> dict[str, object]:
     }
 
 
-def _estimated(facts: _Facts) -> dict[str, object]:
+def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
     """Return the estimates, as a number, a table and a figure."""
     release = facts.release
     one = is_one(release)
@@ -205,7 +235,7 @@ def _estimated(facts: _Facts) -> dict[str, object]:
         "left_out": release.asked.left_out,
         "estimates": [(line, _named(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, groups),
-        "estimate_plots": "" if one or not len(release) else _estimate_plots(release),
+        "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
 
@@ -221,13 +251,14 @@ def _named(release: Release, line: Line) -> dict[str, str]:
     return dict(zip(release.more, line.more, strict=True))
 
 
-def _estimate_plots(release: Release) -> object:
+def _estimate_plots(release: Release, salt: str) -> object:
     rows = drawn(release, _PLOTTED_ROWS)
     height = 100 + 24 * max(rows, 2) if rows else 300
-    return figures("estimates", partial(plot_estimates, release, top=_PLOTTED_ROWS), height)
+    draw = partial(plot_estimates, release, top=_PLOTTED_ROWS)
+    return figures(f"{salt}estimates", draw, height)
 
 
-def _clipped(facts: _Facts) -> dict[str, object]:
+def _clipped(facts: _Facts, salt: str = "") -> dict[str, object]:
     """Return the clipping bounds."""
     release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)
@@ -236,7 +267,7 @@ def _clipped(facts: _Facts) -> dict[str, object]:
         "bounds": [f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
         "block": _BLOCKS[block],
         "chosen": release.asked.chosen,
-        "bound_plots": figures("bounds", partial(plot_bounds, release), 200)
+        "bound_plots": figures(f"{salt}bounds", partial(plot_bounds, release), 200)
         if isinstance(release, Histogram)
         else "",
     }

@@ -24,6 +24,7 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
+from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked
 from dpgrain.statistics.plan import noise_sd
@@ -171,7 +172,10 @@ def elements_per_user(
         table.scope,
         own.partition,
     )
-    guarantee = before_publishing(guarantee, n_users=table.n_users, budget=promise.budget)
+    sd = noise_sd(event) * size
+    guarantee = before_publishing(
+        guarantee, n_users=table.n_users, budget=promise.budget, expected=Expected(sd)
+    )
     bins = np.array([*limits, np.iinfo(np.int64).max], dtype=np.int64)
     with table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Counting")
@@ -186,7 +190,7 @@ def elements_per_user(
             ("held", "at_most"), (pa.array(kinds), pa.array([*limits, None] * 2, pa.int64()))
         ),
         counts.astype(np.float64),
-        np.full(counts.size, noise_sd(event) * size),
+        np.full(counts.size, sd),
         np.full(counts.size, size),
         guarantee,
         Asked(

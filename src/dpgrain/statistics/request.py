@@ -23,6 +23,7 @@ from dpgrain.noise import (
     Source,
 )
 from dpgrain.publishing import Promise, in_budget
+from dpgrain.publishing.expected import Expected, Times
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Asked, Clip, Each, Over
 from dpgrain.statistics.bounds import AutoClip
@@ -341,6 +342,26 @@ class Request:
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
             # Where counts divide sums, it matters how large each of several groups is.
             align_from=2 * self.corners if self.ratio else MANY_COORDINATES,
+        )
+
+    @property
+    def expected(self) -> Expected:
+        """The noise to expect in each estimate, from public numbers alone."""
+        sd, times = self.plan.std_error, list[Times]()
+        if isinstance(self.rule, AutoClip):
+            times.append("bounds")
+        measure = self.measure
+        if measure is not None and isinstance(self.bounds, tuple):
+            sd *= measure.stands_for(*self.bounds)
+        elif measure is not None and measure.of_ranks:
+            sd *= measure.stands_for(0.0, 1.0)
+        elif isinstance(self.bounds, AutoRange):
+            times.append("range")
+        if measure is not None and measure.ratio:
+            times.append("ranks" if measure.of_ranks else "records")
+        select = self.plan.select
+        return Expected(
+            sd, tuple(times), select.threshold if isinstance(select, Selection) else None
         )
 
     def guarantee(self, event: Event, source: Source, facts: Sequence[str]) -> Guarantee:

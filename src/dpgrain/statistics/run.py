@@ -118,7 +118,11 @@ def noisy_sums(request: Request, random_state: Any, progress: bool | None) -> Me
     asked, care, found_range = request.asked(), list[str](), None
     cells = request.contribution.cells or 1
     guarantee = before_publishing(
-        guarantee, n_users=request.table.n_users, cells=cells, budget=request.promise.budget
+        guarantee,
+        n_users=request.table.n_users,
+        cells=cells,
+        budget=request.promise.budget,
+        expected=request.expected,
     )
     table = request.selecting[0] if request.domain.selected else request.table
     if isinstance(request.bounds, AutoRange):
@@ -276,8 +280,12 @@ def _range(
     sums = data.sums(grid)
     scale = np.full(sums.size, event.noise_multiplier * float(grid.radius[0]))
     noisy = np.asarray((sums + noise_of(event, scale, source)) * float(grid.step[0]), np.float64)
-    counted = (noisy, noise_sd(event), request.noise)
-    return rule.choose(*counted), rule.stands_out(*counted)
+    sd, far = noise_sd(event), "cut" if request.measure is None else request.measure.far
+    seen = rule.stands_out(noisy, sd, request.noise)
+    if far == "weighed" and request.blocks.one_row:
+        return rule.weighed(noisy, sd, noise_sd(request.plan.sums), request.noise), seen
+    found = rule.choose(noisy, sd, request.noise)
+    return (rule.widened(found) if far == "kept" and seen else found), seen
 
 
 def _choose(data: Contributions, plan: Plan, request: Request, source: Source) -> ChosenBounds:

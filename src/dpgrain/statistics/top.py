@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from dpgrain.noise import (
     truncated_geometric,
 )
 from dpgrain.publishing import Promise, before_publishing, in_budget
+from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.asked import Clip
 from dpgrain.statistics.bounds import AutoClip
@@ -219,17 +221,22 @@ def _unknown(
     return _names(request, _weighted(request, most), random_state, progress)
 
 
+# A choice between mechanisms asks for an event, and the release that follows asks for it again.
+_calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
+
+
 def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
     contribution = request.blocks.contribution(
         items=None, cells=None, single=request.blocks.alone, norm="l2"
     )
-    return calibrate_truncated_geometric(
-        request.promise.epsilon,
-        request.promise.delta,
+    promise = request.promise
+    return _calibrated(
+        promise.epsilon,
+        promise.delta,
         contribution=contribution,
         max_items=most,
-        relation=request.promise.relation,
-        unit=request.promise.plain_unit,
+        relation=promise.relation,
+        unit=promise.plain_unit,
     )
 
 
@@ -275,19 +282,21 @@ def _truncated(
     if most is not None:
         facts.append(f"at most {most:,} items of one unit take part, the first in a public order")
     guarantee = request.guarantee(event, source, facts)
-    with _held(request, guarantee, progress) as (data, guarantee):
+    decay = math.exp(-event.rate)
+    sd = math.sqrt(2 * decay) / (1 - decay)
+    expected = Expected(sd, threshold=event.cutoff + 1)
+    with _held(request, guarantee, expected, progress) as (data, guarantee):
         groups = data.dictionary.groups
         sums = data.holders(max_items=most)
     noisy = sums + truncated_geometric(event.rate, event.cutoff, sums.size, source=source)
     # An item that nobody holds is at most the cutoff away from 0 and never passes.
     passed = (sums > 0) & (noisy > event.cutoff)
     size = int(passed.sum())
-    decay = math.exp(-event.rate)
     return _sorted(
         Histogram(
             groups.filter(passed),
             noisy[passed].astype(np.float64),
-            np.full(size, math.sqrt(2 * decay) / (1 - decay)),
+            np.full(size, sd),
             np.ones(size),
             guarantee,
             replace(
@@ -310,7 +319,8 @@ def _names(
         f"items with a noisy weighted count of at least {event.threshold:.4g} are named",
     ]
     guarantee = request.guarantee(event, source, facts)
-    with _held(request, guarantee, progress) as (data, guarantee):
+    expected = Expected(event.noise_multiplier, threshold=event.threshold)
+    with _held(request, guarantee, expected, progress) as (data, guarantee):
         grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
         sums = data.sums(grid, indicator=True, max_items=event.max_items)
         groups = data.dictionary.groups
@@ -334,11 +344,14 @@ def _names(
 
 @contextmanager
 def _held(
-    request: Request, guarantee: Guarantee, progress: bool | None
+    request: Request, guarantee: Guarantee, expected: Expected, progress: bool | None
 ) -> Iterator[tuple[Contributions, Guarantee]]:
     """What units hold of all items that anybody holds, and the guarantee that was charged."""
     guarantee = before_publishing(
-        guarantee, n_users=request.table.n_users, budget=request.promise.budget
+        guarantee,
+        n_users=request.table.n_users,
+        budget=request.promise.budget,
+        expected=expected,
     )
     with request.table.open_engine() as engine, Progress(2, progress) as shown:
         shown.stage("Listing items")

@@ -22,6 +22,9 @@ from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
 
 Norm = Literal["l2", "l1"]
+#: The treatment of far numbers by a range that is found: a share of them is cut off, or as many as the
+#: noise is worth, or next to none.
+Far = Literal["cut", "weighed", "kept"]
 # Masses are multiples of this, so that 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -43,6 +46,11 @@ class Measure:
         ratio: whether results are divided by their group's count: then what clipping takes of all
             groups shows in each, and noise the more, the fewer of the records a group has.
         counting: the number of a group's first corners that add up to the count of its records.
+        far: the treatment of far numbers, where the range is found; they are weighed where each unit
+            has one number alone, and cut otherwise.
+        stands_for: the function from the range to the number that one in a coordinate stands for, in
+            sums; or, in ratios, that noise of one record moves the result by, roughly at the most.
+        of_ranks: whether that is a rank, whatever the range is.
     """
 
     corners: int
@@ -55,6 +63,9 @@ class Measure:
     noisy: int = 1
     ratio: bool = False
     counting: int = 1
+    far: Far = "cut"
+    stands_for: Callable[[float, float], float] = lambda *_: 1.0
+    of_ranks: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,6 +310,8 @@ def total(low: float | None, high: float | None) -> Measure:
         AutoClip(low=2.0**-10, high=2.0**20),
         {"l2": 1.0, "l1": 1.0},
         net=signed,
+        far="weighed",
+        stands_for=lambda low, high: Parts(low, high).scale,
     )
 
 
@@ -313,6 +326,8 @@ def moments(degree: int) -> Measure:
         noisy=degree,
         ratio=True,
         counting=degree + 1,
+        far="weighed",
+        stands_for=lambda low, high: (high - low) ** degree,
     )
 
 
@@ -328,6 +343,11 @@ def ranks(height: int, spacing: Spacing = "even") -> Measure:
         noisy=4 * height,
         ratio=True,
         counting=Tree(0, 1, height).branching,
+        # Geometric bins are as fine in a range that is wider.
+        far="cut" if spacing == "even" else "kept",
+        # The noise of several nodes adds up in a rank.
+        stands_for=lambda *_: math.sqrt(4 * height),
+        of_ranks=True,
     )
 
 
@@ -355,6 +375,8 @@ def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> 
 # The fullest bin of numbers is a false one with at most this probability for each bin, and one beside
 # it with at most the second.
 _FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
+# Where a wider range costs nothing it is so many times as wide as what is seen.
+_WIDER = 2.0
 
 
 @dataclass(frozen=True)
@@ -436,7 +458,61 @@ class AutoRange:
         above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
 
+    def widened(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        """Return bounds twice as far from 0, and half as far where all are of one sign.
+
+        Args:
+            bounds: the bounds that were found, beyond which few numbers lie.
+        """
+        low, high = bounds
+        return (
+            low / _WIDER if low > 0 else low * _WIDER,
+            high / _WIDER if high < 0 else high * _WIDER,
+        )
+
+    def weighed(
+        self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
+    ) -> tuple[float, float]:
+        """Return the bounds at which a sum loses least, from noisy counts of the bins: post-processing.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            noise: the standard deviation of the sum's noise, over the bound.
+            law: the law of the noise of counts.
+
+        What a bound takes of the sum is estimated from the bins that are seen, and beyond these from a
+        tail that falls by 4 from bin to bin, as far numbers often lie where too few are to be seen.
+        """
+        low, high = self.choose(noisy, sd, law)
+        if not self.stands_out(noisy, sd, law):
+            return low, high
+        seen, middle = np.maximum(self.seen(noisy, sd, law), 0.0), self._zero
+        above = _best_end(seen[middle + 1 :], self.edges[middle + 1 :], noise)
+        below = _best_end(seen[:middle][::-1], -self.edges[: middle + 1][::-1], noise)
+        # Bins are a factor of 2 wide, so that numbers of one sign keep a bin at least.
+        return (
+            -max(below, -2 * high) if low < 0 else low,
+            max(above, 2 * low) if high > 0 else high,
+        )
+
     @property
     def _zero(self) -> int:
         """The place of the bin around 0."""
         return self.edges.size // 2 - 1
+
+
+def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
+    """Return the edge at which what is cut off and the noise add up to the least square.
+
+    Args:
+        counts: (B,) the counts of bins of numbers above 0, 0 where none is seen.
+        edges: (B + 1,) their edges.
+        noise: the standard deviation of the noise, over the edge.
+    """
+    top = int(np.flatnonzero(counts > 0)[-1]) if (counts > 0).any() else 0
+    beyond = np.maximum(np.arange(counts.size) - top, 0)
+    whole = np.where(beyond > 0, counts[top] * 4.0**-beyond, counts)
+    middles = np.sqrt(edges[:-1] * edges[1:])
+    cut = np.maximum(middles - edges[1:, None], 0.0) @ whole
+    return float(edges[1:][np.argmin((noise * edges[1:]) ** 2 + cut**2)])

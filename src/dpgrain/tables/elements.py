@@ -30,9 +30,7 @@ from dpgrain.partitions import period_of
 Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
 _MISSING_CHOICES = ("own", "drop", "error")
-# Texts and integers are named once each. Other equal values may be written in several ways, and a name
-# must not depend on the one that came first.
-_NAMED_ONCE = {str, int, type(None)}
+_COUNTED_ONCE = {str, int, type(None)}
 #: Messages about an item that the column cannot hold begin with this.
 NAMED = "the partition names item"
 
@@ -87,7 +85,7 @@ class Elements:
         mapping = dict(source) if isinstance(source, Mapping) else _two_columns(source)
         if not mapping:
             raise ParameterError("the mapping from items to cells is empty; give it an item.")
-        cells = len(set(_names(list(mapping.values()), public=True)) - {None})
+        cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
         mark = _mark(f"{missing} {mapping!r}")
         given = name or f"a mapping of {counted(len(mapping), 'item')} to {counted(cells, 'cell')}"
         name = f"{given} ({mark})"
@@ -354,11 +352,12 @@ def cell_codes(
         raise ParameterError(
             "missing='error' needs a public domain: give domain=, or use missing='own' or 'drop'."
         )
-    cells = _names(_cells_of(elements, items, public=public), public=public)
-    named = [cell for cell in dict.fromkeys(cells) if cell is not None]
-    code_of: dict[str | None, int] = {cell: code for code, cell in enumerate(named)}
+    cells, places = _distinct(_cells_of(elements, items, public=public))
+    names = _names(cells, public=public)
+    named = [name for name in dict.fromkeys(names) if name is not None]
+    code_of: dict[str | None, int] = {name: code for code, name in enumerate(named)}
     code_of[None] = -1
-    codes = np.fromiter(map(code_of.__getitem__, cells), np.int64, len(cells))
+    codes = np.array([code_of[name] for name in names], dtype=np.int64)[places]
     labels = [f"cell {cell!r}" for cell in named]
     without = np.flatnonzero(codes < 0).tolist()
     if without and elements.missing == "error":
@@ -399,10 +398,20 @@ def _names(cells: list[Hashable | None], *, public: bool) -> list[str | None]:
     One function of the cell alone must both tell cells apart and order them. Otherwise the rest of the
     table would decide which elements of a user are kept.
     """
-    if set(map(type, cells)) <= _NAMED_ONCE:
-        name_of = {cell: _name_or_none(cell, public=public) for cell in dict.fromkeys(cells)}
-        return list(map(name_of.__getitem__, cells))
     return [_name_or_none(cell, public=public) for cell in cells]
+
+
+def _distinct(cells: list[Hashable | None]) -> tuple[list[Hashable | None], NDArray[np.int64]]:
+    """Return the different cells, and the place of each cell among them, (V,).
+
+    Texts and integers count once each. Other equal values may be written in several ways, and a name
+    must not depend on the one that came first.
+    """
+    if not set(map(type, cells)) <= _COUNTED_ONCE:
+        return cells, np.arange(len(cells))
+    place_of = {cell: place for place, cell in enumerate(dict.fromkeys(cells))}
+    places = np.fromiter(map(place_of.__getitem__, cells), np.int64, len(cells))
+    return list(place_of), places
 
 
 def _name_or_none(cell: Any, *, public: bool) -> str | None:

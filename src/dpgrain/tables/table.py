@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpgrain import _validate
+from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import Key, key
 from dpgrain.tables.domain import listed_values
@@ -137,7 +138,9 @@ class UserTable(Rows):
         for column in items:
             self.require_key(column, "item")
         known = {} if domain is None or not items else listed_values(domain, self, items)
-        return check(self, items, weight, values, bounds, known)
+        with Progress(1) as shown:
+            shown.stage("Counting for the curator")
+            return check(self, items, weight, values, bounds, known)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())

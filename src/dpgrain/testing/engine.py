@@ -106,6 +106,18 @@ RELEASES: dict[str, Callable[[UserTable], Any]] = {
     ),
 }
 
+# What is stated of a region, and the rows inside by the definition.
+REGIONS: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
+    (
+        {"day": ("2024-05-02", None), "code": [0, 2, None]},
+        lambda row: row.day is not None and row.day.day >= 2 and row.code in (0, 2, None),
+    ),
+    ({"item": ["", "日本"]}, lambda row: row.item in ("", "日本")),
+    ({"who": (0, 3)}, lambda row: row.who is not None and 0 <= row.who <= 3),
+    ({"day": None}, lambda row: row.day is None),
+    ({"item": "nobody's"}, lambda row: row.item == "nobody's"),
+]
+
 
 class Row(NamedTuple):
     """One record, with any value missing."""
@@ -348,6 +360,26 @@ class EngineContract:
                 cells = blocks.cells(groups, public=True)
                 data = Contributions(engine, blocks, groups, cells)
                 assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
+
+    def test_a_region_is_read_as_if_there_were_nothing_else(self) -> None:
+        """Columns, groups, integers and releases are those of a table without the rows outside."""
+        rows = some_rows(self.users)
+        for stated, inside in REGIONS:
+            cut = [row for row in rows if inside(row)]
+            mine = self.table(rows).where(stated)
+            other = self.table(cut, engine=self.reference)
+            with mine.open_engine() as one, other.open_engine() as two:
+                codes = one.columns([("code", "key")]).column(0).to_pylist()
+                assert codes == [row.code for row in cut], stated
+                for unit, keys in (("topic", ("item",)), ("day", ()), ("record", ("code",))):
+                    found, expected = (_integers(e, UNITS[unit], keys, "w") for e in (one, two))
+                    for what, integers in expected.items():
+                        assert np.array_equal(found[what], integers), (what, unit, stated)
+            for name in ("public", "selected", "mean"):
+                # A region is public, and may bound how many cells a user has: both plans know it.
+                found_, expected_ = RELEASES[name](mine), RELEASES[name](other.where(stated))
+                assert found_.to_arrow().equals(expected_.to_arrow()), (name, stated)
+                assert found_.guarantee.scope == mine.scope
 
     def test_one_row_of_each_user_is_that_of_the_definition(self) -> None:
         """Numbers of people are those of their rows alone, and the same bits in every engine."""

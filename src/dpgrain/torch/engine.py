@@ -115,7 +115,9 @@ class PrivacyEngine:
             share: a share of the open budget, in place of ε and δ.
             sampling: ``"pairs"`` draws each block on its own, ``"users"`` a user with all blocks.
             elements_per_user: the public number of blocks per user that sums are divided by.
-            loss_reduction: how the loop's loss adds up the losses of records.
+            loss_reduction: how the loop's loss adds up the losses of records. A mean over all tokens of
+                a batch is not a mean over records where records have different numbers of them:
+                average each record's tokens first.
             max_rows: the most rows of a batch. A step with more has several batches, of whole blocks;
                 the gradient of a block with more rows is added up before it is clipped.
             exact: True hands out each block by itself, truncates it to a grid and adds integers, with

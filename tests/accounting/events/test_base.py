@@ -26,6 +26,7 @@ from dpgrain.accounting import (
     Participation,
     PureDP,
     SampledGaussian,
+    Scoped,
     Selection,
     TruncatedGeometric,
 )
@@ -35,6 +36,7 @@ from dpgrain.accounting.events.choices import AboveThreshold, ExponentialMechani
 from dpgrain.accounting.events.nearby import StatisticallyClose
 from dpgrain.accounting.events.shuffled import Binomial, Poisson
 from dpgrain.errors import ParameterError
+from dpgrain.regions import EVERYTHING, Among, Region, Side
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 DELTA = 1e-5
@@ -73,6 +75,11 @@ EVENTS: dict[str, Event] = {
     "close": StatisticallyClose((Gaussian(5.0), Gaussian(9.0)), 1e-13),
     "compose": Gaussian(5.0) + Laplace(9.0) + SampledGaussian(2.0, 0.01, 30),
     "parallel": Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02, 60))),
+    "scoped": Scoped(
+        (Gaussian(4.0), Laplace(9.0), Gaussian(9.0)),
+        (*(Region((Side("day", Among((day,))),)) for day in (1, 2)), EVERYTHING),
+        (1, 1, None),
+    ),
 }
 # Of events that are added, each answers for an element.
 ADDED = [name for name, event in EVENTS.items() if event.level == "element"]
@@ -94,7 +101,7 @@ def event(request: pytest.FixtureRequest) -> Event:
 
 
 def kinds(event: Event) -> set[str]:
-    inner = event.events if isinstance(event, accounting.Compose | Parallel) else ()
+    inner = event.events if isinstance(event, accounting.Compose | Parallel | Scoped) else ()
     return {type(event).__name__}.union(*(kinds(part) for part in inner))
 
 

@@ -44,8 +44,7 @@ def test_a_server_that_is_not_there_is_told() -> None:
 
 def test_without_the_library_it_is_named() -> None:
     code = (
-        "import importlib.util as u; whole = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'psycopg' else whole(name, *more)\n"
+        "import sys; sys.modules['psycopg'] = None\n"
         "import dpgrain as dg\n"
         "try: dg.Ledger('postgresql://host/db')\n"
         "except dg.ParameterError as error: print(error)\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import date
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any, Self
 
@@ -16,12 +16,14 @@ import pytest
 import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.regions import EVERYTHING, Region, microseconds
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.named import ENGINES
 from dpgrain.tables.engines.people import Number, PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
+from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -49,9 +51,14 @@ class Lists:
     """An engine over lists of Python's values."""
 
     def __init__(self, table: Rows) -> None:
-        source: Any = table.source
-        self.table = table
-        self.raw = people(source) if isinstance(source, PerUser) else source.table.to_pydict()
+        source: Any = (
+            table.source.source if isinstance(table.source, ScopedSource) else table.source
+        )
+        raw = people(source) if isinstance(source, PerUser) else source.table.to_pydict()
+        rows = [dict(zip(raw, row, strict=True)) for row in zip(*raw.values(), strict=True)]
+        region = table.source.region if isinstance(table.source, ScopedSource) else EVERYTHING
+        rows = [row for row in rows if _inside(row, region)]
+        self.table, self.raw = table, {name: [row[name] for row in rows] for name in raw}
         self.columns_ = {n: [_key(value) for value in self.raw[n]] for n in self.raw}
         for name, made in table.cells.items():
             values = sorted({*self.columns_[made.of]} - {None})
@@ -138,6 +145,17 @@ class Lists:
                 column = [None if value is None else str(value) for value in column]
             found[f"c{place}"] = column
         return pa.table(found)
+
+
+def _inside(row: Any, region: Region) -> bool:
+    """Whether a row lies in a region, which the engine has to read by itself."""
+    for side in region.sides:
+        value = row[side.column]
+        if isinstance(value, date):
+            value = microseconds(datetime(value.year, value.month, value.day))
+        if not (side.missing if value is None else value in side.values):
+            return False
+    return True
 
 
 def people(source: PerUser) -> dict[str, list[Any]]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.sampling import examples
 
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.tables.engines import buckets as buckets_module
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines.feed import Chunk, Feed, Share
 from dpgrain.tables.engines.kernel import Grid, Layout, clipped_sum, pair_totals
@@ -67,14 +68,31 @@ def rows_of(seed: int, users: int, rows: int, weighted: bool) -> tuple[IntArray,
     capacity=st.sampled_from([64, 65, 100, 500, 10_000]),
     size=st.sampled_from([1, 7, 64, 1000]),
     threads=st.sampled_from([1, 3]),
+    staged=st.sampled_from([None, 20, 1000]),
 )
 def test_same_integers_however_it_is_read(
-    seed: int, users: int, rows: int, weighted: bool, capacity: int, size: int, threads: int
+    seed: int,
+    users: int,
+    rows: int,
+    weighted: bool,
+    capacity: int,
+    size: int,
+    threads: int,
+    staged: int | None,
 ) -> None:
     keys, totals = rows_of(seed, users, rows, weighted)
     scan = FakeScan(keys, totals, size)
-    found = Feed(scan, SHIFT, capacity, threads).accumulate(add, (LAYOUT.items,))
-    np.testing.assert_array_equal(found, direct(keys, totals))
+    # Keys without totals may be kept in buckets, if it is known how large they are.
+    bucketed = staged is not None and not weighted
+    largest = int(keys.max(initial=0)) >> SHIFT if bucketed else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets_module, "_STAGED_KEYS", staged)
+        feed = Feed(scan, SHIFT, capacity, threads, users=None if largest is None else largest + 1)
+        for _ in range(2):
+            found = feed.accumulate(add, (LAYOUT.items,))
+            np.testing.assert_array_equal(found, direct(keys, totals))
+    fits = rows <= (capacity // 4 if weighted else capacity)
+    assert not fits or scan.passes == 1
 
 
 @pytest.mark.parametrize("call", [1, 5, 64])

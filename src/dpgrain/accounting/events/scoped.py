@@ -92,9 +92,16 @@ class Scoped(Event):
         places = _places(self.regions)
         if division.slots == 1:
             return _of_one_slot([of[-1] for of in losses], places)
+        room = [division.room([self.most[j] for j in of]) for of in places]
         longest = max(len(loss.others) for of in losses for loss in of)
         first, *others = dict.fromkeys(
-            _worst([[_way(loss, i) for loss in of] for of in losses], looks, places, division.slots)
+            _worst(
+                [[_way(loss, i) for loss in of] for of in losses],
+                looks,
+                places,
+                room,
+                division.slots,
+            )
             for i in range(longest + 1)
         )
         return first.or_else(*others)
@@ -119,6 +126,11 @@ class _Division:
     def of(self, units: int) -> Asked:
         """Return the question about some of the units."""
         return replace(self.asked, units=units)
+
+    def room(self, most: Sequence[int | None]) -> int:
+        """Return how many units may lie in regions that hold at most so many of one person."""
+        bounds = [number for number in most if number is not None] if self.capped else []
+        return min([self.slots, *bounds])
 
     def looks(self, most: int | None) -> list[int]:
         """Return the numbers of units of one event at which its loss is looked up.
@@ -191,6 +203,7 @@ def _worst(
     losses: Sequence[Sequence[Loss]],
     looks: Sequence[Sequence[int]],
     places: Sequence[Sequence[int]],
+    room: Sequence[int],
     slots: int,
 ) -> Loss:
     """Return a loss that is at least that of every division of the units over the regions.
@@ -199,6 +212,7 @@ def _worst(
         losses: for each event, the loss at each number of units that is looked up.
         looks: for each event, these numbers.
         places: the events that a unit may pay for at once.
+        room: how many units may pay for these.
         slots: how many units are divided.
     """
 
@@ -208,8 +222,8 @@ def _worst(
         rates = [
             _rate([value(loss) for loss in of], at) for of, at in zip(losses, looks, strict=True)
         ]
-        # The most that one unit can add, for each of them.
-        filled = slots * max(math.fsum(rates[j] for j in of) for of in places)
+        values = [math.fsum(rates[j] for j in of) for of in places]
+        filled = _filled(values, room, slots)
         return min(all_of_it, filled) * (1 + _RELATIVE_ROUNDING)
 
     return Loss(
@@ -219,6 +233,15 @@ def _worst(
         largest(lambda loss: loss.rho),
         _pairs([of[-1] for of in losses], places, slots),
     )
+
+
+def _filled(values: Sequence[float], room: Sequence[int], slots: int) -> float:
+    """Return the most that units add which pay a value each, dearest first, as far as there is room."""
+    parts, left = [], slots
+    for value, most in sorted(zip(values, room, strict=True), reverse=True):
+        parts.append(value * min(most, left) if left else 0.0)
+        left -= min(most, left)
+    return math.fsum(parts)
 
 
 def _rate(values: Sequence[float], looks: Sequence[int]) -> float:

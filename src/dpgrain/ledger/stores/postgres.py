@@ -7,18 +7,12 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-from dpgrain._later import later
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import TABLES, SqlPage
-
-if TYPE_CHECKING:
-    import psycopg
-else:
-    psycopg = later("psycopg")
 
 # Only one transaction at a time has this lock on the lines; others read them meanwhile.
 _LOCK = "LOCK TABLE lines IN EXCLUSIVE MODE"
@@ -35,10 +29,12 @@ class PostgresStore:
     """
 
     def __init__(self, place: str) -> None:
-        if find_spec("psycopg") is None:
+        try:
+            self._library = import_module("psycopg")
+        except ImportError as error:
             raise ParameterError(
                 "a ledger in PostgreSQL needs psycopg: pip install 'dpgrain[postgres]'."
-            )
+            ) from error
         self.place = place
         self.name = _without_password(place)
         # What a forked process inherits must be neither used nor closed there, so that it is kept.
@@ -103,7 +99,7 @@ class PostgresStore:
 
     def _opened(self) -> Any:
         """Connect to a server that keeps what it has committed."""
-        connection = psycopg.connect(self.place, autocommit=True)
+        connection = self._library.connect(self.place, autocommit=True)
         try:
             connection.execute(_SAFELY)
             for setting in ("fsync", "full_page_writes"):
@@ -121,21 +117,22 @@ class PostgresStore:
     @contextmanager
     def _telling(self) -> Iterator[None]:
         """Turn errors of PostgreSQL into one sentence each."""
+        told = self._library.errors
         try:
             yield
-        except psycopg.errors.UndefinedTable as error:
+        except told.UndefinedTable as error:
             raise DataError(
                 f"{self.name!r} holds no ledger; make one with: dpgrain ledger init {self.name}."
             ) from error
         except (
-            psycopg.errors.ReadOnlySqlTransaction,
-            psycopg.errors.InsufficientPrivilege,
+            told.ReadOnlySqlTransaction,
+            told.InsufficientPrivilege,
         ) as error:
             raise DataError(
                 f"{self.name!r} cannot be written, so that nothing can be charged; check the rights of "
                 "the user, and that the server is the primary one."
             ) from error
-        except psycopg.Error as error:
+        except told.Error as error:
             raise DataError(
                 f"{self.name!r} could not be reached or written; check the server and its disk: "
                 "nothing is published, and what was charged before is kept."

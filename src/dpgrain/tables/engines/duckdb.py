@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import duckdb
 import numpy as np
@@ -14,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpgrain._arrow import numbers, plain
+from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
 from dpgrain.tables.elements import cell_labels
@@ -36,6 +40,8 @@ from dpgrain.tables.engines.sql import number, quoted
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
+
+Answer = TypeVar("Answer")
 
 # Python hashes fewer names than this sooner than a query is begun.
 _FEW_NAMES = 1 << 14
@@ -73,6 +79,9 @@ class DuckDB:
             raise
         # A progress bar would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
+        # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
+        # rows a stream brings, and would hold all of them to join them the other way round.
+        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         # Without this setting, versions whose own cryptography only reads cannot spill at all; other
         # versions do not have it.
         with suppress(duckdb.Error):
@@ -107,6 +116,7 @@ class DuckDB:
             keys: the columns that tell a record's group.
             value: a column of numbers; rows without a finite one are left out.
         """
+        step("looking for groups")
         columns = [f"{self._key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         found = self.ask(query, [*keys])
@@ -132,6 +142,7 @@ class DuckDB:
             cell_column: another column that holds the cells instead.
             corners: the number of coordinates of each group.
         """
+        step("ordering groups")
         known = Dictionary.of(
             groups,
             cells,
@@ -163,7 +174,7 @@ class DuckDB:
         """Number the cells of a column in a public order; null is a cell too. Return their number."""
         key = self._key(column)
         with reading(self.table.source.name):
-            self._connection.execute(
+            self._execute(
                 "CREATE OR REPLACE TEMP TABLE cells AS SELECT cell, "
                 "row_number() OVER (ORDER BY md5(cell::VARCHAR), cell) AS code FROM "
                 f"(SELECT DISTINCT {key} AS cell FROM {self._attach([column])}) WHERE cell IS NOT NULL"
@@ -217,7 +228,7 @@ class DuckDB:
         with reading(self.table.source.name):
             self._connection.execute("SET preserve_insertion_order = true")
             rows = self.table.source.attach(self._connection)
-            found = self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table()
+            found = self._wait(self._connection.sql(f"SELECT {listed} FROM {rows}").to_arrow_table)
             self._connection.execute("SET preserve_insertion_order = false")
         return found
 
@@ -243,12 +254,13 @@ class DuckDB:
         if self.table.is_integer(self.table.user):
             with reading(self.table.source.name):
                 query = f"SELECT min({key}), max({key}) FROM {self._attach()}"
-                ((low, high),) = self._connection.sql(query).fetchall()
+                ((low, high),) = self._wait(self._connection.sql(query).fetchall)
             low, high = (0, 0) if low is None else (low, high)
             if (high - low).bit_length() + shift <= KEY_BITS:
                 return f"(rows_.user_ - ({low}))", high - low + 1, ""
+        step("numbering users")
         with reading(self.table.source.name):
-            self._connection.execute(
+            self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
                 f"FROM (SELECT DISTINCT {key} AS user_ FROM {self._attach()}) WHERE user_ IS NOT NULL"
             )
@@ -289,7 +301,8 @@ class DuckDB:
                 f"{_in_share(user, share)}"
             )
             with reading(self.table.source.name):
-                for batch in self._connection.sql(query).to_arrow_reader(self._memory.rows):
+                rows = self._connection.sql(query)
+                for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
                     found = plain(batch.column("key"))
                     values = None if value is None else batch.column("value").to_numpy()
                     yield (found, None) if split is None else split(found, values)
@@ -337,7 +350,7 @@ class DuckDB:
         return self._lookups[name]
 
     def _keep(self, name: str, rows: pa.Table) -> None:
-        """Keep public rows as a table of DuckDB's own, which all threads read."""
+        """Keep rows as a table of DuckDB's own, which all threads read."""
         self._connection.register("kept", rows)
         with reading("The domain"):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM kept")
@@ -356,13 +369,32 @@ class DuckDB:
         """Make a table of the answer to a query of the table, which it calls ``source``."""
         with reading(self.table.source.name):
             source = f"WITH source AS (SELECT * FROM {self._attach(used)})"
-            self._connection.execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
+            step("making tables")
+            self._execute(f"CREATE TEMP TABLE {name} AS {source} {query}")
 
     def ask(self, query: str, used: Sequence[str] = ()) -> pa.Table:
         """Return the answer to a query of the table, which it calls ``source``; private."""
         with reading(self.table.source.name):
             query = f"WITH source AS (SELECT * FROM {self._attach(used)}) {query}"
-            return self._connection.sql(query).to_arrow_table()
+            return self._wait(self._connection.sql(query).to_arrow_table)
+
+    def _execute(self, statement: str) -> None:
+        self._wait(partial(self._connection.execute, statement))
+
+    def _wait(self, work: Callable[[], Answer]) -> Answer:
+        """Wait for DuckDB's work, which ctrl-C ends at once.
+
+        DuckDB itself looks for signals when it is done, so it works in another thread meanwhile.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return work()
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(work)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
 
 
 def _code(dictionary: Dictionary) -> str:

@@ -25,6 +25,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain._progress import step
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.engines.buckets import Bucketing, Buckets
@@ -208,6 +209,7 @@ class Feed:
 
     def _read(self, share: Share) -> tuple[Batch, list[Share]]:
         """Read the keys of a share of the users; return them, and the shares that are put off."""
+        step("reading rows")
         chunks = self._scan(share)
         if self._bucketing is not None:
             buckets = Buckets(self._bucketing, self._capacity)
@@ -224,6 +226,7 @@ class Feed:
         buffer = _Buffer(self._capacity, self._shift, share)
         for keys, totals in chunks:
             buffer.add(keys, totals)
+        step("sorting")
         return _Sorted(*buffer.sorted()), buffer.put_off
 
     def accumulate(
@@ -253,6 +256,7 @@ class Feed:
 
         with ThreadPoolExecutor(workers) as pool:
             for batch in self._batches():
+                step("going through users")
                 list(pool.map(work, batch.pieces(self._shift, self._call)))
         total = accumulators.get()
         for _ in range(workers - 1):
@@ -278,6 +282,7 @@ class Scanned:
             shape: the shape of ``out``.
         """
         out = np.zeros(shape, dtype=np.int64)
+        step("reading rows")
         for codes, totals in self.scan(Share()):
             add(codes, totals, out)
         return out

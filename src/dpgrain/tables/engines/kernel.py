@@ -257,19 +257,20 @@ def _add_capped(
         most: the largest sum that one user adds to one place.
         out: the counts, added to in place.
     """
-    held = np.diff(np.flatnonzero(_changes(users)), append=users.size)
-    # Whoever has few blocks stays below the bound, wherever they lie.
-    many = np.repeat(held > most >> WEIGHT_BITS, held)
-    np.add.at(out.reshape(-1), rows[~many], weights[~many])
-    users, rows, weights = users[many], rows[many], weights[many]
+    np.add.at(out.reshape(-1), rows, weights)
     rank, row_bits = np.cumsum(_changes(users)) - 1, out.size.bit_length()
     # Whoever sorts these sorts by user and row, with the weight beside them.
     packed = (((rank << row_bits) | rows) << WEIGHT_BITS) | (weights - 1)
     packed.sort()
     places = packed >> WEIGHT_BITS
+    # So many blocks of one user in one place stay within the bound.
+    within = most >> WEIGHT_BITS
+    if (places[within:] != places[: max(places.size - within, 0)]).all():
+        return
     starts = np.flatnonzero(_changes(places))
     sums = _sum_runs((packed & ((1 << WEIGHT_BITS) - 1)) + 1, starts)
-    np.add.at(out.reshape(-1), places[starts] & ((1 << row_bits) - 1), np.minimum(sums, most))
+    beyond = np.maximum(sums - most, 0)
+    np.subtract.at(out.reshape(-1), places[starts] & ((1 << row_bits) - 1), beyond)
 
 
 def holders(

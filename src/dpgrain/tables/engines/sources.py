@@ -25,6 +25,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from dpgrain._progress import step
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.inputs.labels import cell_text
 from dpgrain.tables.engines.csv_rows import (
@@ -180,6 +181,7 @@ class FileSource:
     @cached_property
     def _oddities(self) -> list[Oddities]:
         """What DuckDB must not see of each CSV file."""
+        step("looking for odd rows")
         with reading(self.name):
             found = [oddities(parts(path), self.delimiter) for path in self.paths]
         for path, odd in zip(self.paths, found, strict=True):

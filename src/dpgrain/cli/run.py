@@ -1,0 +1,82 @@
+"""The command ``dpgrain run``: the releases of a file, planned, charged and made together."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpgrain._later import later
+from dpgrain.cli import options as given
+from dpgrain.cli.command import command
+from dpgrain.cli.printing import say, written
+from dpgrain.cli.table import sides_of
+
+if TYPE_CHECKING:
+    from dpgrain.ledger import ledger as ledgers
+    from dpgrain.ledger.ledger import Ledger
+    from dpgrain.releases import plan as plans
+    from dpgrain.releases.plan import PlannedReleases
+else:
+    ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
+
+
+@command(
+    "dpgrain run releases.toml --dry-run",
+    "dpgrain run releases.toml --where day=2026-01 --folder 2026-01 --ledger visits.ledger",
+    name="run",
+)
+def run(
+    file: Annotated[Path, typer.Argument(help="A file of releases, in TOML.", metavar="FILE")],
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only print the plan: what each release promises, and the error to expect.",
+        ),
+    ] = False,
+    where: given.Where = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder of the outputs; that of the file without it.")
+    ] = None,
+    ledger: given.Ledger = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Publish anew what was published before: charged anew, and replaced."
+        ),
+    ] = False,
+) -> None:
+    """Publish all that a file of releases asks for, under one promise.
+
+    The file is checked as a whole, and all releases are charged before anything is read.
+    docs/releases.md says what may stand in it.
+    """
+    with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
+        plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
+        say(str(plan))
+        if dry_run:
+            if opened is not None:
+                _tell_left(plan, opened)
+            say("Nothing was read, charged or written: --dry-run.")
+            return
+        made = plan.run(again=again)
+    for each in plan.releases:
+        care = getattr(getattr(made[each.entry.name], "asked", None), "take_care", "")
+        if care:
+            say(f"{each.entry.name}: take care: {care}.", style="yellow")
+    say(str(made.promise))
+    written(*plan.file.outputs)
+
+
+def _tell_left(plan: PlannedReleases, ledger: Ledger) -> None:
+    """Print what the ledger holds, and what the file would take of each promise."""
+    for number, promise in ledger.promises.items():
+        taken = sum(promise.price(one.guarantee).share_of(promise.caps) for one in plan.releases)
+        left = ledger.left(number, plan.guarantee.scope)
+        say(
+            f"{promise}: {100 * left:.1f}% is left where least is, and these releases take at most "
+            f"{100 * taken:.1f}%."
+        )

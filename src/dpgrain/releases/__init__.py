@@ -1,0 +1,21 @@
+"""Files of releases: checked and planned as a whole, charged as one, then made one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
+    from dpgrain.releases.run import Releases, releases
+
+__all__ = ["PlannedRelease", "PlannedReleases", "Releases", "plan_releases", "releases"]
+
+face(
+    __name__,
+    {
+        "dpgrain.releases.plan": ("PlannedRelease", "PlannedReleases", "plan_releases"),
+        "dpgrain.releases.run": ("Releases", "releases"),
+    },
+)

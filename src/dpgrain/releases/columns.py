@@ -1,0 +1,111 @@
+"""Fits and means of users whose numbers are columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgrain.errors import ParameterError
+from dpgrain.learn.features import Encoding, Loaded, Number, load_rows, no_rows
+from dpgrain.learn.model import LinearModel
+from dpgrain.means.of_users import MeanOfUsers, mean_of_users
+from dpgrain.partitions import Partition
+from dpgrain.publishing.rehearsal import rehearsing
+from dpgrain.publishing.scope import arrays_of
+from dpgrain.tables.blocks import rule_of
+from dpgrain.tables.engines.people import made_of_people
+from dpgrain.tables.table import UserTable
+
+
+def fit_columns(
+    model: LinearModel,
+    table: UserTable,
+    encoding: Encoding,
+    target: str,
+    element: str | None = None,
+) -> LinearModel:
+    """Fit a model to columns of a table, and say in its promise which columns these are.
+
+    Args:
+        model: the estimator, with its parameters.
+        table: the table.
+        encoding: the rule by which columns become features.
+        target: the column to predict.
+        element: the column of cells; None where there are none.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+        SchemaError: if a column is missing, or has a type that cannot be used.
+        DataError: if the source cannot be read.
+
+    In a rehearsal nothing is read: the promise of a fit does not depend on rows.
+    """
+    # Parameters are checked before a long table is read.
+    model.asked()
+    rows = _rows(
+        table,
+        encoding,
+        target=target,
+        labels=hasattr(model, "classes"),
+        element=element,
+        named=model.trust == "pan",
+    )
+    features, targets, users, elements = rows.features, rows.target, rows.users, rows.elements
+    if not len(features):
+        # An empty table is a neighbour like any other, so a row of nobody stands in for it.
+        features = features.reindex([0])
+        targets = np.array([np.nan])
+        users = None if users is None else np.array([np.nan])
+        elements = None if elements is None else np.array([None], dtype=object)
+    cells = None if element is None else Partition((rule_of(element, None, table),))
+    with arrays_of(table.scope, cells):
+        # The labels are named, so that the promise says which columns they come from.
+        model.fit(
+            features,
+            targets,
+            users=None if users is None else pd.Series(users, name=table.user),
+            elements=None if elements is None else pd.Series(elements, name=element),
+        )
+    found, people = model.guarantee_, made_of_people(table)
+    rows_of = () if people is None else (f"a person's row is {people}",)
+    public = (*found.public, *rows_of, *encoding.facts)
+    return model.of_columns(encoding, target, replace(found, public=public))
+
+
+def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> MeanOfUsers:
+    """Publish the mean of users' vectors, whose numbers stand in columns of a table.
+
+    Args:
+        table: the table.
+        columns: the columns, one for each number of a vector.
+        options: the options of :func:`dpgrain.mean_of_users`.
+
+    Raises:
+        ParameterError: if a parameter is out of range, or the table does not name its users.
+        SchemaError: if a column is missing, or has a type that cannot be used.
+        DataError: if the source cannot be read.
+
+    In a rehearsal nothing is read: the promise of a mean does not depend on rows.
+    """
+    if table.user is None:
+        raise ParameterError("user must be the column of whose a record is, for a mean of users.")
+    table.require_numbers(columns, "columns", also=["BOOLEAN"])
+    rows = _rows(table, Encoding(tuple(Number(name) for name in columns)))
+    with arrays_of(table.scope):
+        return mean_of_users(
+            rows.features.to_numpy(),
+            # The labels are named, so that the promise says which column tells users apart.
+            users=pd.Series(rows.users, name=table.user),
+            **options,
+        )
+
+
+def _rows(table: UserTable, encoding: Encoding, *, named: bool = False, **asked: Any) -> Loaded:
+    """Read rows; in a rehearsal, none."""
+    if rehearsing():
+        return no_rows(table, encoding, **asked)
+    return load_rows(table, encoding, named=named, **asked)

@@ -1,0 +1,441 @@
+"""A file of releases is read and checked, and nothing of the table but its schema is looked at."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain._files import check_outputs
+from dpgrain.errors import DataError, DpgrainError, ParameterError
+from dpgrain.releases.keys import Key, check_keys, keys_of
+from dpgrain.releases.kinds import KINDS, Asked, Kind
+from dpgrain.releases.mistakes import Mistakes
+from dpgrain.tables.table import UserTable, read
+from dpgrain.units import Element, Level, Record, Relation, Unit, User
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The table ``[budget]``: the promise of all releases of a file together.
+
+    Args:
+        unit: the level of what is protected; the level of elements where ``element`` is given.
+        element: the partition into elements: a column, or a file of items and their cells.
+        max_elements: the largest number of elements of a user that count.
+        relation: the neighbouring relation.
+        epsilon: the promised ε of all releases; None where each states its own.
+        delta: the promised δ of all releases.
+        leak: the part of δ that is kept for names and tails where releases take shares; a tenth
+            without it.
+    """
+
+    unit: Level | None = None
+    element: str | None = None
+    max_elements: int | None = None
+    relation: Relation = "zero_out"
+    epsilon: float | None = None
+    delta: float = 0.0
+    leak: float | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table ``[release.NAME]``.
+
+    Args:
+        name: its name.
+        kind: what it publishes.
+        own: the keys of the kind, with their values.
+        share: the share of the budget that it takes; None where it states ε and δ.
+        epsilon: the ε that it states.
+        delta: the δ that it states.
+        where: the public region that it reads, by column; all of the table without it.
+        output: the file to write.
+    """
+
+    name: str
+    kind: Kind
+    own: Mapping[str, Any] = field(hash=False)
+    share: float | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    where: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    output: Path | None = None
+
+    @property
+    def place(self) -> str:
+        """The name of the table in the file."""
+        return f"[release.{self.name}]"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of releases that was read and is right by itself.
+
+    Args:
+        path: the file.
+        mark: the first digits of the hash of its text, by which it is known again.
+        table: the table that releases are made from.
+        unit: the privacy unit of all releases.
+        whole: the promise of all of them.
+        entries: the releases, in the order of the file.
+        report: the page to write about all of them.
+    """
+
+    path: Path
+    mark: str
+    table: UserTable
+    unit: Unit = field(hash=False)
+    whole: Whole
+    entries: tuple[Entry, ...]
+    report: Path | None = None
+
+    @property
+    def outputs(self) -> list[Path]:
+        """The files that a run writes."""
+        stated = [entry.output for entry in self.entries]
+        beside = [None if path is None else guarantee_beside(path) for path in stated]
+        return [path for path in (*stated, *beside, self.report) if path is not None]
+
+    def asked(self, entry: Entry, random_state: Any = None) -> Asked:
+        """Return what a release is asked for.
+
+        Args:
+            entry: the release.
+            random_state: a seed, for tests and research.
+        """
+        return Asked(
+            self.table.where(entry.where) if entry.where else self.table,
+            self.unit,
+            self.whole.relation,
+            entry.own,
+            self.path.parent,
+            random_state,
+        )
+
+
+# Shares such as 0.1 add up to a little more than they should in floating point.
+_ROUNDING_OF_SHARES = 1e-9
+_TOP = ("report", "table", "budget", "release")
+_COMMON = {
+    key.name: key
+    for key in (
+        Key("share", float),
+        Key("epsilon", float),
+        Key("delta", float),
+        Key("output", str),
+        Key("where", Mapping[str, Any]),
+    )
+}
+_BUDGET = keys_of(Whole)
+_RANGES: dict[str, Callable[..., float]] = {
+    "epsilon": _validate.positive,
+    "delta": partial(_validate.delta, allow_zero=True),
+    "leak": _validate.non_negative,
+}
+# These keys of [budget] are of all releases: a budget protects one unit.
+_OF_ALL = ("unit", "element", "max_elements", "relation")
+_TABLE = {
+    **keys_of(read, without=("source",)),
+    "source": Key("source", str | Sequence[str], needed=True),
+    "cells": Key("cells", Mapping[str, Mapping[str, str]]),
+    "where": Key("where", Mapping[str, Any]),
+}
+_CELLS = {
+    "of": Key("of", str, needed=True),
+    "by": Key("by", str, needed=True),
+}
+
+
+def guarantee_beside(output: Path) -> Path:
+    """Return the file with the guarantee of an output, which stands beside it."""
+    return output.with_name(f"{output.name}.guarantee.json")
+
+
+def read_file(
+    path: Path,
+    table: UserTable | None,
+    mistakes: Mistakes,
+    *,
+    where: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> File | None:
+    """Read a file of releases, and note what is wrong.
+
+    Args:
+        path: the file.
+        table: the table, where it is not the file that names it.
+        where: the public region that all releases read, by column; all of the table without it.
+        folder: the folder of outputs; that of the file without it.
+        mistakes: the mistakes so far.
+
+    Returns:
+        The file, whose releases are those without a mistake of their own; None where nothing can be
+        said of them.
+
+    Raises:
+        ParameterError: if the text is no TOML.
+        DataError: if the file cannot be read.
+    """
+    text = _text(path)
+    try:
+        stated = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ParameterError(f"{str(path)!r} is no TOML: {error}; correct that place.") from error
+    for name in stated:
+        if name not in _TOP:
+            mistakes.unknown("the file:", name, _TOP, "a table of a file of releases")
+    rows = _table(_section(stated, "table", mistakes), path.parent, table, mistakes)
+    budget = _section(stated, "budget", mistakes)
+    if rows is not None:
+        rows = _cut("", rows, where or {}, mistakes)
+    outputs = path.parent if folder is None else folder
+    whole = Whole(**check_keys("[budget]", budget, _BUDGET, mistakes))
+    unit = _unit(whole, rows, path.parent, mistakes)
+    entries = _entries(_section(stated, "release", mistakes), outputs, whole, mistakes)
+    report = stated.get("report")
+    if report is not None and not isinstance(report, str):
+        mistakes.add("the file:", f"report must be a text, not {_validate.said(report)}.")
+        report = None
+    _check_shares(entries, whole, mistakes)
+    if rows is None:
+        return None
+    if rows.user is None and unit is not None and unit.level != "record":
+        if not mistakes.of("[table]"):
+            mistakes.add(
+                "[table]",
+                f"user must be given: the column of whose a record is, as the "
+                f"unit is {unit.level!r}.",
+            )
+        unit = None
+    if unit is None:
+        # Another unit stands in for the one that is wrong, so that other mistakes are found, too.
+        unit = Record() if rows.user is None else User()
+    entries = [_checked(entry, rows, mistakes) for entry in entries]
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
+    page = None if report is None else outputs / report
+    found = File(path, mark, rows, unit, whole, tuple(entries), page)
+    _check_outputs(found, mistakes)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{str(path)!r} cannot be read; name a file of releases, in UTF-8."
+        ) from error
+
+
+def _section(stated: Mapping[str, Any], name: str, mistakes: Mistakes) -> dict[str, Any]:
+    """Return a table of the file, empty where there is none."""
+    found = stated.get(name, {})
+    if isinstance(found, dict):
+        return found
+    mistakes.add(
+        "the file:", f"{name} must be a table, as in [{name}], not {_validate.said(found)}."
+    )
+    return {}
+
+
+def _table(
+    stated: Mapping[str, Any], folder: Path, passed: UserTable | None, mistakes: Mistakes
+) -> UserTable | None:
+    """Open the table that ``[table]`` names, or return the one that was passed."""
+    if passed is not None:
+        if stated:
+            mistakes.add("[table]", "must be left out where a table is passed.")
+        return passed
+    known = check_keys("[table]", stated, _TABLE, mistakes)
+    source, cells = known.pop("source", None), known.pop("cells", {})
+    where = known.pop("where", {})
+    if source is None:
+        return None
+    paths = [str(folder / each) for each in ([source] if isinstance(source, str) else source)]
+    rows = _opened(paths if isinstance(source, list) else paths[0], known, mistakes)
+    for name, part in cells.items():
+        place = f"[table.cells.{name}]"
+        right = check_keys(place, part, _CELLS, mistakes)
+        if rows is not None and len(right) == len(_CELLS):
+            try:
+                rows = rows.with_cells(name, right["of"], folder / right["by"])
+            except DpgrainError as error:
+                mistakes.caught(place, error)
+    return rows if rows is None else _cut("[table]", rows, where, mistakes)
+
+
+def _cut(place: str, rows: UserTable, where: Mapping[str, Any], mistakes: Mistakes) -> UserTable:
+    """Return the rows of a region; of the sides that are refused, none is cut."""
+    for column, side in where.items():
+        if column not in rows.schema:
+            where_in = f"{place} where:".strip()
+            mistakes.unknown(where_in, column, rows.schema, "a column of the table")
+            continue
+        try:
+            rows = rows.where({column: side})
+        except DpgrainError as error:
+            mistakes.caught(place, error)
+    return rows
+
+
+def _opened(
+    source: str | list[str], options: dict[str, Any], mistakes: Mistakes
+) -> UserTable | None:
+    """Open a table; options that are refused are left out, so that all of them are found."""
+    while True:
+        try:
+            return read(source, **options)
+        except DpgrainError as error:
+            name = mistakes.caught("[table]", error)
+            if name not in options:
+                return None
+            del options[name]
+
+
+def _unit(whole: Whole, rows: UserTable | None, folder: Path, mistakes: Mistakes) -> Unit | None:
+    """Return the unit that ``[budget]`` says is protected."""
+    level, by = whole.unit, whole.element
+    if level is None and by is None:
+        mistakes.add(
+            "[budget]", "unit must be given: unit = 'user', unit = 'record' or element = 'COLUMN'."
+        )
+        return None
+    level = level or "element"
+    if whole.max_elements is not None and level != "user":
+        mistakes.add("[budget]", f"max_elements goes with unit = 'user', not {level!r}.")
+    if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
+        mistakes.unknown("[budget] element:", by, rows.schema, "a column of the table, nor a file")
+        return None
+    partition: Any = by
+    if by is not None and rows is not None and by not in rows.schema:
+        partition = folder / by
+    try:
+        units: dict[Level, Unit] = {
+            "record": Record(),
+            "element": Element(partition),
+            "user": User(whole.max_elements if level == "user" else None, partition),
+        }
+    except ParameterError as error:
+        mistakes.caught("[budget]", error)
+        return None
+    return units[level]
+
+
+def _entries(
+    stated: Mapping[str, Any], folder: Path, whole: Whole, mistakes: Mistakes
+) -> list[Entry]:
+    """Return the releases that are stated."""
+    if not stated and not mistakes:
+        mistakes.add("the file:", "must have releases, each a table such as [release.visits].")
+    entries = (_entry(name, values, folder, whole, mistakes) for name, values in stated.items())
+    return [entry for entry in entries if entry is not None]
+
+
+def _entry(name: str, stated: Any, folder: Path, whole: Whole, mistakes: Mistakes) -> Entry | None:
+    """Return one release, or None where it is not known what it publishes."""
+    place = f"[release.{name}]"
+    if not isinstance(stated, dict):
+        mistakes.add("[release]", f"{name} must be a table, as in {place}.")
+        return None
+    kind = _kind(place, stated, mistakes)
+    if kind is None:
+        return None
+    given = {key: value for key, value in stated.items() if key != kind.word}
+    for key in _OF_ALL:
+        if key in given and key not in kind.keys:
+            mistakes.add(place, f"{key} is of all releases: state it in [budget].")
+            del given[key]
+    noun = f"a {kind.word} {kind.name!r}"
+    own = check_keys(place, given, {**kind.keys, **_COMMON}, mistakes, noun)
+    common = {key: own.pop(key) for key in _COMMON if key in own}
+    output = common.pop("output", None)
+    if output is not None and Path(output).suffix.lower() not in kind.endings:
+        mistakes.add(place, f"output must end in {', '.join(kind.endings)}, not {output!r}.")
+        output = None
+    _check_spending(place, common, whole, mistakes)
+    return Entry(name, kind, own, **common, output=None if output is None else folder / output)
+
+
+def _kind(place: str, stated: Mapping[str, Any], mistakes: Mistakes) -> Kind | None:
+    """Return what a release publishes, or is most likely meant to: a statistic or a fit."""
+    words = [word for word in KINDS if word in stated]
+    if len(words) != 1:
+        mistakes.add(
+            place, "must name one statistic, such as statistic = 'count', or one fit = 'logistic'."
+        )
+        return None
+    (word,) = words
+    name = stated[word]
+    if not isinstance(name, str) or name not in KINDS[word]:
+        # What was meant is checked as well, so that its other mistakes are found.
+        name = mistakes.unknown(f"{place} {word}:", name, KINDS[word], f"a {word}")
+    return KINDS[word].get(name)
+
+
+def _check_spending(
+    place: str, common: Mapping[str, Any], whole: Whole, mistakes: Mistakes
+) -> None:
+    """Note where it is not clear what a release may spend."""
+    share, epsilon = common.get("share"), common.get("epsilon")
+    if share is None and epsilon is None:
+        such = "share, such as 0.5" if whole.epsilon is not None else "epsilon, such as 1.0"
+        mistakes.add(place, f"must say what it may spend: give {such}.")
+    if share is None:
+        return
+    if not 0 < share <= 1:
+        mistakes.add(place, f"share must be above 0 and at most 1, not {share!r}.")
+    if epsilon is not None or "delta" in common:
+        mistakes.add(place, "share must stand alone; leave out epsilon and delta.")
+    if whole.epsilon is None:
+        mistakes.add(
+            place, f"share = {share!r} needs a budget: give epsilon and delta in [budget]."
+        )
+
+
+def _check_shares(entries: Sequence[Entry], whole: Whole, mistakes: Mistakes) -> None:
+    """Note shares that are too much together, and a promise that is out of range."""
+    for name, check in _RANGES.items():
+        value = getattr(whole, name)
+        if value is None:
+            continue
+        try:
+            check(**{name: value})
+        except ParameterError as error:
+            mistakes.caught("[budget]", error)
+    total = sum(entry.share or 0.0 for entry in entries)
+    if total > 1 + _ROUNDING_OF_SHARES:
+        mistakes.add(
+            "[release]", f"share must add up to at most 1 over all releases, not to {total:.6g}."
+        )
+
+
+def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
+    """Note columns that the table has not; return the release without a region that is wrong."""
+    for key, name in entry.kind.named(entry.own):
+        if name not in rows.schema:
+            mistakes.unknown(f"{entry.place} {key}:", name, rows.schema, "a column of the table")
+    before = len(mistakes.lines)
+    _cut(entry.place, rows, entry.where, mistakes)
+    return entry if len(mistakes.lines) == before else replace(entry, where={})
+
+
+def _check_outputs(file: File, mistakes: Mistakes) -> None:
+    """Note outputs that could not be written, or would overwrite one another or what is read."""
+    taken: list[Path | str] = [file.path, *getattr(file.table.source, "paths", ())]
+    outputs = [(entry.place, entry.output) for entry in file.entries]
+    for place, path in (*outputs, ("the file:", file.report)):
+        if path is None:
+            continue
+        beside = [] if path == file.report else [guarantee_beside(path)]
+        try:
+            check_outputs([path, *beside], taken)
+        except DpgrainError as error:
+            mistakes.caught(place, error)
+        taken += [path, *beside]

@@ -1,0 +1,141 @@
+"""The keys of a table of the file, made from the parameters of the functions that they are for."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from dpgrain._validate import said
+from dpgrain.releases.mistakes import Mistakes
+
+_SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
+    str: ("a text", (str,)),
+    bool: ("true or false", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key: the name of a parameter, and the values that a file can state for it.
+
+    Args:
+        name: the name.
+        hint: the type with which the parameter is declared.
+        needed: True if it must be stated.
+    """
+
+    name: str
+    hint: Any
+    needed: bool = False
+
+    @property
+    def stated(self) -> bool:
+        """True if a file can state a value at all."""
+        return bool(_words(self.hint))
+
+    def wrong(self, value: object) -> str:
+        """Return the end of the sentence about a value of a wrong type; empty if it is right.
+
+        >>> Key("clip", float | Literal["auto"]).wrong(True)
+        "must be a number or 'auto', not True."
+        """
+        if _fits(self.hint, value):
+            return ""
+        return f"must be {' or '.join(_words(self.hint))}, not {said(value)}."
+
+
+def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dict[str, Key]:
+    """Return the keys that the parameters of a function or dataclass make.
+
+    Args:
+        function: the function, or the dataclass.
+        without: the names of parameters that the file states elsewhere.
+    """
+    hints = get_type_hints(function)
+    keys = (
+        Key(name, hints.get(name, Any), one.default is inspect.Parameter.empty)
+        for name, one in inspect.signature(function).parameters.items()
+        if name not in without and one.kind is not inspect.Parameter.VAR_KEYWORD
+    )
+    return {key.name: key for key in keys if key.stated}
+
+
+def check_keys(
+    place: str,
+    stated: Mapping[str, Any],
+    keys: Mapping[str, Key],
+    mistakes: Mistakes,
+    noun: str = "",
+) -> dict[str, Any]:
+    """Return the values that fit their keys, and note the others, and what is missing.
+
+    Args:
+        place: the table of the file, in brackets.
+        stated: the table.
+        keys: the keys that it may have.
+        mistakes: the mistakes of the file.
+        noun: what the keys are of, in words; the table without it.
+    """
+    right = {}
+    for name, value in stated.items():
+        if name not in keys:
+            mistakes.unknown(place, name, keys, f"a key of {noun or place}")
+        elif wrong := keys[name].wrong(value):
+            mistakes.add(place, f"{name} {wrong}")
+        else:
+            right[name] = value
+    for key in keys.values():
+        if key.needed and key.name not in stated:
+            mistakes.add(place, f"{key.name} must be given: {' or '.join(_words(key.hint))}.")
+    return right
+
+
+def _fits(hint: Any, value: object) -> bool:
+    """Return whether a value of a file has a declared type."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if hint in _SIMPLE:
+        return isinstance(value, _SIMPLE[hint][1]) and (hint is bool or not isinstance(value, bool))
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in args)
+    if origin in (Union, types.UnionType):
+        return any(_fits(part, value) for part in args)
+    if origin is tuple and Ellipsis not in args:
+        return isinstance(value, list) and len(value) == len(args) and all(map(_fits, args, value))
+    if origin in (Sequence, list, tuple):
+        return isinstance(value, list) and all(_fits(args[0], part) for part in value)
+    if origin in (Mapping, dict):
+        return isinstance(value, dict) and all(_fits(args[1], part) for part in value.values())
+    return False
+
+
+def _words(hint: Any) -> list[str]:
+    """Return the words for the values that a file can state for a declared type; none if it cannot."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return ["a value"]
+    if hint in _SIMPLE:
+        return [_SIMPLE[hint][0]]
+    if origin is Literal:
+        return [repr(choice) if isinstance(choice, str) else str(choice) for choice in args]
+    if origin in (Union, types.UnionType):
+        return list(dict.fromkeys(word for part in args for word in _words(part)))
+    if origin is tuple and Ellipsis not in args:
+        return [f"a list of {len(args)} {_plural(_words(args[0]))}"]
+    if origin in (Sequence, list, tuple):
+        return [f"a list of {_plural(_words(args[0]))}"]
+    if origin in (Mapping, dict):
+        return [f"a table of {_plural(_words(args[1]))}"]
+    return []
+
+
+def _plural(words: Sequence[str]) -> str:
+    first = words[0].removeprefix("a ") if words else "value"
+    head, _, rest = first.partition(" of ")
+    return f"{head}s of {rest}" if rest else f"{head}s"

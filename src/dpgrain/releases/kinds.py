@@ -1,0 +1,324 @@
+"""The kinds of release that a file can ask for, each with the function that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpgrain import learn, statistics
+from dpgrain._later import later
+from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.learn.kinds import KINDS as FITS
+from dpgrain.releases.keys import Key, keys_of
+from dpgrain.tables.listed import listed_in
+from dpgrain.tables.table import UserTable
+from dpgrain.units import Record, Relation, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.learn import features as encodings
+    from dpgrain.means import of_users
+    from dpgrain.releases import columns
+else:
+    columns, of_users = later("dpgrain.releases.columns"), later("dpgrain.means.of_users")
+    encodings = later("dpgrain.learn.features")
+
+# The file states these elsewhere, or the run decides them.
+_ELSEWHERE = (
+    "table",
+    "unit",
+    "relation",
+    "epsilon",
+    "delta",
+    "share",
+    "n_users",
+    "random_state",
+    "progress",
+    "verbose",
+    # Rows come from the table, and so does their length.
+    "X",
+    "users",
+    "dimension",
+    "n_features",
+)
+_TABLES, _MODELS, _VECTORS = (
+    (".parquet", ".csv", ".json"),
+    (".json",),
+    (".json", ".csv", ".parquet"),
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one release is asked for, apart from ε and δ.
+
+    Args:
+        table: the table.
+        unit: the privacy unit.
+        relation: the neighbouring relation.
+        own: the keys of its kind with their values.
+        folder: the folder from which paths are read.
+        random_state: a seed, for tests and research; None for noise that nobody can predict.
+    """
+
+    table: UserTable
+    unit: Unit
+    relation: Relation
+    own: Mapping[str, Any]
+    folder: Path
+    random_state: Any = None
+
+    def without(self, key: str) -> Asked:
+        """Return the same without a key."""
+        return replace(self, own={name: v for name, v in self.own.items() if name != key})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of release.
+
+    Args:
+        word: the key of a file that names it: ``"statistic"`` or ``"fit"``.
+        name: its name there, which is that of the function, or of the fit on the command line.
+        parameters: returns the function or class whose parameters are its keys.
+        publish: publishes what is asked for with an ε and a δ.
+        columns: the keys whose values name columns.
+        endings: the endings that its output may have.
+        own: further keys, which belong to the file alone.
+    """
+
+    word: Literal["statistic", "fit"]
+    name: str
+    parameters: Callable[[], Callable[..., Any]]
+    publish: Callable[[Asked, float, float], Any]
+    columns: tuple[str, ...]
+    endings: tuple[str, ...] = _TABLES
+    own: tuple[Key, ...] = ()
+
+    @cached_property
+    def keys(self) -> dict[str, Key]:
+        """The keys of the kind."""
+        further = {key.name: key for key in self.own}
+        return {**further, **keys_of(self.parameters(), without=(*_ELSEWHERE, *further))}
+
+    def named(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return the columns that values name, each with its key."""
+        found = []
+        for key in self.columns:
+            value = own.get(key, ())
+            found += [(key, name) for name in ([value] if isinstance(value, str) else value)]
+        return found
+
+    def is_complete(self, own: Mapping[str, Any], known: Container[str]) -> bool:
+        """Return whether all that is needed is there, and columns are those of a table.
+
+        Args:
+            own: the values by key.
+            known: the columns of the table.
+        """
+        needed = all(key.name in own for key in self.keys.values() if key.needed)
+        return needed and all(name in known for _, name in self.named(own))
+
+    def completed(
+        self, own: Mapping[str, Any], known: Container[str], column: str
+    ) -> dict[str, Any]:
+        """Return values that may be checked where some are wrong or missing.
+
+        Args:
+            own: the values by key.
+            known: the columns of the table.
+            column: the column that stands in where one is needed.
+        """
+        made = dict(own)
+        for name in set(self.columns) & set(made):
+            made[name] = _among(made[name], known)
+            if not made[name]:
+                del made[name]
+        for key in self.keys.values():
+            if key.needed and key.name not in made:
+                choices: tuple[Any, ...] = (column, [column], 1.0)
+                made[key.name] = next(each for each in choices if not key.wrong(each))
+        if self.word == "fit" and not {"features", "categories"} & set(made):
+            # A range is of a feature, whose name may be what is wrong.
+            made["features"] = list(made.get("range", ())) or [column]
+        return made
+
+
+def _among(value: Any, known: Container[str]) -> Any:
+    """Return what is left of the names of columns in a value."""
+    if isinstance(value, str):
+        return value if value in known else ""
+    if isinstance(value, dict):
+        return {name: part for name, part in value.items() if name in known}
+    return [name for name in value if name in known]
+
+
+def _statistic(name: str, *columns_: str) -> Kind:
+    """Make the kind of a statistic of :mod:`dpgrain.statistics`."""
+
+    def publish(asked: Asked, epsilon: float, delta: float) -> Any:
+        own, keys = dict(asked.own), asked.own.get("by", asked.own.get("item", ()))
+        if "domain" in own:
+            named = [keys] if isinstance(keys, str) else list(keys)
+            with _about("domain"):
+                own["domain"] = _domain(own["domain"], named, asked)
+        return getattr(statistics, name)(
+            asked.table,
+            **own,
+            unit=asked.unit,
+            relation=asked.relation,
+            epsilon=epsilon,
+            delta=delta,
+            random_state=asked.random_state,
+            progress=False,
+        )
+
+    return Kind("statistic", name, lambda: getattr(statistics, name), publish, columns_)
+
+
+@contextmanager
+def _about(key: str) -> Iterator[None]:
+    """Say of errors which key they are about."""
+    try:
+        yield
+    except DpgrainError as error:
+        raise ParameterError(str(error), name=key) from error
+
+
+def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
+    """Return a public domain: as it is listed, or as files hold it."""
+    if isinstance(stated, str):
+        return listed_in(asked.folder / stated, keys, asked.table)
+    if isinstance(stated, dict):
+        return {
+            key: listed_in(asked.folder / values, [key], asked.table)
+            if isinstance(values, str)
+            else values
+            for key, values in stated.items()
+        }
+    if isinstance(stated, list):
+        return [tuple(item) if isinstance(item, list) else item for item in stated]
+    raise ParameterError(
+        f"domain must be a file, a list, or a table of them by column, not {stated!r}."
+    )
+
+
+def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Any:
+    if asked.unit != User():
+        raise ParameterError(
+            "statistic = 'mean_of_users' needs unit = 'user' in [budget]: each user has one vector."
+        )
+    return columns.mean_of_columns(
+        asked.table,
+        **asked.own,
+        n_users=asked.table.n_users,
+        relation=asked.relation,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=asked.random_state,
+    )
+
+
+def _parameters_of_means() -> Callable[..., Any]:
+    return of_users.mean_of_users
+
+
+def _fit(name: str) -> Kind:
+    """Make the kind of an estimator of :mod:`dpgrain.learn`."""
+
+    def estimator() -> Any:
+        return getattr(learn, FITS[name])
+
+    def publish(asked: Asked, epsilon: float, delta: float) -> Any:
+        options = {key: value for key, value in asked.own.items() if key not in _FIT_KEYS}
+        element = getattr(asked.unit, "by", None)
+        if element is not None and not isinstance(element, str):
+            raise ParameterError(
+                "element must be a column in [budget] where a file fits models; make one of a "
+                "mapping with [table.cells]."
+            )
+        model = estimator()(
+            **options,
+            unit=_plain(asked.unit),
+            relation=asked.relation,
+            epsilon=epsilon,
+            delta=delta,
+            n_users=asked.table.n_users,
+            random_state=asked.random_state,
+        )
+        return columns.fit_columns(
+            model, asked.table, _encoding(asked.own), asked.own["target"], element
+        )
+
+    return Kind(
+        "fit",
+        name,
+        estimator,
+        publish,
+        ("target", "features", "categories", "range"),
+        _MODELS,
+        _FIT_OWN,
+    )
+
+
+_FIT_OWN = (
+    Key("target", str, needed=True),
+    Key("features", Sequence[str]),
+    Key("categories", Mapping[str, Sequence[str]]),
+    Key("range", Mapping[str, tuple[float, float]]),
+)
+_FIT_KEYS = tuple(key.name for key in _FIT_OWN)
+
+
+def _plain(unit: Unit) -> Unit:
+    """Return the unit without the column of its partition, which a fit is passed beside it."""
+    return unit if isinstance(unit, Record) else replace(unit, by=None)
+
+
+def _encoding(own: Mapping[str, Any]) -> encodings.Encoding:
+    """Return the rule by which columns become features."""
+    names, ranges = own.get("features", ()), own.get("range", {})
+    ends = {name: encodings.Number(name, tuple(pair)) for name, pair in ranges.items()}
+    numbers = [ends.get(name, encodings.Number(name)) for name in names]
+    categories = [
+        encodings.Category(name, tuple(levels))
+        for name, levels in own.get("categories", {}).items()
+    ]
+    for key, parts in (("range", ends.values()), ("categories", categories)):
+        for part in parts:
+            with _about(key):
+                encodings.Encoding((part,))
+    for name in ranges:
+        if name not in names:
+            raise ParameterError(f"range {name!r} must be a column of features.", name="range")
+    return encodings.Encoding((*numbers, *categories))
+
+
+_STATISTICS = (
+    _statistic("histogram", "item", "weight"),
+    _statistic("top", "item"),
+    _statistic("count", "value", "by"),
+    _statistic("sum", "value", "by"),
+    _statistic("mean", "value", "by"),
+    _statistic("variance", "value", "by"),
+    _statistic("quantiles", "value", "by"),
+    _statistic("distribution", "value", "by"),
+    _statistic("elements_per_user", "by"),
+    Kind(
+        "statistic",
+        "mean_of_users",
+        _parameters_of_means,
+        _mean_of_users,
+        ("columns",),
+        _VECTORS,
+        (Key("columns", Sequence[str], needed=True),),
+    ),
+)
+#: The kinds by the key that names them.
+KINDS: dict[str, dict[str, Kind]] = {
+    "statistic": {kind.name: kind for kind in _STATISTICS},
+    "fit": {name: _fit(name) for name in FITS},
+}

@@ -1,0 +1,193 @@
+"""``dg.releases`` makes the releases of a file, which were charged together before any was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain._files import whole_file
+from dpgrain._progress import Progress
+from dpgrain._shown import ShownReleases
+from dpgrain.errors import ParameterError
+from dpgrain.ledger.ledger import Ledger
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.ledgers import open_ledger
+from dpgrain.publishing.publish import reserved
+from dpgrain.releases.file import guarantee_beside
+from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
+from dpgrain.releases.writing import write
+from dpgrain.tables.table import UserTable
+
+_WITH_EACH = "what each release names with its own promise"
+
+
+@dataclass(frozen=True, repr=False)
+class Releases(ShownReleases, Mapping[str, Any]):
+    """The releases of a file by their names; made by :func:`releases`.
+
+    Args:
+        plan: the plan that they were made by.
+        made: the releases by name: :class:`~dpgrain.Release`, :class:`~dpgrain.MeanOfUsers`, or fitted
+            models.
+        guarantee: the guarantee of all of them together.
+    """
+
+    plan: PlannedReleases
+    made: Mapping[str, Any] = field(hash=False)
+    guarantee: Guarantee
+
+    def __getitem__(self, name: str) -> Any:
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.made)
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+    @property
+    def promise(self) -> Guarantee:
+        """The guarantee of all, with the facts that are public for all of them alike."""
+        facts = [guarantee_of(release).public for release in self.made.values()]
+        shared = [fact for fact in facts[0] if all(fact in each for each in facts)]
+        return replace(self.guarantee, public=(*shared, _WITH_EACH))
+
+    def __repr__(self) -> str:
+        return f"Releases({', '.join(self.made)})\n{self.promise}"
+
+
+def releases(
+    path: str | Path,
+    table: UserTable | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    again: bool = False,
+    random_state: Any = None,
+    progress: bool | None = None,
+) -> Releases:
+    """Publish all that a file of releases asks for, under one promise.
+
+    Args:
+        path: the file, in TOML; docs/releases.md describes it.
+        table: the table, in place of the one that the file names.
+        where: the public region that all releases read, such as ``{"day": "2026-01"}``.
+        folder: the folder of outputs; that of the file without it.
+        again: publish anew where an output is there already; it is charged and replaced.
+        random_state: a seed, for tests and research: the releases are then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
+
+    Returns:
+        The releases by name, with the guarantee of all of them together.
+
+    Raises:
+        ParameterError: with all mistakes in the file, one a line; or if an open budget does not hold
+            all releases together. Nothing is read or charged then.
+        DataError: if the table cannot be read, or an output cannot be written: what was charged stays
+            so.
+
+    Formal guarantee: :attr:`Releases.guarantee`, for every table: all numbers that decide how much
+    noise there is were fixed before anything was read. An open budget is charged for all releases as
+    one, before the first. Source: docs/theory.md, "Budgets".
+
+    >>> import pyarrow as pa
+    >>> from tempfile import TemporaryDirectory
+    >>> from dpgrain import read
+    >>> visits = read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "releases.toml"
+    ...     _ = path.write_text('''
+    ...         [budget]
+    ...         unit = "user"
+    ...         [release.visits]
+    ...         statistic = "count"
+    ...         epsilon = 1.0
+    ...         delta = 1e-6
+    ...     ''')
+    ...     made = releases(path, visits)
+    >>> list(made), round(made.guarantee.epsilon(), 3)
+    (['visits'], 1.0)
+    """
+    plan = plan_releases(path, table, where=where, folder=folder)
+    return plan.run(again=again, random_state=random_state, progress=progress)
+
+
+def run(
+    plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
+) -> Releases:
+    """Charge all releases of a plan, then make and write them one after the other.
+
+    Args:
+        plan: the plan.
+        again: publish anew where an output is there already.
+        random_state: a seed, for tests and research.
+        progress: show progress.
+
+    Raises:
+        ParameterError: if an output is there already, or the open budget does not hold the releases.
+        DataError: if the table cannot be read, or an output cannot be written.
+    """
+    if not _validate.truth(again=again):
+        _refuse_again(plan)
+    file, made = plan.file, dict[str, Any]()
+    guarantees = [each.guarantee for each in plan.releases]
+    with (
+        reserved(plan.guarantee, guarantees, n_users=file.table.n_users, mark=plan.mark) as charged,
+        Progress(len(guarantees) + 1, progress) as shown,
+    ):
+        for each in plan.releases:
+            shown.stage(f"{each.entry.name}: {each.entry.kind.name}")
+            made[each.entry.name] = _made(plan, each, random_state)
+        together = _together(plan, charged, made)
+        if file.report is not None:
+            shown.stage("Writing the report")
+            together.report(file.report)
+    return together
+
+
+def _refuse_again(plan: PlannedReleases) -> None:
+    """Refuse to run a file a second time for the same window, which is charged a second time."""
+    ledger = open_ledger()
+    entries = ledger.entries if isinstance(ledger, Ledger) else ()
+    lines = [each for each in entries if each.mark == plan.mark]
+    if lines:
+        raise ParameterError(
+            f"this file was charged for the same window in line {lines[-1].number:,} of the ledger, "
+            "whatever became of it. State again=True (--again) to publish anew, which is charged anew."
+        )
+    there = [path for path in plan.file.outputs if path.exists()]
+    if there:
+        raise ParameterError(
+            f"{str(there[0])!r} is there already: what an earlier run published stands. State "
+            "again=True (--again) to publish anew, which is charged anew and replaces it, or name "
+            "other outputs."
+        )
+
+
+def _made(plan: PlannedReleases, each: PlannedRelease, random_state: Any) -> Any:
+    """Make a release, and write it with its guarantee."""
+    entry = each.entry
+    asked = plan.file.asked(entry, random_state)
+    release = entry.kind.publish(asked, each.epsilon, each.delta)
+    if entry.output is not None:
+        write(release, entry.own, entry.output)
+        with whole_file(guarantee_beside(entry.output)) as part:
+            part.write_text(guarantee_of(release).to_json(), encoding="utf-8")
+    return release
+
+
+def _together(plan: PlannedReleases, charged: Guarantee, made: Mapping[str, Any]) -> Releases:
+    """Return the releases with the guarantee of all, private only if each of them is."""
+    private = all(guarantee_of(release).private for release in made.values())
+    return Releases(plan, made, replace(charged, private=private))
+
+
+def guarantee_of(release: Any) -> Guarantee:
+    """Return the guarantee of a release, a mean or a fitted model."""
+    guarantee: Guarantee = (
+        release.guarantee_ if hasattr(release, "guarantee_") else release.guarantee
+    )
+    return guarantee

@@ -1,0 +1,59 @@
+"""Releases of every kind are written to files: tables of estimates, models, means of users."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dpgrain._files import whole_file, write_table
+from dpgrain.learn.model import LinearModel
+from dpgrain.means.of_users import MeanOfUsers
+
+
+def write(release: Any, own: Mapping[str, Any], path: Path) -> None:
+    """Write a release by the ending of the path, as its command does.
+
+    Args:
+        release: a release of a table, a mean of users or a fitted model.
+        own: what was asked for, of which a mean needs the names of its columns.
+        path: where to write.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+    """
+    if isinstance(release, LinearModel):
+        release.save(path)
+    elif isinstance(release, MeanOfUsers):
+        write_mean(release, own["columns"], path)
+    else:
+        release.write(path)
+
+
+def write_mean(mean: MeanOfUsers, columns: Sequence[str], path: Path) -> None:
+    """Write a mean of users' vectors as JSON, CSV or Parquet, by the ending of the path.
+
+    Args:
+        mean: the mean.
+        columns: the names of its coordinates.
+        path: where to write.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+    """
+    if path.suffix.lower() == ".json":
+        told = {"columns": list(columns), **mean.to_dict()}
+        with whole_file(path) as part:
+            part.write_text(json.dumps(told, ensure_ascii=False, allow_nan=False), encoding="utf-8")
+        return
+    table = pa.table(
+        {
+            "column": list(columns),
+            "mean": mean.value,
+            "std_error": [mean.std_error] * len(columns),
+        }
+    )
+    write_table(table, path)

@@ -1,0 +1,111 @@
+"""The page of a file of releases: one promise for all, and the numbers of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from dpgrain._wording import decimals_of, number
+from dpgrain.learn.model import LinearModel
+from dpgrain.means.methods import method_of
+from dpgrain.means.of_users import MeanOfUsers
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.releases.plan import COLUMNS
+from dpgrain.releases.run import Releases
+from dpgrain.report.figures import figures
+from dpgrain.report.fit import fit_part
+from dpgrain.report.page import Page, Part
+from dpgrain.report.plots import plot_curve
+from dpgrain.report.promises import grains_of
+from dpgrain.report.release import release_part
+from dpgrain.report.words import text
+
+# A promise is shorter than this unless a caller's names are long.
+_SENTENCE_LETTERS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Page(Page):
+    """The page of all releases, whose promise leaves to each what was public for it.
+
+    Args:
+        short: the promise without these facts.
+    """
+
+    short: Guarantee
+
+    @property
+    def sentence(self) -> str:
+        """The promise of all releases together."""
+        return text(self.short, _SENTENCE_LETTERS)
+
+
+def releases_page(releases: Releases) -> str:
+    """Return the report of the releases of a file as HTML.
+
+    Args:
+        releases: the releases.
+    """
+    guarantee, plan = releases.guarantee, releases.plan
+    page = _Page(
+        of="release",
+        guarantee=guarantee,
+        short=releases.promise,
+        distorted="noise and clipping",
+        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
+        grains=grains_of(guarantee, {}),
+    )
+    return page.html(
+        "releases.html",
+        table=text(plan.file.table.source.title, 60),
+        file=text(plan.file.path.name, 60),
+        mark=plan.file.mark,
+        heads=[head[0].upper() + head[1:] if head.isascii() else head for head in COLUMNS],
+        rows=[[text(cell, 120) for cell in row] for row in plan.rows()],
+        spending=plan.spending,
+        parts=[
+            (text(each.entry.name, 60), _part(each.entry.own, releases[each.entry.name], place))
+            for place, each in enumerate(plan.releases)
+        ],
+    )
+
+
+def _part(own: Any, release: Any, place: int) -> Part:
+    """Return the numbers of one release."""
+    salt = f"{place} "
+    if isinstance(release, LinearModel):
+        return fit_part(release, salt)
+    if isinstance(release, MeanOfUsers):
+        return _mean_part(release, own["columns"])
+    return release_part(release, salt)
+
+
+def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
+    """Return the numbers of a mean of users."""
+    page = Page(
+        of="release",
+        guarantee=mean.guarantee,
+        distorted="noise and clipping",
+        curve_plots=Markup(""),
+    )
+    decimals = decimals_of(mean.std_error)
+    body = page.html(
+        "_mean.html",
+        inside=True,
+        agreed=all(map(math.isfinite, mean.value)),
+        lines=[
+            (text(name, 120), number(float(value), decimals))
+            for name, value in zip(columns, mean.value, strict=True)
+        ],
+        error=number(mean.std_error, decimals),
+        radius=f"{mean.radius:.3g}",
+        centre=method_of(mean.method).centre or "0",
+        off=mean.off,
+        method=mean.method,
+        reason=mean.reason,
+    )
+    return Part(f"mean of users' {text(', '.join(columns), 100)}", page, Markup(body))

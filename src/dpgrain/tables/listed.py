@@ -1,0 +1,73 @@
+"""Public lists of items that stand in files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpgrain.errors import DataError, ParameterError
+from dpgrain.inputs import labels
+from dpgrain.tables.elements import read_file
+from dpgrain.tables.table import UserTable
+
+
+def listed_in(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
+    """Return the public items that a file lists.
+
+    Args:
+        path: a Parquet or CSV file, or a text file with an item in each line.
+        keys: the columns of the table that tell items apart. Of one, the file's first column holds the
+            items; of several, it must have them all, and each row is an item.
+        rows: the table, whose types tell whether keys are integers.
+
+    Raises:
+        ParameterError: if what the file holds does not fit the columns.
+        DataError: if the file cannot be read.
+    """
+    if len(keys) == 1:
+        return _first_column(path, keys[0] in rows.schema and rows.is_integer(keys[0]))
+    return _tuples(path, keys, rows)
+
+
+def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any, ...]]:
+    """Return the rows of a file that has all the key columns."""
+    found = read_file(path)
+    missing = [key for key in keys if key not in found.column_names]
+    if missing:
+        raise ParameterError(
+            f"The domain {str(path)!r} has no column {missing[0]!r}; give a file with "
+            f"{', '.join(keys)}, or COLUMN=FILE."
+        )
+    columns = [_typed(found.column(key).to_pylist(), rows.is_integer(key), path) for key in keys]
+    return list(zip(*columns, strict=True))
+
+
+def _first_column(path: Path, integers: bool) -> list[Any]:
+    """Return the first column of a Parquet or CSV file, or the lines of a text file."""
+    if not path.exists():
+        raise DataError(
+            f"The domain {str(path)!r} is no file; write its items to a text file, one a line, and "
+            "name that."
+        )
+    if path.suffix.lower() in (".parquet", ".csv"):
+        return _typed(read_file(path).column(0).to_pylist(), integers, path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"The domain {str(path)!r} cannot be read as UTF-8 text; save it as such."
+        ) from error
+    return _typed([line for line in lines if line], integers, path)
+
+
+def _typed(values: list[Any], integers: bool, path: Path) -> list[Any]:
+    if not integers:
+        return values
+    found = [labels.whole(value) for value in values]
+    if None in found:
+        wrong = values[found.index(None)]
+        raise ParameterError(
+            f"The domain {str(path)!r} must hold integers, as the item column does, not {wrong!r}."
+        )
+    return found

@@ -1,0 +1,414 @@
+"""Releases of regions: rows outside move nothing, rows inside move it by no more than is billed."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import itertools
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dpgrain as dg
+from dpgrain.accounting import Gaussian
+from dpgrain.noise import source_of
+from dpgrain.partitions import Partition, Rule, period_of
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.promised import asked_of
+from dpgrain.statistics.request import Request
+from dpgrain.statistics.statistic import HISTOGRAM
+from dpgrain.tables.engines.kernel import Grid
+from dpgrain.tables.held import Contributions
+from dpgrain.testing.engine import RELEASES, some_rows
+from dpgrain.units import Level, Relation, Unit
+
+# ------------------------------------------------------------------------- rows outside, bit by bit
+
+REGIONS: dict[str, tuple[dict[str, Any], Callable[[Any], bool]]] = {
+    "days": (
+        {"day": ("2024-05-02", "2024-05-03")},
+        lambda row: row.day is not None and row.day.day in (2, 3),
+    ),
+    "days and codes": (
+        {"day": "2024-05-02", "code": (0, 2)},
+        lambda row: row.day == datetime.date(2024, 5, 2) and row.code in (0, 1, 2),
+    ),
+    "items or none": ({"item": ["a", "x", None]}, lambda row: row.item in ("a", "x", None)),
+    "users": ({"who": (0, 20)}, lambda row: row.who is not None and 0 <= row.who <= 20),
+}
+SCHEMA = pa.schema(
+    {
+        "who": pa.int64(),
+        "item": pa.string(),
+        "code": pa.int32(),
+        "day": pa.date32(),
+        "w": pa.float64(),
+    }
+)
+
+
+def topic_of(item: str) -> str:
+    return "early" if item < "b" else "late"
+
+
+def table_of(rows: Sequence[Any], engine: Any) -> dg.UserTable:
+    columns = list(zip(*rows, strict=True))
+    made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
+    table = dg.read(pa.table(made, schema=SCHEMA), user="who", engine=engine)
+    return table.with_cells("topic", of="item", by=topic_of)
+
+
+def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> list[Any]:
+    """The rows with those outside of a region changed: left out, repeated, or somebody else's."""
+    rng, changed = np.random.default_rng(5), []
+    for row in rows:
+        if inside(row):
+            changed.append(row)
+        elif how == "repeated":
+            changed += [row] * int(rng.integers(0, 4))
+        elif how == "others'":
+            # New users far away, huge numbers: nothing that a plan may look at.
+            other = row._replace(who=None if row.who is None else row.who + 10**12, w=1e300)
+            changed.append(row if inside(other) else other)
+    return changed
+
+
+@pytest.mark.search(keep=16)
+@pytest.mark.parametrize("how", ["left out", "repeated", "others'"])
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("name", RELEASES)
+def test_rows_outside_move_nothing(name: str, region: str, engine: Any, how: str) -> None:
+    stated, inside = REGIONS[region]
+    rows = some_rows(60)
+    others = outside(rows, inside, how)
+    assert others != rows
+    found, expected = (
+        RELEASES[name](table_of(each, engine).where(stated)) for each in (others, rows)
+    )
+    assert found.to_arrow().equals(expected.to_arrow())
+    assert dataclasses.asdict(found.guarantee) == dataclasses.asdict(expected.guarantee)
+
+
+# ------------------------------------------------------------ rows inside, by no more than is billed
+
+
+class Row(NamedTuple):
+    """One record of the search, with a day, a topic and an item."""
+
+    who: int
+    day: datetime.date
+    topic: str
+    item: str
+
+
+FIRST = datetime.date(2026, 1, 1)
+DAYS = [FIRST + datetime.timedelta(days=i) for i in range(12)]
+
+UNITS: dict[str, Unit] = {
+    "record": dg.Record(),
+    "user": dg.User(),
+    "day": dg.Element("day"),
+    "week": dg.Element("week"),
+    "topic": dg.Element("topic"),
+    "item": dg.Element("item"),
+    "two topics": dg.User(2, by="topic"),
+    "two days": dg.User(2, by="day"),
+}
+SCOPES: dict[str, dict[str, Any]] = {
+    "everything": {},
+    "a day": {"day": "2026-01-04"},
+    "a week": {"day": ("2026-01-02", "2026-01-08")},
+    "topics": {"topic": ["x", "y"]},
+    "a day and topics": {"day": "2026-01-04", "topic": ["x", "y"]},
+}
+# The promised units, and the cell of a record, if it has one: neighbours differ in one of them.
+PROMISED: dict[str, tuple[Level, Partition | None, Callable[[Row], Any]]] = {
+    "a record": ("record", None, lambda row: row),
+    "a user": ("user", None, lambda _: "all"),
+    "a day": ("element", Partition((Rule("day", "day"),)), lambda row: row.day),
+    "a day by its name": ("element", Partition((Rule("day"),)), lambda row: row.day),
+    "a week": (
+        "element",
+        Partition((Rule("day", "week"),)),
+        lambda row: period_of(row.day, "week")[0],
+    ),
+    "any three days": (
+        "element",
+        Partition((Rule("day", "any", days=3),)),
+        lambda row: row.day in DAYS[2:5] or None,
+    ),
+    "a topic": ("element", Partition((Rule("topic"),)), lambda row: row.topic),
+    "a day of a topic": (
+        "element",
+        Partition((Rule("day", "day"), Rule("topic"))),
+        lambda row: (row.day, row.topic),
+    ),
+}
+KEYS: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "item": ("item",),
+    "day": ("day",),
+    "topic and item": ("topic", "item"),
+}
+
+
+def some(rng: np.random.Generator, number: int, **fixed: Any) -> list[Row]:
+    return [
+        Row(
+            0,
+            fixed.get("day", DAYS[rng.integers(len(DAYS))]),
+            fixed.get("topic", "xyz"[rng.integers(3)]),
+            "abcde"[rng.integers(5)],
+        )
+        for _ in range(number)
+    ]
+
+
+def neighbours(
+    rng: np.random.Generator, promised: str, relation: Relation
+) -> tuple[list[Row], list[Row]]:
+    """One person's records, and the same with one promised unit removed, or exchanged."""
+    _, _, cell = PROMISED[promised]
+    rows = some(rng, int(rng.integers(1, 9)))
+    # Some repeat, so that one side of a block is far longer than the other.
+    rows += [rows[0]] * int(rng.choice([0, 0, 5, 60]))
+    inside = [row for row in rows if cell(row) is not None]
+    if not inside:
+        return rows, rows
+    chosen = inside[int(rng.integers(len(inside)))]
+    if promised == "a record":
+        rest = rows.copy()
+        rest.remove(chosen)
+        return rows, rest if relation == "zero_out" else [*rest, *some(rng, 1)]
+    rest = [row for row in rows if cell(row) != cell(chosen)]
+    if relation == "replace":
+        drawn = some(rng, 40) + [chosen._replace(item=item) for item in "ae"]
+        others = [row for row in drawn if cell(row) == cell(chosen)]
+        others = [others[i] for i in rng.integers(0, len(others), int(rng.integers(1, 6)))]
+        rest += others * int(rng.choice([1, 20]))
+    return rows, rest
+
+
+def request_of(unit: str, scope: str, keys: str, clip: float) -> Request:
+    """The request of a histogram over a table of nobody, whose plan is the same for all rows."""
+    table = dg.read(
+        pa.table(
+            {"who": pa.array([], pa.int64()), "day": pa.array([], pa.date32()),
+             "topic": pa.array([], pa.string()), "item": pa.array([], pa.string())}
+        ),
+        user="who", engine="in_memory",
+    )  # fmt: skip
+    return _asked(table, unit, scope, keys, clip)
+
+
+def _asked(table: dg.UserTable, unit: str, scope: str, keys: str, clip: float) -> Request:
+    table = table.where(SCOPES[scope]) if SCOPES[scope] else table
+    table = table.with_cells("week", of="day", by=dg.Elements.from_period("week"))
+    lists = {"item": list("abcde"), "topic": list("xyz"), "day": [str(day) for day in DAYS]}
+    domain: Any = None
+    if len(KEYS[keys]) == 1:
+        domain = lists[KEYS[keys][0]]
+    elif KEYS[keys]:
+        domain = {key: lists[key] for key in KEYS[keys]}
+    return Request.of(
+        HISTOGRAM,
+        table,
+        list(KEYS[keys]),
+        promise=Promise(UNITS[unit], 1.0, 1e-6, "zero_out"),
+        clip=clip,
+        domain=domain,
+    )
+
+
+def sums_of(rows: Sequence[Row], unit: str, scope: str, keys: str, clip: float) -> dict[Any, float]:
+    """The sums of a release before noise, from a table of these rows."""
+    columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
+    kinds = {"who": pa.int64(), "day": pa.date32(), "topic": pa.string(), "item": pa.string()}
+    made = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
+    asked = _asked(dg.read(made, user="who", engine="in_memory"), unit, scope, keys, clip)
+    assert asked.public is not None
+    groups, cells = asked.public
+    with asked.table.open_engine() as engine:
+        data = Contributions(engine, asked.blocks, groups, cells)
+        grid = Grid(np.array([clip]), 30)
+        found = data.sums(grid) * grid.step[0]
+        known = data.dictionary.groups
+    named = zip(*(column.to_pylist() for column in known.columns), strict=True)
+    return dict(zip(named if known.names else [()], found.tolist(), strict=True))
+
+
+def billed(
+    unit: str, scope: str, keys: str, clip: float, promised: str, relation: Relation
+) -> float:
+    """How far a promised unit may move the sums, as it is billed; infinite where it is refused."""
+    asked = request_of(unit, scope, keys, clip)
+    guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), source_of(1), ())
+    level, cells, _ = PROMISED[promised]
+    try:
+        question = asked_of(guarantee, level, cells, relation)
+    except dg.ParameterError:
+        return math.inf
+    return clip * guarantee.event.loss(question.units, question.relation, question.unit).mu
+
+
+# One in seven of the product, in which each value meets each other one.
+PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "replace")))[::7]
+
+
+@pytest.mark.search(keep=60)
+@pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
+def test_no_promised_unit_moves_more_than_is_billed(
+    unit: str, scope: str, keys: str, promised: str, relation: Any, some_of: Any
+) -> None:
+    rng = np.random.default_rng(zlib.crc32(f"{unit} {scope} {keys} {promised}".encode()))
+    clip = 2.0
+    most = billed(unit, scope, keys, clip, promised, relation)
+    if math.isinf(most):
+        return
+    for _ in some_of(range(20)):
+        one, two = (
+            sums_of(rows, unit, scope, keys, clip) for rows in neighbours(rng, promised, relation)
+        )
+        moved = math.dist([one[key] for key in one], [two[key] for key in one])
+        assert moved <= most * (1 + 1e-6) + 1e-6
+
+
+# What is billed must be reached somewhere, or nothing was searched for.
+TIGHT = [
+    ("week", "everything", "item", "a day", "zero_out", math.sqrt(2)),
+    ("week", "everything", "all", "a day", "zero_out", 1.0),
+    ("user", "everything", "item", "a day", "zero_out", math.sqrt(2)),
+    ("user", "a day", "item", "a day", "zero_out", 1.0),
+    ("day", "everything", "day", "any three days", "zero_out", math.sqrt(3)),
+    ("day", "everything", "item", "any three days", "zero_out", 3.0),
+]
+
+
+@pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation", "expected"), TIGHT)
+def test_what_is_billed_is_reached(
+    unit: str, scope: str, keys: str, promised: str, relation: Any, expected: float
+) -> None:
+    assert billed(unit, scope, keys, 1.0, promised, relation) == pytest.approx(expected)
+    long, short = [Row(0, FIRST, "x", "a")] * 10**4, [Row(0, FIRST, "x", "b")]
+    if unit in ("week", "user") and scope == "everything" and keys == "item":
+        # The long day hides the short one, which fills the block when the long one is gone.
+        later = [row._replace(day=DAYS[1]) for row in short * 100]
+        pair = (long + later, later)
+    elif unit == "day":
+        pair = ([Row(0, day, "x", "a") for day in DAYS[2:5] for _ in range(5)], [])
+    else:
+        pair = ([Row(0, DAYS[3], "x", "a")] * 5, [])
+    one, two = (sums_of(rows, unit, scope, keys, 1.0) for rows in pair)
+    moved = math.dist([one[key] for key in one], [two[key] for key in one])
+    assert moved >= 0.98 * expected
+
+
+def test_a_search_with_a_part_charged_as_a_block_finds_the_pair() -> None:
+    """A day inside a weekly block that were charged as a whole block would be found out."""
+    honest = billed("week", "everything", "item", 2.0, "a day", "zero_out")
+    careless = billed("week", "everything", "item", 2.0, "a week", "zero_out")
+    rng, worst = np.random.default_rng(3), 0.0
+    for _ in range(30):
+        pair = neighbours(rng, "a day", "zero_out")
+        one, two = (sums_of(rows, "week", "everything", "item", 2.0) for rows in pair)
+        worst = max(worst, math.dist([one[key] for key in one], [two[key] for key in one]))
+    assert careless * 1.1 < worst <= honest * (1 + 1e-6)
+
+
+# ----------------------------------------------------------------------------- releases of many days
+
+
+def test_daily_releases_cost_a_day_as_one_does() -> None:
+    rows = [Row(who, day, "x", "a") for who in range(30) for day in DAYS]
+    table = dg.read(
+        pa.table({name: [getattr(row, name) for row in rows] for name in Row._fields}), user="who"
+    )
+    unit, promise = dg.Element("day"), {"epsilon": 1.0, "delta": 1e-6}
+    daily = [
+        dg.count(table.where(day=str(day)), unit=unit, clip=1.0, noise="gaussian", **promise)  # type: ignore[arg-type]
+        for day in DAYS
+    ]
+    together = sum((each.guarantee for each in daily[1:]), start=daily[0].guarantee)
+    assert together.epsilon() == pytest.approx(1.0, rel=1e-6)
+    assert together.delta == 1e-6
+    four = Gaussian(daily[0].guarantee.event.noise_multiplier / 2)  # type: ignore[attr-defined]
+    assert together.epsilon(units=4) == pytest.approx(four.epsilon(1e-6), rel=1e-6)
+    assert together.scope == table.where(day=("2026-01-01", "2026-01-12")).scope
+    assert Guarantee.from_json(together.to_json()) == together
+    # A user who is there on all days is bounded, since there are twelve.
+    assert math.isfinite(together.epsilon(unit=dg.User()))
+    # The same days by another unit, or again, cost what they cost.
+    again = together + daily[0].guarantee
+    assert again.epsilon(1e-6) == pytest.approx(2.0**0.5, rel=0.05)
+    assert again.delta == 2e-6
+    # Of two days one is paid for twice.
+    noise = daily[0].guarantee.event.noise_multiplier  # type: ignore[attr-defined]
+    two = Gaussian(noise, count=3)
+    assert again.epsilon(1e-6, units=2) == pytest.approx(two.epsilon(1e-6), rel=1e-6)
+
+
+def test_regions_that_split_units_compose_as_before() -> None:
+    """A user's day may have records in both countries, and a user in both months."""
+    table = table_of(some_rows(20), "duckdb")
+    promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+    split: list[tuple[Unit, list[dict[str, Any]]]] = [
+        (dg.Element("day"), [{"item": "a"}, {"item": "x"}]),
+        (dg.User(), [{"day": "2024-05-01"}, {"day": "2024-05-02"}]),
+    ]
+    for unit, regions in split:
+        one, two = (
+            dg.count(
+                table.where(region), unit=unit, clip=1.0, noise="gaussian", **promise
+            ).guarantee
+            for region in regions
+        )
+        both = one + two
+        assert both.epsilon(1e-6) == pytest.approx((one.event + two.event).epsilon(1e-6), rel=1e-9)
+        assert both.epsilon(1e-6) > 1.3
+        assert both.delta == 2e-6
+    # Records lie in one of them, and users in one list of users.
+    apart: list[tuple[Unit, list[dict[str, Any]]]] = [
+        (dg.Record(), [{"item": "a"}, {"item": "x"}]),
+        (dg.User(), [{"who": (0, 4)}, {"who": (5, 9)}]),
+    ]
+    for unit, regions in apart:
+        one, two = (
+            dg.count(
+                table.where(region), unit=unit, clip=1.0, noise="gaussian", **promise
+            ).guarantee
+            for region in regions
+        )
+        assert (one + two).epsilon(1e-6) == pytest.approx(one.epsilon(1e-6), rel=1e-9)
+    # An exchanged record leaves one region and enters the other.
+    exchanged = (
+        dg.count(
+            table.where(item=item), unit=dg.Record(), clip=1.0, relation="replace",
+            noise="gaussian", **promise,
+        ).guarantee
+        for item in ("a", "x")
+    )  # fmt: skip
+    moved = next(exchanged) + next(exchanged)
+    assert moved.epsilon(1e-6) > 1.3
+
+
+def test_public_domains_may_reach_beyond_a_region() -> None:
+    """Groups outside have noise alone, and a person still has one element inside."""
+    table = table_of(some_rows(30), "duckdb").where(day="2024-05-02")
+    listed = ["2024-05-01", "2024-05-02", "2024-05-03"]
+    release = dg.histogram(
+        table, "day", unit=dg.Element("day"), domain=listed, epsilon=5.0, delta=1e-6, random_state=1
+    )
+    assert len(release) == 3
+    assert release.guarantee.epsilon(units=9) == pytest.approx(release.guarantee.epsilon())
+    counted: defaultdict[str, float] = defaultdict(float)
+    for row in release.to_arrow().to_pylist():
+        counted[row["day"]] += row["estimate"]
+    assert counted["2024-05-02"] > 10

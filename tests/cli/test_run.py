@@ -1,0 +1,95 @@
+"""`dpgrain run`, as a person runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import Command
+from tests.releases import cases
+
+import dpgrain as dg
+
+TABLE = '[table]\nsource = "visits.parquet"\nuser = "who"\nn_users = 600\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    cases.parquet(tmp_path)
+    kinds = ["histogram", "count", "mean_of_users", "fit"]
+    listed = "\n".join(
+        cases.releases(f'share = 0.25\noutput = "{name}.json"', [name]) for name in kinds
+    )
+    return cases.written(tmp_path, 'report = "all.html"\n' + TABLE + cases.BUDGET + listed)
+
+
+def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Command) -> None:
+    before = sorted(file.parent.iterdir())
+    done = command("run", file, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert str(dg.plan_releases(file)) in done.stdout
+    assert done.stdout.endswith("Nothing was read, charged or written: --dry-run.\n")
+    assert sorted(file.parent.iterdir()) == before
+
+
+def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Command) -> None:
+    done = command("run", file)
+    assert done.returncode == 0, done.stderr
+    assert "Together: ε = 2 at δ = 10⁻⁶" in done.stdout
+    assert "User-level differential privacy with ε = 2 and δ = 10⁻⁶" in done.stdout or (
+        "ε = 1.999" in done.stdout
+    )
+    for name in ("histogram", "count", "mean_of_users", "fit"):
+        path = file.parent / f"{name}.json"
+        assert f"Written: {path}\n" in done.stdout
+        told = Path(f"{path}.guarantee.json").read_text(encoding="utf-8")
+        assert dg.Guarantee.from_json(told).private
+    page = (file.parent / "all.html").read_text(encoding="utf-8")
+    assert "4 releases of" in page
+    refused = command("run", file)
+    assert refused.returncode == 2
+    assert "is there already" in refused.stderr
+    assert (file.parent / "all.html").read_text(encoding="utf-8") == page
+    again = command("run", file, "--again")
+    assert again.returncode == 0, again.stderr
+    assert (file.parent / "all.html").read_text(encoding="utf-8") != page
+
+
+def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("item =", "itm =").replace("bound =", "bond ="), encoding="utf-8")
+    done = command("run", file)
+    assert done.returncode == 2
+    assert "has 4 mistakes; nothing was read or charged:\n" in done.stderr
+    for said in ("did you mean item?", "did you mean bound?", "item must be", "bound must be"):
+        assert said in done.stderr
+    assert not done.stdout
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
+    done = command("run", tmp_path / "none.toml")
+    assert done.returncode == 1
+    assert "cannot be read; name a file of releases" in done.stderr
+
+
+def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Command) -> None:
+    place = tmp_path / "visits.ledger"
+    promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
+    dg.Ledger.create(place, name="visits", promises=[promise]).close()
+    (tmp_path / "t1").mkdir()
+    words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
+    done = command(*words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "100.0% is left where least is, and these releases take at most " in done.stdout
+    assert "was charged" not in done.stdout
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    assert "Only records of this region are read: topic t1." in done.stdout
+    assert "Line 2 of the ledger 'visits'" in done.stdout
+    assert (tmp_path / "t1" / "count.json").exists()
+    (tmp_path / "t1" / "count.json").unlink()
+    refused = command(*words)
+    assert refused.returncode == 2
+    assert "was charged for the same window in line 2 of the ledger" in refused.stderr
+    assert command(*words, "--again").returncode == 0

@@ -1,0 +1,103 @@
+"""The promise of a fit or a mean of columns is known before anything is read."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from tests.releases import cases
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.learn.features import Category, Encoding, Number
+from dpgrain.publishing.rehearsal import rehearsal
+from dpgrain.releases.columns import fit_columns, mean_of_columns
+
+ENCODING = Encoding((Number("age", (0.0, 100.0)), Category("topic", ("t0", "t1"))))
+PROMISE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6}
+
+MODELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "labels": (learn.LogisticRegression, "bought", {"classes": [0, 1]}),
+    "labels unstated": (learn.LogisticRegression, "bought", {}),
+    "numbers": (learn.LinearRegression, "seconds", {}),
+}
+UNITS: dict[str, tuple[Any, str | None]] = {
+    "user": (dg.User(), None),
+    "element": (dg.Element(), "topic"),
+    "user of few elements": (dg.User(max_elements=2), "topic"),
+    "record": (dg.Record(), None),
+}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"intervals": 0.2},
+    {"sampling_rate": 0.5, "clip": 1.0},
+    {"clip": "auto", "elements_per_user": "auto"},
+]
+
+
+@pytest.mark.search(keep=8)
+@pytest.mark.parametrize(
+    ("model", "unit", "options", "roster"),
+    list(itertools.product(MODELS, UNITS, OPTIONS, (None, 600))),
+    ids=str,
+)
+def test_a_fit_keeps_the_promise_of_its_rehearsal(
+    model: str, unit: str, options: dict[str, Any], roster: int | None
+) -> None:
+    kind, target, own = MODELS[model]
+    protected, element = UNITS[unit]
+
+    def fit(table: dg.UserTable) -> learn.LinearModel:
+        asked = {**PROMISE, **own, **options, "rounds": 4, "random_state": 1}
+        estimator = kind(unit=protected, n_users=roster, **asked)
+        return fit_columns(estimator, table, ENCODING, target, element)
+
+    told = rehearsal(lambda: fit(cases.unread())).guarantee
+    made = fit(cases.table()).guarantee_
+    assert made.event == told.event
+    assert (made.level, made.elements, made.user) == (told.level, told.elements, told.user)
+    assert made.user == "who"
+    assert "the range of 'age', 0 to 100, scaled to [0, 1]" in made.public
+
+
+@pytest.mark.parametrize("trust", ["shuffle", "pan"])
+def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
+    rows = cases.ROWS
+    roster = dg.read(rows, user="who", n_users=600)
+
+    def fit(table: dg.UserTable) -> learn.LinearModel:
+        model = learn.LinearRegression(
+            trust=trust, n_users=600, rounds=3, random_state=1, **PROMISE
+        )
+        return fit_columns(model, table, ENCODING, "seconds")
+
+    assert rehearsal(lambda: fit(cases.unread())).guarantee.event == fit(roster).guarantee_.event
+
+
+@pytest.mark.parametrize(
+    ("method", "radius"), list(itertools.product(("auto", "clip", "recentred"), (None, 20.0)))
+)
+@pytest.mark.parametrize("roster", [None, 600])
+def test_a_mean_keeps_the_promise_of_its_rehearsal(
+    method: str, radius: float | None, roster: int | None
+) -> None:
+    def mean(table: dg.UserTable) -> dg.MeanOfUsers:
+        options = {**PROMISE, "bound": 200.0, "radius": radius, "method": method}
+        return mean_of_columns(table, ["seconds", "age"], n_users=roster, random_state=1, **options)
+
+    told = rehearsal(lambda: mean(cases.unread()))
+    assert told.guarantee.event == mean(cases.table()).guarantee.event
+    assert (told.expected is None) == (radius is None or roster is None)
+
+
+def test_a_mean_needs_users() -> None:
+    with pytest.raises(dg.ParameterError, match="user must be the column"):
+        mean_of_columns(dg.read(cases.ROWS), ["age"], bound=1.0, **PROMISE)
+
+
+def test_an_empty_table_is_fitted_like_any_other() -> None:
+    empty = dg.read(cases.ROWS.slice(0, 0), user="who")
+    model = learn.LinearRegression(rounds=3, random_state=1, **PROMISE)
+    told = rehearsal(lambda: fit_columns(model, cases.unread(), ENCODING, "seconds"))
+    assert fit_columns(model, empty, ENCODING, "seconds").guarantee_.event == told.guarantee.event

@@ -1,0 +1,208 @@
+"""Each mistake in a file is found, alone and with all the others, and told with its remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.releases import cases
+
+import dpgrain as dg
+from dpgrain.releases.file import read_file
+from dpgrain.releases.mistakes import Mistakes
+
+TABLE = '[table]\nsource = "visits.parquet"\nuser = "who"\n'
+# A file that is right; each mistake changes one line of it, or adds lines.
+RIGHT = f"""
+report = "all.html"
+{TABLE}
+[budget]
+unit = "user"
+epsilon = 2.0
+delta = 1e-6
+
+[release.pages]
+statistic = "histogram"
+item = "page"
+share = 0.5
+output = "pages.csv"
+
+[release.time]
+statistic = "mean"
+value = "seconds"
+bounds = [0, 200]
+clip = 5.0
+share = 0.25
+
+[release.bought]
+fit = "logistic"
+target = "bought"
+features = ["age"]
+range = {{age = [0, 100]}}
+classes = [0, 1]
+rounds = 5
+share = 0.25
+"""
+MISTAKES: dict[str, tuple[str, str, str]] = {
+    "table": ("[table]", "[tabel]", "'tabel' is not a table of a file of releases; did you mean"),
+    "report": ('"all.html"', "5", "the file: report must be a text, not 5."),
+    "key of table": (
+        "user =",
+        "usr =",
+        "[table] 'usr' is not a key of [table]; did you mean user?",
+    ),
+    "source": ("visits.parquet", "none.parquet", "none.parquet"),
+    "no user": ('user = "who"', "", "[table] user must be given: the column of whose a record is"),
+    "user": ('user = "who"', 'user = "whom"', "user 'whom' is not a column"),
+    "unit": ('unit = "user"', 'unit = "usr"', "unit must be 'record' or 'element' or 'user'"),
+    "no unit": ('unit = "user"', "", "[budget] unit must be given"),
+    "element": ('unit = "user"', 'element = "topik"', "'topik' is not a column of the table, nor"),
+    "max_elements": (
+        'unit = "user"',
+        'unit = "record"\nmax_elements = 3',
+        "goes with unit = 'user'",
+    ),
+    "epsilon": ("epsilon = 2.0", "epsilon = -2.0", "[budget] epsilon must be finite and above 0"),
+    "delta": ("delta = 1e-6", "delta = 1.5", "[budget] delta must lie in [0, 1), not 1.5."),
+    "leak": ("delta = 1e-6", "delta = 1e-6\nleak = 0.5", "leak must be at most delta = 1e-06"),
+    "statistic": ('"histogram"', '"histogramm"', "is not a statistic; did you mean histogram?"),
+    "fit": ('"logistic"', '"logistik"', "'logistik' is not a fit; did you mean logistic?"),
+    "both": ('fit = "log', 'statistic = "count"\nfit = "log', "must name one statistic"),
+    "key": ('item = "page"', 'itm = "page"', "'itm' is not a key of a statistic 'histogram'; did"),
+    "needed": (
+        'item = "page"',
+        "",
+        "[release.pages] item must be given: a text or a list of texts",
+    ),
+    "type": (
+        "clip = 5.0",
+        "clip = true",
+        "[release.time] clip must be a number or 'auto', not True.",
+    ),
+    "value": (
+        "clip = 5.0",
+        "clip = -1.0",
+        "[release.time] clip must be finite and above 0, not -1",
+    ),
+    "bounds": ("[0, 200]", "[200, 0]", "[release.time] bounds must be finite and increasing"),
+    "column": (
+        '"seconds"',
+        '"secnds"',
+        "value: 'secnds' is not a column of the table; did you mean",
+    ),
+    "target": ('"bought"', '"bougt"', "target: 'bougt' is not a column of the table; did you mean"),
+    "feature": (
+        '["age"]',
+        '["aeg"]',
+        "features: 'aeg' is not a column of the table; did you mean age",
+    ),
+    "range": ("[0, 100]", "[100, 0]", "[release.bought] the range of 'age' must be two finite"),
+    "rounds": ("rounds = 5", "rounds = 0", "[release.bought] rounds must be a whole number of at"),
+    "share": ("share = 0.5", "share = 0.6", "[release] share must add up to at most 1 over all"),
+    "no share": ("share = 0.5", "", "[release.pages] must say what it may spend: give share, such"),
+    "share and ε": ("share = 0.5", "share = 0.5\nepsilon = 1.0", "share must stand alone; leave"),
+    "negative share": ("share = 0.5", "share = -0.5", "share must be above 0 and at most 1, not"),
+    "of all": ("share = 0.5", 'share = 0.5\nunit = "user"', "unit is of all releases: state it in"),
+    "ending": ('"pages.csv"', '"pages.xls"', "output must end in .parquet, .csv, .json, not"),
+    "folder": ('"pages.csv"', '"no/pages.csv"', "cannot be written; check the folder"),
+    "twice": ('"all.html"', '"pages.csv"', "is already used in this command; name another file"),
+    "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; name"),
+}
+# These change other lines than any other of them, so that they can all be made at once.
+TOGETHER = (
+    *(
+        "report",
+        "key of table",
+        "epsilon",
+        "delta",
+        "statistic",
+        "key",
+        "column",
+        "bounds",
+        "value",
+    ),
+    *("target", "feature", "range", "rounds", "share", "ending"),
+)
+
+
+def _told(folder: Path, text: str) -> str:
+    cases.parquet(folder)
+    with pytest.raises(dg.DpgrainError) as error:
+        dg.plan_releases(cases.written(folder, text))
+    return str(error.value)
+
+
+def test_a_file_that_is_right_has_none(tmp_path: Path) -> None:
+    cases.parquet(tmp_path)
+    plan = dg.plan_releases(cases.written(tmp_path, RIGHT))
+    assert [each.entry.name for each in plan.releases] == ["pages", "time", "bought"]
+    assert plan.file.report == tmp_path / "all.html"
+    assert plan.file.entries[0].output == tmp_path / "pages.csv"
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_is_told(name: str, tmp_path: Path) -> None:
+    before, after, said = MISTAKES[name]
+    assert before in RIGHT
+    assert said in _told(tmp_path, RIGHT.replace(before, after, 1))
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = RIGHT
+    for name in TOGETHER:
+        before, after, _ = MISTAKES[name]
+        assert before in text
+        text = text.replace(before, after, 1)
+    told = _told(tmp_path, text).splitlines()
+    missed = [name for name in TOGETHER if not any(MISTAKES[name][2] in line for line in told)]
+    assert missed == []
+    # Nothing else is told, but that an item is missing where its key is misspelt.
+    assert len(told) - 1 == len(TOGETHER) + 1
+    assert sum("item must be given" in line for line in told) == 1
+    assert told[0].endswith(f"has {len(told) - 1} mistakes; nothing was read or charged:")
+    assert all(line.startswith(("  [", "  the file:")) for line in told[1:])
+
+
+def test_what_refuses_all_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(dg.ParameterError, match="is no TOML: Expected"):
+        dg.plan_releases(cases.written(tmp_path, "[table"))
+    with pytest.raises(dg.DataError, match="cannot be read; name a file of releases"):
+        dg.plan_releases(tmp_path / "none.toml")
+    assert "must have releases" in _told(tmp_path, TABLE + cases.BUDGET)
+    told = _told(tmp_path, "table = 3\nrelease = [1]\n" + cases.BUDGET)
+    assert "table must be a table, as in [table], not 3." in told
+
+
+def test_a_table_that_is_passed_stands_alone(tmp_path: Path) -> None:
+    text = cases.BUDGET + cases.releases("share = 0.1", ["count"])
+    path = cases.written(tmp_path, text)
+    table = cases.unread()
+    assert dg.plan_releases(path, table).file.table is table
+    with pytest.raises(dg.ParameterError, match="must be left out where a table is passed"):
+        dg.plan_releases(cases.written(tmp_path, TABLE + text), cases.unread())
+    with pytest.raises(dg.ParameterError, match=r"\[table\] source must be given"):
+        dg.plan_releases(cases.written(tmp_path, text))
+
+
+def test_cells_and_partitions_in_files(tmp_path: Path) -> None:
+    (tmp_path / "cells.csv").write_text("page,cell\np1,a\np2,a\np3,b\n")
+    cases.parquet(tmp_path)
+    cells = '[table.cells.group]\nof = "page"\nby = "cells.csv"\n'
+    for budget, more in (('element = "group"', cells), ('element = "cells.csv"', "")):
+        text = f"{TABLE}{more}[budget]\n{budget}\nepsilon = 1.0\ndelta = 1e-6\n"
+        path = cases.written(tmp_path, text + cases.releases("share = 0.5", ["histogram"]))
+        (planned,) = dg.plan_releases(path).releases
+        assert planned.guarantee.level == "element"
+    wrong = cells.replace("of =", "off =").replace("cells.csv", "none.csv")
+    told = _told(tmp_path, TABLE + wrong + cases.BUDGET)
+    assert "[table.cells.group] 'off' is not a key of [table.cells.group]; did you mean of?" in told
+
+
+def test_a_file_is_known_again_by_its_text(tmp_path: Path) -> None:
+    def mark(text: str) -> str:
+        found = read_file(cases.written(tmp_path, text), cases.unread(), Mistakes(tmp_path))
+        assert found is not None
+        return found.mark
+
+    text = cases.BUDGET + cases.releases("share = 0.1", ["count"])
+    assert mark(text) == mark(text) != mark(text + "\n")

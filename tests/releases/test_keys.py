@@ -1,0 +1,62 @@
+"""The keys of a file are the parameters of the functions, with the types that these declare."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from dpgrain.releases.keys import Key, check_keys, keys_of
+from dpgrain.releases.mistakes import Mistakes
+from dpgrain.units import User
+
+RIGHT: list[tuple[Any, Any, Any]] = [
+    (str, "a", 1),
+    (bool, True, 1),
+    (int, 3, True),
+    (int, 3, 2.5),
+    (float, 2, True),
+    (float, 2.5, "2.5"),
+    (Literal["a", "b"], "a", "c"),
+    (Literal[16, 256], 16, True),
+    (str | Sequence[str] | None, ["a", "b"], ["a", 1]),
+    (tuple[float, float] | None, [0, 1.5], [0, 1, 2]),
+    (Sequence[float], [0.5], "0.5"),
+    (Mapping[str, str], {"a": "b"}, {"a": 1}),
+    (Mapping[str, tuple[float, float]], {"a": [0, 1]}, {"a": [0]}),
+    (float | Literal["auto"] | User, "auto", "much"),
+    (Any, [1, "a"], None),
+]
+
+
+@pytest.mark.parametrize(("hint", "right", "wrong"), RIGHT, ids=str)
+def test_values_fit_their_types_or_are_named(hint: Any, right: Any, wrong: Any) -> None:
+    key = Key("it", hint)
+    assert key.stated
+    assert key.wrong(right) == ""
+    if hint is not Any:
+        assert key.wrong(wrong).startswith("must be ")
+        assert repr(wrong) in key.wrong(wrong)
+
+
+def test_what_no_file_can_state_is_no_key() -> None:
+    def function(one: User, *, two: int, three: str = "", **_: Any) -> None: ...
+
+    keys = keys_of(function, without=("three",))
+    assert {name: key.needed for name, key in keys.items()} == {"two": True}
+    assert "one" in inspect.signature(function).parameters
+
+
+def test_all_that_is_wrong_is_noted(tmp_path: Path) -> None:
+    keys = {key.name: key for key in (Key("item", str, needed=True), Key("clip", float))}
+    mistakes = Mistakes(tmp_path)
+    assert check_keys("[it]", {"clip": "x", "clpi": 2.0}, keys, mistakes, "a thing") == {}
+    assert mistakes.lines == [
+        "[it] clip must be a number, not 'x'.",
+        "[it] 'clpi' is not a key of a thing; did you mean clip?",
+        "[it] item must be given: a text.",
+    ]
+    assert check_keys("[it]", {"item": "x", "clip": 2}, keys, mistakes) == {"item": "x", "clip": 2}

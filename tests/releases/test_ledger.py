@@ -1,0 +1,180 @@
+"""A file is one line of a ledger, written before anything is read, and known again."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.releases import cases
+
+import dpgrain as dg
+
+DAYS = pa.table(
+    {
+        **{name: cases.ROWS.column(name) for name in ("who", "page", "seconds")},
+        "day": pa.array(
+            datetime.date(2026, 1, 1) + datetime.timedelta(days=int(i))
+            for i in np.random.default_rng(5).integers(0, 59, cases.SIZE)
+        ),
+    }
+)
+FILE = """
+[budget]
+element = "day"
+epsilon = 1.0
+delta = 1e-6
+[release.visits]
+statistic = "count"
+share = 0.5
+output = "visits.csv"
+[release.time]
+statistic = "mean"
+value = "seconds"
+bounds = [0, 200]
+share = 0.5
+"""
+WEEK = FILE.replace(
+    "share = 0.5\noutput", 'where = {day = "2026-01-01..2026-01-07"}\nshare = 0.5\noutput'
+)
+JANUARY, FEBRUARY = {"day": "2026-01"}, {"day": "2026-02"}
+
+
+def days(**options: object) -> dg.UserTable:
+    return dg.read(DAYS, user="who", n_users=600, threads=1, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    promise = dg.LastingPromise.of(dg.Element("day"), 2.0, 1e-5)
+    dg.Ledger.create(tmp_path / "visits.ledger", name="visits", promises=[promise]).close()
+    return tmp_path / "visits.ledger"
+
+
+def test_a_run_is_one_line_whose_receipt_all_releases_have(place: Path, tmp_path: Path) -> None:
+    path = cases.written(tmp_path, FILE)
+    with dg.Ledger(place) as ledger:
+        made = dg.releases(path, days(), where=JANUARY)
+        (line,) = [entry for entry in ledger.entries if entry.guarantees]
+        assert len(line.guarantees) == 2
+        for release in made.values():
+            assert release.guarantee.receipts == made.guarantee.receipts == (line.receipt,)
+        left = ledger.left(1)
+        # Another month costs nobody's day anything more.
+        dg.releases(path, days(), where=FEBRUARY, again=True)
+        assert ledger.left(1) == pytest.approx(left)
+        assert ledger.verify().number == line.number + 1
+    assert str(made.guarantee.scope) == "day from 2026-01-01 to 2026-01-31"
+    assert 0.99 < made.guarantee.epsilon() <= 1.0
+
+
+def test_the_same_window_again_is_refused_unless_asked_for(place: Path, tmp_path: Path) -> None:
+    path = cases.written(tmp_path, FILE.replace('output = "visits.csv"', ""))
+    with dg.Ledger(place) as ledger:
+        dg.releases(path, days(), where=JANUARY)
+        before = ledger.left(1)
+        with pytest.raises(dg.ParameterError, match="was charged for the same window in line 2"):
+            dg.releases(path, days(engine=cases.Counted), where=JANUARY)
+        assert ledger.left(1) == before
+        dg.releases(path, days(), where=FEBRUARY)
+        dg.releases(path, days(), where=JANUARY, again=True)
+        assert ledger.left(1) < before
+
+
+def test_what_the_ledger_does_not_hold_reads_nothing(place: Path, tmp_path: Path) -> None:
+    path = cases.written(tmp_path, FILE.replace("epsilon = 1.0", "epsilon = 3.0"))
+    cases.counted()
+    with dg.Ledger(place) as ledger:
+        with pytest.raises(dg.ParameterError, match=r"visits"):
+            dg.releases(path, days(engine=cases.Counted), where=JANUARY)
+        assert cases.Counted.opened == 0
+        assert ledger.left(1) == 1.0
+        # Nothing of the file was charged, so it may be run when it fits.
+        cases.written(tmp_path, FILE)
+        dg.releases(path, days(), where=JANUARY)
+
+
+@pytest.mark.parametrize("opened", [1, 2])
+def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Path) -> None:
+    path = cases.written(tmp_path, FILE)
+    code = f"""
+        import os, signal
+        import dpgrain as dg
+        from tests.releases import cases, test_ledger
+
+        class Killed(cases.Counted):
+            def __enter__(self):
+                if cases.Counted.opened == {opened} - 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().__enter__()
+
+        with dg.Ledger({str(place)!r}):
+            dg.releases({str(path)!r}, test_ledger.days(engine=Killed), where=test_ledger.JANUARY)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "visits.csv").exists() == (opened == 2)
+    with dg.Ledger(place) as ledger:
+        (line,) = [entry for entry in ledger.entries if entry.guarantees]
+        assert len(line.guarantees) == 2
+        with pytest.raises(dg.ParameterError, match="was charged for the same window"):
+            dg.releases(path, days(), where=JANUARY)
+        killed = ledger.left(1)
+        dg.releases(path, days(), where=FEBRUARY, again=True)
+        assert ledger.left(1) == pytest.approx(killed)
+
+
+def test_releases_of_parts_are_charged_where_they_are(place: Path, tmp_path: Path) -> None:
+    path = cases.written(tmp_path, WEEK)
+    plan = dg.plan_releases(path, days(), where=JANUARY)
+    scopes = [str(each.guarantee.scope) for each in plan.releases]
+    assert scopes == ["day from 2026-01-01 to 2026-01-07", "day from 2026-01-01 to 2026-01-31"]
+    with dg.Ledger(place) as ledger:
+        plan.run()
+        week, rest = (
+            ledger.left(1, dg.read(DAYS, user="who").where(day=day).scope)
+            for day in ("2026-01-03", "2026-01-20")
+        )
+    assert week < rest < 1.0
+
+
+def test_regions_that_lie_apart_do_not_share(tmp_path: Path) -> None:
+    """A day pays for one of two months, so that each of them may have nearly all of the budget."""
+    text = FILE + 'where = {day = "2026-02"}\n'
+    path = cases.written(
+        tmp_path,
+        text.replace("share = 0.5\noutput", 'where = {day = "2026-01"}\nshare = 0.5\noutput'),
+    )
+    plan = dg.plan_releases(path, days())
+    assert plan.guarantee.epsilon() <= 1.0
+    whole = dg.plan_releases(cases.written(tmp_path, FILE), days())
+    apart, together = (each.releases[0].guarantee.epsilon(1e-6) for each in (plan, whole))
+    assert together < 0.75
+    assert 0.95 < apart <= 1.0
+
+
+def test_regions_that_are_wrong_are_told(tmp_path: Path) -> None:
+    text = FILE + 'where = {dya = "2026-02", seconds = 3}\n'
+    with pytest.raises(dg.ParameterError) as told:
+        dg.plan_releases(cases.written(tmp_path, text), days(), where={"day": "soon"})
+    lines = str(told.value).splitlines()[1:]
+    assert len(lines) == 3
+    assert lines[0].startswith("  where must state days or times of 'day'")
+    assert lines[1].startswith(
+        "  [release.time] where: 'dya' is not a column of the table; did you"
+    )
+    assert lines[2].startswith("  [release.time] where 'seconds' has type DOUBLE")
+
+
+def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
+    path = cases.written(tmp_path, FILE)
+    (tmp_path / "2026-01").mkdir()
+    dg.releases(path, days(), where=JANUARY, folder=tmp_path / "2026-01")
+    assert (tmp_path / "2026-01" / "visits.csv").exists()
+    assert not (tmp_path / "visits.csv").exists()

@@ -1,0 +1,37 @@
+"""Mistakes are told together, each on a line of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.releases.mistakes import Mistakes
+
+
+def test_none_is_told_where_there_is_none() -> None:
+    mistakes = Mistakes(Path("releases.toml"))
+    assert not mistakes
+    mistakes.tell()
+
+
+def test_all_are_told_once_and_in_order() -> None:
+    mistakes = Mistakes(Path("releases.toml"))
+    mistakes.unknown("[a]", "itm", ["item", "by"], "a key")
+    mistakes.unknown("[a]", 7, ["item", "by"], "a key")
+    assert mistakes.caught("[b]", ParameterError("clip must be above 0.", name="clip")) == "clip"
+    assert mistakes.caught("[b]", SchemaError("by is text.", name="by")) == "by"
+    assert mistakes.caught("[b]", DataError("it is gone.")) == ""
+    mistakes.add("[b]", "it is gone.")
+    assert mistakes
+    with pytest.raises(ParameterError) as told:
+        mistakes.tell()
+    assert str(told.value).splitlines() == [
+        "'releases.toml' has 5 mistakes; nothing was read or charged:",
+        "  [a] 'itm' is not a key; did you mean item?",
+        "  [a] 7 is not a key; there are item, by.",
+        "  [b] clip must be above 0.",
+        "  [b] by is text.",
+        "  [b] it is gone.",
+    ]

@@ -1,0 +1,169 @@
+"""A plan keeps the promise of its file, spends it, and reads nothing."""
+
+from __future__ import annotations
+
+import itertools
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import pytest
+from tests.releases import cases
+
+import dpgrain as dg
+from dpgrain.accounting import Event, gaussian_mu
+from dpgrain.publishing import Price
+from dpgrain.units import OWN_UNIT
+
+# All kinds together take the whole budget.
+EACH = f"share = {1 / len(cases.KINDS)!r}"
+
+
+def _plan(folder: Path, text: str, table: dg.UserTable | None = None) -> dg.PlannedReleases:
+    return dg.plan_releases(cases.written(folder, text), table or cases.unread())
+
+
+def test_every_kind_is_planned_with_nothing_read(tmp_path: Path) -> None:
+    table = cases.counted()
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH), table)
+    assert cases.Counted.opened == 0
+    assert [each.entry.name for each in plan.releases] == list(cases.KINDS)
+    # The same promise follows from a source that cannot be read at all.
+    again = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
+    assert again.guarantee == plan.guarantee
+    assert list(tmp_path.iterdir()) == [tmp_path / "releases.toml"]
+
+
+def test_all_together_spend_the_budget_and_no_more(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
+    assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
+    assert plan.guarantee.delta == 1e-6
+    # Gaussian noise has all of δ: none of it is kept for leaks that nobody has.
+    only = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"]))
+    mu = only.guarantee.event.loss(1, "zero_out", dg.User()).mu
+    assert mu == pytest.approx(gaussian_mu(2.0, 1e-6), rel=1e-3)
+    with dg.budget(2.0, 1e-6) as whole:
+        assert mu > whole.caps.price.mu
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        (["count"], 'noise = "laplace"'),
+        (["count", "sum"], 'noise = "laplace"'),
+        (["top"], 'method = "truncated"\nmax_items = 1'),
+        (["top", "fit"], ""),
+    ],
+    ids=str,
+)
+def test_noise_of_every_law_spends_the_budget(
+    names: list[str], more: str, epsilon: float, tmp_path: Path
+) -> None:
+    """A price in Gaussian noise would leave four fifths of it to one release with Laplace noise."""
+    budget = f'[budget]\nunit = "user"\nepsilon = {epsilon}\ndelta = 1e-6\n'
+    spending = f"{more}\nshare = {1 / len(names)}"
+    plan = _plan(tmp_path, budget + cases.releases(spending, names))
+    assert 0.99 * epsilon <= plan.guarantee.epsilon() <= epsilon
+
+
+def test_shares_are_of_squares_and_what_nobody_takes_stays(tmp_path: Path) -> None:
+    text = cases.BUDGET + "\n".join(
+        cases.releases(f"share = {share}", [name])
+        for name, share in (("count", 0.4), ("mean", 0.1))
+    )
+    count, mean = (
+        each.guarantee.event.loss(1, "zero_out", dg.User()).mu
+        for each in _plan(tmp_path, text).releases
+    )
+    assert (count / mean) ** 2 == pytest.approx(4.0, rel=0.03)
+    whole = gaussian_mu(2.0, 1e-6)
+    assert (count / whole) ** 2 == pytest.approx(0.4, rel=0.03)
+
+
+def test_stated_ones_come_first_and_shares_are_of_the_rest(tmp_path: Path) -> None:
+    text = cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"])
+    fixed = cases.releases("epsilon = 1.0\ndelta = 1e-8", ["sum"])
+    plan = _plan(tmp_path, text + fixed)
+    by_name = {each.entry.name: each for each in plan.releases}
+    assert (by_name["sum"].epsilon, by_name["sum"].delta) == (1.0, 1e-8)
+    assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
+    with pytest.raises(dg.ParameterError, match=r"\[budget\] the plan of the budget must keep"):
+        _plan(tmp_path, text + fixed.replace("epsilon = 1.0", "epsilon = 2.5"))
+
+
+def test_without_a_budget_the_stated_ones_are_composed(tmp_path: Path) -> None:
+    text = cases.STATED + cases.releases("epsilon = 0.5\ndelta = 1e-7", ["count", "mean"])
+    plan = _plan(tmp_path, text)
+    first, second = plan.releases
+    assert plan.guarantee == first.guarantee + second.guarantee
+    assert plan.guarantee.delta == pytest.approx(2e-7)
+    assert 0.5 < plan.guarantee.epsilon() < 1.0
+    with pytest.raises(dg.ParameterError, match="needs a budget: give epsilon and delta"):
+        _plan(tmp_path, cases.STATED + cases.releases("share = 0.5", ["count"]))
+
+
+def test_pure_privacy_is_shared_as_well(tmp_path: Path) -> None:
+    text = '[budget]\nunit = "user"\nepsilon = 1.0\n'
+    noise = 'noise = "laplace"\nshare = 0.5'
+    plan = _plan(tmp_path, text + cases.releases(noise, ["count", "sum"]))
+    assert plan.guarantee.epsilon() == pytest.approx(1.0, rel=0.01)
+    assert plan.guarantee.epsilon() <= 1.0
+    with pytest.raises(dg.ParameterError, match="delta = 0"):
+        _plan(tmp_path, text + cases.releases("share = 0.5", ["histogram"]))
+
+
+@pytest.mark.search(keep=6)
+@pytest.mark.parametrize(
+    ("unit", "relation", "names", "share"),
+    list(
+        itertools.product(
+            ('unit = "user"', 'unit = "record"', 'element = "topic"'),
+            ("zero_out", "replace"),
+            (("histogram", "fit"), ("top", "count", "quantiles"), tuple(cases.KINDS)[:8]),
+            (0.05, 0.12),
+        )
+    ),
+    ids=str,
+)
+def test_no_options_break_the_budget(
+    unit: str, relation: str, names: tuple[str, ...], share: float, tmp_path: Path
+) -> None:
+    text = f'[budget]\n{unit}\nrelation = "{relation}"\nepsilon = 1.0\ndelta = 1e-6\n'
+    plan = _plan(tmp_path, text + cases.releases(f"share = {share}", list(names)))
+    # An accountant that has seen nothing of shares adds up what will be published.
+    event: Event = reduce(add, (each.guarantee.event for each in plan.releases))
+    whole = plan.guarantee
+    assert whole.relation == relation
+    alone = event.epsilon(1e-6, relation=whole.relation, unit=OWN_UNIT[whole.level])
+    assert alone == pytest.approx(plan.guarantee.epsilon())
+    assert alone <= 1.0 * (share * len(names)) ** 0.5 * 1.15
+
+
+def test_a_plan_may_stand_in_the_plan_of_a_budget(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"]))
+    with dg.budget(3.0, 1e-5, plan=[plan.guarantee]) as whole:
+        assert whole.spent == Price()
+        assert 0 < whole.caps.price.mu < gaussian_mu(3.0, 1e-5)
+
+
+def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
+    lines = str(plan).splitlines()
+    assert len(lines) == len(cases.KINDS) + 2
+    assert lines[0].split() == ["release", "publishes", "share", "ε", "δ", "error", "of", "noise"]
+    assert "named from" in lines[1]
+    assert "fit logistic" in lines[-2]
+    assert lines[-1].startswith("Together: ε = 2 at δ = 10⁻⁶, composed exactly; the budget holds")
+
+
+def test_the_error_to_expect_is_that_of_the_release(tmp_path: Path) -> None:
+    lines = 'clip = 20.0\nshare = 0.5\nnoise = "gaussian"'
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases(lines, ["count", "sum"]))
+    made = dg.releases(tmp_path / "releases.toml", cases.table(), random_state=1)
+    for each in plan.releases:
+        assert each.expected is not None
+        assert each.expected.times == ()
+        assert each.expected.std_error == pytest.approx(
+            made[each.entry.name].std_error[0], rel=1e-6
+        )

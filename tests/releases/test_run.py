@@ -1,0 +1,200 @@
+"""Releases of a file are those of the single functions, charged as one whatever happens."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.releases import cases
+
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.learn.features import Encoding, Number
+from dpgrain.publishing import Price
+from dpgrain.publishing.rehearsal import rehearsed
+from dpgrain.releases.columns import fit_columns, mean_of_columns
+from dpgrain.releases.file import guarantee_beside
+
+SPEND = "epsilon = 0.5\ndelta = 1e-7"
+PROMISE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-7, "random_state": 5}
+USER: dict[str, Any] = {**PROMISE, "unit": dg.User()}
+BOUNDS = (0, 200)
+
+
+def _fitted(table: dg.UserTable) -> learn.LinearModel:
+    model = learn.LogisticRegression(classes=[0, 1], rounds=5, n_users=600, **USER)
+    encoding = Encoding((Number("seconds", (0.0, 200.0)), Number("age", (0.0, 100.0))))
+    return fit_columns(model, table, encoding, "bought")
+
+
+# The single functions, inside a budget, as the law of noise that is chosen depends on that.
+SINGLE: dict[str, Any] = {
+    "histogram": lambda table: dg.histogram(table, "page", **USER),
+    "top": lambda table: dg.top(table, "page", k=3, **USER),
+    "count": lambda table: dg.count(table, by="topic", domain=["t0", "t1", "t2"], **USER),
+    "sum": lambda table: dg.sum(table, "seconds", bounds=BOUNDS, **USER),
+    "mean": lambda table: dg.mean(table, "seconds", bounds=BOUNDS, **USER),
+    "variance": lambda table: dg.variance(table, "seconds", bounds=BOUNDS, **USER),
+    "quantiles": lambda table: dg.quantiles(table, "seconds", [0.5], bounds=BOUNDS, **USER),
+    "distribution": lambda table: dg.distribution(table, "seconds", [10, 50], **USER),
+    "elements_per_user": lambda table: dg.elements_per_user(table, by="topic", **USER),
+    "mean_of_users": lambda table: mean_of_columns(
+        table, ["seconds", "age"], bound=300.0, n_users=600, **PROMISE
+    ),
+    "fit": _fitted,
+}
+
+
+def _numbers(release: Any) -> Any:
+    for name in ("estimate", "value", "coef_"):
+        if hasattr(release, name):
+            return getattr(release, name)
+    raise AssertionError(release)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dg.Releases:
+    path = cases.written(tmp_path_factory.mktemp("run"), cases.STATED + cases.releases(SPEND))
+    return dg.releases(path, cases.table(), random_state=5)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) -> None:
+    with dg.budget(10.0, 1e-5):
+        alone = SINGLE[name](cases.table())
+    assert np.array_equal(_numbers(made[name]), _numbers(alone))
+    assert list(made) == list(SINGLE)
+    assert not made.guarantee.private
+
+
+def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
+    endings = {"histogram": "csv", "count": "json", "mean": "parquet", "fit": "json"}
+    endings |= {"mean_of_users": "csv"}
+    text = cases.BUDGET + "\n".join(
+        cases.releases(f'share = 0.2\noutput = "{name}.{ending}"', [name])
+        for name, ending in endings.items()
+    )
+    made = dg.releases(cases.written(tmp_path, text), cases.table())
+    assert made.guarantee.private
+    for name, ending in endings.items():
+        path = tmp_path / f"{name}.{ending}"
+        told = guarantee_beside(path).read_text(encoding="utf-8")
+        own = made[name].guarantee_ if name == "fit" else made[name].guarantee
+        assert dg.Guarantee.from_json(told) == own
+    rows = pq.read_table(tmp_path / "mean.parquet")
+    assert rows.column("estimate").to_pylist() == made["mean"].estimate.tolist()
+    assert json.loads((tmp_path / "count.json").read_text())[0]["topic"] == "t0"
+    assert learn.load(tmp_path / "fit.json").guarantee_ == made["fit"].guarantee_
+    # Together they are what was planned.
+    assert made.guarantee == made.plan.guarantee
+    assert "Public, fixed beforehand: a roster of 600 users; what each" in str(made.promise)
+
+
+def test_a_budget_pays_for_all_as_one_and_before_any(tmp_path: Path) -> None:
+    path = cases.written(tmp_path, cases.STATED + cases.releases(SPEND, ["count", "mean"]))
+    with dg.budget(2.0, 1e-5) as whole:
+        dg.releases(path, cases.table())
+        spent = whole.spent
+    with dg.budget(2.0, 1e-5) as single:
+        for name in ("count", "mean"):
+            SINGLE[name](cases.table())
+    assert spent.mu == pytest.approx(single.spent.mu)
+    with dg.budget(0.6, 1e-6) as small:
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            dg.releases(path, cases.counted())
+        assert cases.Counted.opened == 0
+        assert small.spent == Price()
+
+
+def test_a_file_is_a_plan_of_a_budget(tmp_path: Path) -> None:
+    path = cases.written(tmp_path, cases.STATED + cases.releases(SPEND, ["count", "mean"]))
+    with dg.budget(2.0, 1e-5, plan=[lambda: dg.releases(path, cases.unread())]) as whole:
+        dg.releases(path, cases.table())
+        assert whole.spent == Price()
+        dg.releases(path, cases.table())
+        assert whole.spent.mu > 0
+    plan = dg.plan_releases(path, cases.unread())
+    assert rehearsed(lambda: plan.run()) == plan.guarantee
+
+
+@pytest.mark.parametrize("fails_at", [1, 2, 3])
+def test_a_run_that_fails_was_charged_for_all(fails_at: int, tmp_path: Path) -> None:
+    names = ["count", "mean", "mean_of_users"]
+    text = cases.STATED + "\n".join(
+        cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in names
+    )
+    path = cases.written(tmp_path, text)
+    with dg.budget(2.0, 1e-5) as whole:
+        with pytest.raises(dg.DataError, match="on fire"):
+            dg.releases(path, cases.counted(fails_at))
+        failed = whole.spent
+    with dg.budget(2.0, 1e-5) as whole:
+        dg.releases(path, cases.table(), again=True)
+        assert failed == whole.spent
+    for name in names:
+        (tmp_path / f"{name}.csv").unlink()
+
+
+def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
+    text = cases.STATED + "\n".join(
+        cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
+    )
+    path = cases.written(tmp_path, text)
+    with pytest.raises(dg.DataError, match="on fire"):
+        dg.releases(path, cases.counted(2))
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "count.csv",
+        "count.csv.guarantee.json",
+        "releases.toml",
+    ]
+    before = (tmp_path / "count.csv").read_text()
+    # Nothing is published a second time without being asked for.
+    with pytest.raises(dg.ParameterError, match=r"is there already: .*again=True \(--again\)"):
+        dg.releases(path, cases.counted())
+    assert cases.Counted.opened == 0
+    assert (tmp_path / "count.csv").read_text() == before
+    dg.releases(path, cases.table(), again=True)
+    assert (tmp_path / "count.csv").read_text() != before
+    assert (tmp_path / "mean.csv").exists()
+
+
+def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: Path) -> None:
+    text = cases.STATED + "\n".join(
+        cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
+    )
+    path = cases.written(tmp_path, text)
+    code = f"""
+        import os, signal
+        import dpgrain as dg
+        from tests.releases import cases
+
+        class Killed(cases.Counted):
+            def __enter__(self):
+                if cases.Counted.opened == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return super().__enter__()
+
+        dg.releases({str(path)!r}, cases.table(engine=Killed))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len((tmp_path / "count.csv").read_text().splitlines()) == 4
+    assert not (tmp_path / "mean.csv").exists()
+    with pytest.raises(dg.ParameterError, match="is there already"):
+        dg.releases(path, cases.table())
+
+
+def test_releases_are_a_mapping(made: dg.Releases) -> None:
+    assert len(made) == len(SINGLE)
+    assert made["mean"].value == made["mean"].estimate[0]
+    assert repr(made).startswith("Releases(histogram, top, ")
+    with pytest.raises(KeyError):
+        made["nothing"]

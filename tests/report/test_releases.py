@@ -1,0 +1,98 @@
+"""The page of a file of releases: each release once, nothing loaded, and safe whatever names are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.releases import cases as files
+from tests.report import cases
+
+import dpgrain as dg
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dg.Releases:
+    text = files.BUDGET + files.releases("share = 0.05")
+    return dg.releases(files.written(tmp_path_factory.mktemp("page"), text), files.table())
+
+
+@pytest.fixture(scope="module")
+def page(made: dg.Releases, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "all.html"
+    assert made.report(path) == path
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: str) -> None:
+    assert len(re.findall(r'<section class="release" id="release-\d+">', page)) == len(made)
+    for place, name in enumerate(made, 1):
+        assert f'<a href="#release-{place}">{name}</a>' in page
+        assert f'<h2><span class="name">{name}</span>: ' in page
+    headings = re.findall(r"<h3>(.*?)</h3>", page)
+    assert headings.count("Estimates") + headings.count("Estimate") == len(made) - 2
+    assert "Coefficients" in headings
+    assert "The mean of users" in headings
+    assert page.count("Read it with <code>dpgrain.Guarantee.from_json") == 1
+    assert made.plan.spending in page
+    assert made.plan.file.mark in page
+
+
+def test_ids_are_those_of_one_figure_each(tmp_path: Path) -> None:
+    # Both have the same plot, but for the numbers.
+    text = files.BUDGET + "".join(
+        files.releases("share = 0.5", ["count"]).replace("count]", f"count{place}]")
+        for place in range(2)
+    )
+    path = files.written(tmp_path, text)
+    dg.releases(path, files.table()).report(tmp_path / "all.html")
+    page = (tmp_path / "all.html").read_text(encoding="utf-8")
+    clips = re.findall(r'<clipPath id="([^"]+)"', page)
+    assert len(set(clips)) == len(clips) >= 6
+
+
+def test_nothing_is_loaded_and_the_page_is_small(page: str) -> None:
+    loads = cases.Loads()
+    loads.feed(page)
+    assert "script" not in loads.tags
+    assert loads.handlers == []
+    assert all(reference.startswith("#") for reference in loads.references)
+    assert len(page.encode()) < 1_000_000
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    nasty = "<script>alert(1)</script>"
+    rows = pa.table({"who": list(range(400)), "page": [nasty] * 400, nasty: [1.0] * 400})
+    text = files.BUDGET + "".join(
+        f"[release.'{nasty} {place}']\n{lines}\nshare = 0.3\n"
+        for place, lines in enumerate(
+            (
+                'statistic = "histogram"\nitem = "page"',
+                f'statistic = "mean_of_users"\ncolumns = ["{nasty}"]\nbound = 3',
+            )
+        )
+    )
+    path = files.written(tmp_path, text)
+    dg.releases(path, dg.read(rows, user="who")).report(tmp_path / "all.html")
+    page = (tmp_path / "all.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_seeded_run_says_so(tmp_path: Path) -> None:
+    path = files.written(tmp_path, files.BUDGET + files.releases("share = 0.5", ["count"]))
+    dg.releases(path, files.table(), random_state=1).report(tmp_path / "all.html")
+    assert "NOT PRIVATE. Do not publish." in (tmp_path / "all.html").read_text(encoding="utf-8")
+
+
+def test_where_users_do_not_agree_the_page_says_so(tmp_path: Path) -> None:
+    size = 2000
+    far = pa.table({"who": list(range(size)), "x": [99.0 * i / size for i in range(size)]})
+    lines = 'statistic = "mean_of_users"\ncolumns = ["x"]\nbound = 100\nradius = 0.01\n'
+    text = files.BUDGET + f'[release.centre]\n{lines}method = "softcore"\nshare = 1.0\n'
+    table = dg.read(far, user="who", n_users=size)
+    made = dg.releases(files.written(tmp_path, text), table, random_state=1)
+    made.report(tmp_path / "all.html")
+    assert "There is no mean." in (tmp_path / "all.html").read_text(encoding="utf-8")

@@ -1,0 +1,75 @@
+"""Buckets hold the same keys in fewer bits, and give them back sorted, whole users together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sampling import examples
+
+from dpgrain._types import IntArray
+from dpgrain.tables.engines import buckets as module
+from dpgrain.tables.engines.buckets import Bucketing, Buckets
+
+
+def filled(keys: IntArray, bucketing: Bucketing, capacity: int, chunk: int) -> Buckets:
+    buckets = Buckets(bucketing, capacity)
+    for start in range(0, keys.size, chunk):
+        assert buckets.add(keys[start : start + chunk])
+    return buckets
+
+
+@examples(60)
+@given(
+    seed=st.integers(0, 2**32),
+    users=st.sampled_from([1, 2, 63, 64, 65, 5000, 2**26, 2**30]),
+    shift=st.sampled_from([1, 7, 12]),
+    rows=st.integers(0, 3000),
+    staged=st.sampled_from([1, 10, 700, 10_000]),
+    size=st.sampled_from([1, 50, 10_000]),
+)
+def test_the_same_keys_come_back_sorted(
+    seed: int, users: int, shift: int, rows: int, staged: int, size: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    # Some users hold many of the rows, and the last one is there.
+    user = np.minimum(generator.geometric(3 / users, rows), users - 1) if users > 3 else 0
+    user = np.where(generator.random(rows) < 0.1, users - 1, user)
+    keys = (user << shift) | generator.integers(0, 1 << shift, rows)
+    bucketing = Bucketing.of(users, shift)
+    assert bucketing is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_STAGED_KEYS", staged)
+        buckets = filled(keys, bucketing, max(rows, 1), 170)
+        assert np.array_equal(np.sort(np.concatenate(list(buckets.emptied()))), np.sort(keys))
+        buckets = filled(keys, bucketing, max(rows, 1), 170)
+    assert not buckets.add(np.zeros(2, dtype=np.int64))
+    buckets.settle()
+    for _ in range(2):
+        parts = [part for b in buckets.held() for part in buckets.parts(b, shift, size)]
+        found = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        np.testing.assert_array_equal(found, np.sort(keys))
+        owners = [set((part >> shift).tolist()) for part in parts]
+        assert sum(map(len, owners)) == len(set().union(*owners))
+
+
+@pytest.mark.parametrize(("users", "shift"), [(2**40, 19), (10, 33), (2**44, 1)])
+def test_keys_that_are_too_long_have_no_buckets(users: int, shift: int) -> None:
+    assert Bucketing.of(users, shift) is None
+
+
+@pytest.mark.parametrize("users", [1, 1000, 400_000, 10**7, 2**25])
+@pytest.mark.parametrize("shift", [1, 10, 19])
+def test_the_last_key_of_the_last_user_lies_in_the_last_bucket(users: int, shift: int) -> None:
+    found = Bucketing.of(users, shift)
+    assert found is not None
+    assert shift <= found.bits <= 32
+    assert ((users << shift) - 1) >> found.bits == found.count - 1
+
+
+def test_keys_take_half_the_memory() -> None:
+    bucketing = Bucketing.of(400_000, 19)
+    assert bucketing is not None
+    buckets = Buckets(bucketing, 10**7)
+    assert buckets._pool.nbytes <= 4 * 10**7 * 1.2

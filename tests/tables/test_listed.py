@@ -1,0 +1,48 @@
+"""Public lists of items in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpgrain as dg
+from dpgrain.tables.listed import listed_in
+
+ROWS = dg.read(pa.table({"who": [1], "page": ["a"], "year": [2020]}), user="who")
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "parquet"])
+@pytest.mark.parametrize(("key", "items"), [("page", ["a", "b"]), ("year", [2020, 2021])])
+def test_a_file_lists_the_items_of_one_column(
+    ending: str, key: str, items: list[object], tmp_path: Path
+) -> None:
+    path = tmp_path / f"d.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.table({"any": items, "more": items}), path)
+    else:
+        head = "any\n" if ending == "csv" else ""
+        path.write_text(head + "".join(f"{item}\n" for item in items) + "\n" * (ending == "txt"))
+    assert listed_in(path, [key], ROWS) == items
+
+
+def test_rows_are_the_items_of_several_columns(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("year,other,page\n2020,x,a\n2021,y,b\n")
+    assert listed_in(path, ["page", "year"], ROWS) == [("a", 2020), ("b", 2021)]
+    with pytest.raises(dg.ParameterError, match="has no column 'who'"):
+        listed_in(path, ["page", "who"], ROWS)
+
+
+def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(dg.DataError, match="is no file"):
+        listed_in(tmp_path / "none.txt", ["page"], ROWS)
+    path = tmp_path / "d.txt"
+    path.write_text("2020\nlots\n")
+    with pytest.raises(dg.ParameterError, match=r"must hold integers.*not 'lots'"):
+        listed_in(path, ["year"], ROWS)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(dg.DataError, match="cannot be read as UTF-8"):
+        listed_in(path, ["page"], ROWS)
