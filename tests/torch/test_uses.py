@@ -52,3 +52,15 @@ def test_norms_and_sums_are_those_of_what_is_formed(make: Callable[[], Use]) -> 
 def test_blocks_can_be_left_out(make: Callable[[], Use]) -> None:
     use = make().without(torch.tensor([False, True, False, True]))
     assert (use.squares() > 0).tolist() == [True, False, True, False]
+
+
+def test_sums_that_cancel_are_made_in_double_precision() -> None:
+    torch.manual_seed(1)
+    layout = Layout((2, 2, 2))
+    x, b = (torch.randn(6, 5, width) * 1e6 for width in (4, 3))
+    # The records of the second block are each other's opposites, nearly.
+    x[3], b[3] = x[2], -b[2] * (1 + 1e-6)
+    kept, exact = Outer.of(layout, x, b), Outer(layout, x, b).formed(1)
+    assert isinstance(kept, Kept)
+    assert float((kept.formed(1) - exact).norm() / exact.norm()) < 1e-6
+    assert float(exact.norm()) < 1e-4 * float(kept.formed(0).norm())

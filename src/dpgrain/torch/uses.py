@@ -18,6 +18,8 @@ from dpgrain.torch.library import torch
 _SLICE_ENTRIES = 1 << 19
 # Gradients of blocks are kept until their weights are known if they have at most this many entries.
 _MOST_KEPT_ENTRIES = 1 << 24
+# Sums that are kept are made again in double precision where their terms are so many times as long.
+_LONGEST_TERMS = 1024.0
 # Sums over blocks of products are kept if they need at most so many times the memory of the factors.
 _KEPT_MEMORY = 2
 # A Gram matrix of k rows is made while k²·(inputs + outputs) is at most so many times inputs·outputs.
@@ -122,8 +124,13 @@ class Outer(Use):
         if entries > _KEPT_MEMORY * made_of:
             return Outer(layout, x, b)
         views = layout.views(x, b)
-        sums = [torch.bmm(b.flatten(1, 2).mT, x.flatten(1, 2)) for _, (x, b) in views]
-        return Kept(layout, sums[0] if len(sums) == 1 else torch.cat(sums))
+        parts = [torch.bmm(b.flatten(1, 2).mT, x.flatten(1, 2)) for _, (x, b) in views]
+        sums, use = parts[0] if len(parts) == 1 else torch.cat(parts), Outer(layout, x, b)
+        # Where terms cancel, the last digits are a whole vector, and would follow from other blocks.
+        cancelled = use.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
+        for block in torch.nonzero(cancelled).flatten().tolist():
+            sums[block] = use.formed(block).to(sums.dtype)
+        return Kept(layout, sums)
 
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
