@@ -295,7 +295,9 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
         release = ask(table)
     parts = list(release.guarantee.event.parts)
     drawn: list[Noised] = []
-    kinds = {"gaussian": Selection, "truncated": TruncatedGeometric, "gumbel": Best}
+    kinds: dict[str, Any] = {
+        "gaussian": Selection, "truncated": TruncatedGeometric, "gumbel": Best,
+    }  # fmt: skip
     for vector in recorder.vectors:
         event = vector.event
         if event is None:
