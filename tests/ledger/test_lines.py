@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpgrain.errors import DataError
-from dpgrain.ledger.lines import Line, check_chain
+from dpgrain.ledger.lines import Line, checked
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -22,8 +22,8 @@ def chain(length: int) -> list[Line]:
 
 def test_a_chain_is_whole() -> None:
     lines = chain(5)
-    assert check_chain(lines) == lines[-1]
-    assert check_chain([]) is None
+    assert list(checked(lines)) == lines
+    assert list(checked([])) == []
     assert lines[3].values["value"] == pytest.approx(0.3)
     assert lines[0].body.isascii()
 
@@ -42,17 +42,17 @@ def test_every_change_is_seen(place: int, change: Any) -> None:
     lines = chain(5)
     lines[place] = dataclasses.replace(lines[place], **change(lines[place]))
     with pytest.raises(DataError, match=f"line {place} of the ledger"):
-        check_chain(lines)
+        list(checked(lines))
 
 
 @pytest.mark.parametrize("place", range(4))
 def test_missing_lines_and_exchanged_ones_are_seen(place: int) -> None:
     lines = chain(5)
     with pytest.raises(DataError, match=f"line {place} of the ledger"):
-        check_chain(lines[:place] + lines[place + 1 :])
+        list(checked(lines[:place] + lines[place + 1 :]))
     lines[place : place + 2] = lines[place : place + 2][::-1]
     with pytest.raises(DataError, match=f"line {place} of the ledger"):
-        check_chain(lines)
+        list(checked(lines))
 
 
 def test_a_line_of_another_chain_is_seen() -> None:
@@ -60,7 +60,7 @@ def test_a_line_of_another_chain_is_seen() -> None:
     begun = Line.after(None, "2027-01-01T00:00:00Z", "ledger", name="other")
     other[0] = begun
     with pytest.raises(DataError, match="line 1 of the ledger does not follow"):
-        check_chain([begun, *lines[1:]])
+        list(checked([begun, *lines[1:]]))
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"number": NaN}', '{"a": 1, "a": 2}'])

@@ -27,12 +27,10 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
     >>> side_by_side(abs, [-1, 2])
     [1, 2]
     """
-    if len(items) < 2:
-        return [work(item) for item in items]
     blas = _blas()
     threads = max((library.num_threads for library in blas.lib_controllers), default=1)
     with blas.limit(limits=1):
-        if threads == 1:
+        if threads == 1 or len(items) < 2:
             return [work(item) for item in items]
         with ThreadPoolExecutor(min(threads, len(items))) as pool:
             return list(pool.map(work, items))

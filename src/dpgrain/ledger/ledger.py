@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -14,7 +14,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger import accounts
 from dpgrain.ledger.accounts import Charged, DoesNotFitError
 from dpgrain.ledger.entries import Entry
-from dpgrain.ledger.lines import Line, check_chain
+from dpgrain.ledger.lines import Line, checked
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.refusal import refusal
 from dpgrain.ledger.stores import store_at
@@ -124,38 +124,31 @@ class Ledger(ShownLedger):
         if found is None:
             raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
         if found > FORMAT:
-            raise DataError(
-                f"{self._store.name!r} was written by a later version of dpgrain; use that, or one "
-                "still later."
-            )
+            raise self._too_new()
+
+    def _too_new(self) -> DataError:
+        return DataError(
+            f"{self._store.name!r} was written by a later version of dpgrain; use that, or one still "
+            "later."
+        )
 
     def _checked(self, page: Page, expected: str | None) -> tuple[Line, Line]:
         """Check the chain of lines, and return the first and the last."""
-        hashes: list[Line] = []
+        first = last = None
         held = expected is None
-
-        def passing(lines: Iterator[Line]) -> Iterator[Line]:
-            nonlocal held
-            for line in lines:
-                if not hashes:
-                    hashes.append(line)
-                held = held or line.hash == expected
-                yield line
-
-        last = check_chain(passing(page.lines()))
-        if last is None or hashes[0].values.get("kind") != "ledger":
+        for last in checked(page.lines()):
+            first = first or last
+            held = held or last.hash == expected
+        if first is None or last is None or first.values.get("kind") != "ledger":
             raise DataError(f"{self._store.name!r} holds no ledger; make one anew.")
-        if hashes[0].values.get("language") != _LANGUAGE:
-            raise DataError(
-                f"{self._store.name!r} was written by a later version of dpgrain; use that, or one "
-                "still later."
-            )
+        if first.values.get("language") != _LANGUAGE:
+            raise self._too_new()
         if not held:
             raise ParameterError(
                 f"expected must be a hash that the ledger holds, and {_validate.said(expected)} is "
                 "none: an older copy, or another ledger, was put in its place."
             )
-        return hashes[0], last
+        return first, last
 
     def _make_accounts_again(self) -> None:
         """Bring what is kept beside the lines to this version's format; the lines stay."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -89,17 +89,17 @@ class Line:
             raise _broken(number, "does not follow the line before it")
 
 
-def check_chain(lines: Iterable[Line]) -> Line | None:
-    """Check that lines follow each other from the first on, and return the last.
+def checked(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield lines that follow each other from the first on.
 
     Raises:
         DataError: if the chain breaks, with the number of the line where it does.
     """
-    last: Line | None = None
+    before = ""
     for number, line in enumerate(lines):
-        line.check(number, "" if last is None else last.hash)
-        last = line
-    return last
+        line.check(number, before)
+        before = line.hash
+        yield line
 
 
 def _begin(number: int, before: str) -> str:

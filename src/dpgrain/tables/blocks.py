@@ -233,7 +233,7 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]
     while column in table.cells:
         column = table.cells[column].of
-    cells = None if elements.labels is None else len(elements.labels)
+    cells = None if elements.labels is None else max(len(elements.labels), 1)
     return Rule(column, "stated", mark=mark, cells=cells)
 
 
