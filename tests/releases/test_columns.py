@@ -10,6 +10,7 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain.errors import ParameterError
 from dpgrain.learn.features import Category, Encoding, Number
 from dpgrain.publishing.rehearsal import rehearsal
 from dpgrain.releases.columns import fit_columns, mean_of_columns
@@ -34,6 +35,15 @@ OPTIONS: list[dict[str, Any]] = [
     {"sampling_rate": 0.5, "clip": 1.0},
     {"clip": "auto", "elements_per_user": "auto"},
 ]
+
+
+@pytest.mark.parametrize("unit", set(UNITS) - {"user"})
+def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
+    protected, element = UNITS[unit]
+    people = cases.unread().per_user(by="topic", age=("age", "mean"), bought=("bought", "max"))
+    model = learn.LogisticRegression(classes=[0, 1], unit=protected, n_users=600, **PROMISE)
+    with pytest.raises(ParameterError, match=r"^unit must be User\(\) where each row is made of"):
+        fit_columns(model, people, ENCODING, "bought", element)
 
 
 @pytest.mark.search(keep=8)

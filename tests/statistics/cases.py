@@ -20,7 +20,6 @@ from scipy.special import log_ndtr
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import (
-    BoundedRange,
     Event,
     Gaussian,
     Laplace,
@@ -31,6 +30,7 @@ from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import holdings as holdings_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
+from dpgrain.statistics.plan import Best
 from dpgrain.statistics.values import AutoRange
 from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
@@ -295,7 +295,9 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
         release = ask(table)
     parts = list(release.guarantee.event.parts)
     drawn: list[Noised] = []
-    kinds = {"gaussian": Selection, "truncated": TruncatedGeometric, "gumbel": BoundedRange}
+    kinds: dict[str, Any] = {
+        "gaussian": Selection, "truncated": TruncatedGeometric, "gumbel": Best,
+    }  # fmt: skip
     for vector in recorder.vectors:
         event = vector.event
         if event is None:
@@ -336,7 +338,7 @@ def ratio(one: Noised, two: Noised, asked: Asked, billed: Event) -> float:
     if one.law == "gumbel":
         steps = [*moved.values(), 0]
         found = (max(steps) - min(steps)) / one.scale[next(iter(one.scale))]
-        assert isinstance(billed, BoundedRange)
+        assert isinstance(billed, Best)
         return found * billed.count / loss.pure
     apart = [abs(d) / spread(one, two, name) for name, d in moved.items() if d]
     if one.law == "laplace":

@@ -108,12 +108,15 @@ def test_part_of_a_person_moves_it_no_farther_than_the_curve_says(
 
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("method", ["truncated", "gaussian", "names"])
+@pytest.mark.parametrize("method", ["truncated", "gaussian", "names", "gumbel"])
 def test_frequent_numbers_are_named_at_the_price_of_one_row(
     method: str, relation: Relation
 ) -> None:
     rng, seen = np.random.default_rng(5), 0.0
-    named: dict[str, Any] = {"names": {"counts": False, "method": "gaussian"}}
+    named: dict[str, Any] = {
+        "names": {"counts": False, "method": "gaussian"},
+        "gumbel": {"method": "gumbel", "k": 2, "domain": range(1, 300)},
+    }
     options = {**named.get(method, {"method": method}), **PROMISE, "relation": relation}
 
     def ask(table: dg.UserTable) -> Any:

@@ -11,6 +11,7 @@ import pytest
 from tests.statistics import cases
 
 import dpgrain as dg
+from dpgrain.statistics.quantiles import read_ranks
 from dpgrain.statistics.values import Spacing, Tree
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -161,6 +162,26 @@ def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int |
         truth = np.quantile(cut, [0.25, 0.5, 0.9], method="inverted_cdf")
         held += (release.low <= truth + 1e-9) & (truth - 1e-9 <= release.high)
     assert (held >= trials * 0.95 - 3 * np.sqrt(trials * 0.95 * 0.05)).all(), held
+
+
+@pytest.mark.parametrize("others", [0, 900])
+@pytest.mark.parametrize("spacing", ["even", "geometric", "whole"])
+@pytest.mark.parametrize("side", ["low", "high"])
+@pytest.mark.parametrize("size", [30, 400, 5000])
+def test_intervals_hold_beside_many_empty_bins(
+    size: int, side: str, spacing: Spacing, others: int
+) -> None:
+    """All numbers are equal, so that noise alone tells where ranks near an end lie."""
+    number, releases, sd = {"low": 5.0, "high": 2995.0}[side], 400, 8.0
+    tree, ranks = Tree(0.0, 3000.0, 3, spacing=spacing), np.array([0.01, 0.5, 0.9, 0.99])
+    keys, _ = tree(np.zeros(1, dtype=np.int64), np.array([number]))
+    masses = np.random.default_rng(1).normal(0.0, sd, (releases, tree.corners))
+    masses[:, keys] += size
+    everyone = size + others if others else None
+    _, low, high = read_ranks(masses, np.full(releases, 1.96 * sd), ranks, tree, everyone)
+    truth = np.where(ranks * (size + others) > others, number, 0.0)
+    held = ((low <= truth) & (truth <= high)).sum(axis=0)
+    assert (held >= releases * 0.95 - 3 * np.sqrt(releases * 0.95 * 0.05)).all(), held
 
 
 def test_a_median_of_2_is_no_5() -> None:

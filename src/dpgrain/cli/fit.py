@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from dpgrain.learn.features import Category, Number
     from dpgrain.learn.features import Encoding as Columns
     from dpgrain.releases import columns as columns_of_tables
-    from dpgrain.tables.engines import people as made
     from dpgrain.tables.table import UserTable
 else:
     labels = later("dpgrain.inputs.labels")
     learn_features = later("dpgrain.learn.features")
     columns_of_tables = later("dpgrain.releases.columns")
     summary, pages = later("dpgrain.learn.summary"), later("dpgrain.report")
-    made = later("dpgrain.tables.engines.people")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 _CLASSIFIERS = ("logistic", "svm")
@@ -262,8 +260,6 @@ def fit(
             if value is None:
                 raise ParameterError(f"Give {option}, such as {option} {such}.")
     data = people.of(reading.read(table, user=promise.user, n_users=training.n_users))
-    if people.per_user and not reading.check:
-        made.require_whole_users(data, promise.protected())
     encoding = columns.encoding(list(data.schema))
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")

@@ -17,7 +17,7 @@ from dpgrain.partitions import Partition
 from dpgrain.publishing.rehearsal import rehearsing
 from dpgrain.publishing.scope import arrays_of
 from dpgrain.tables.blocks import rule_of
-from dpgrain.tables.engines.people import made_of_people
+from dpgrain.tables.engines.people import made_of_people, require_whole_users
 from dpgrain.tables.table import UserTable
 
 
@@ -45,7 +45,7 @@ def fit_columns(
     In a rehearsal nothing is read: the promise of a fit does not depend on rows.
     """
     # Parameters are checked before a long table is read.
-    model.asked()
+    require_whole_users(table, model.asked().promise.unit)
     rows = _rows(
         table,
         encoding,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from dpgrain import _validate
 from dpgrain.accounting import (
     BoundedRange,
     Contribution,
     Event,
+    ExponentialMechanism,
     Gaussian,
     Laplace,
     Selection,
@@ -37,6 +39,8 @@ _PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
 # Counts of blocks are whole numbers, which need no grid.
 _COUNTS = {"bounds", "pool"}
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
+#: The choice of the best items; the second is of people's rows, which a record may carry elsewhere.
+Best: TypeAlias = BoundedRange | ExponentialMechanism
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Plan:
     relation: Relation
     epsilon: float
     delta: float
-    select: Selection | BoundedRange | None
+    select: Selection | Best | None
     bounds: Gaussian | Laplace | None
     sums: Gaussian | Laplace
     clip: float | None = None

@@ -221,19 +221,17 @@ def read_ranks(
     below = _cumulated(_with_nothing(consistent_leaves(masses, tree), nothing, everyone or 0))
     if everyone is not None:
         below = np.clip(below, 0.0, everyone)
-    # Ranks are known to rise from 0 to the count, which narrows what noise leaves open.
+    # Ranks are known to rise from 0 to the count.
     rising = np.maximum.accumulate(below, axis=1)
     falling = np.minimum.accumulate(below[:, ::-1], axis=1)[:, ::-1]
     steps = (rising + falling) / 2
     steps -= steps[:, :1]
     total = np.maximum(steps[:, -1:], np.finfo(np.float64).tiny)
     spread = _rank_spread(tree.height, tree.branching, tuple(ranks), nothing) * radius[:, None]
-    places = np.empty((3, len(masses), ranks.size))
+    middle = np.empty((len(masses), ranks.size))
     for row in range(len(masses)):
-        for j, wanted in enumerate((ranks, ranks, ranks)):
-            shift = (0.0, -1.0, 1.0)[j] * spread[row]
-            places[j, row] = _inverse(steps[row], wanted * total[row] + shift)
-    middle, first, last = places
+        middle[row] = _inverse(steps[row], ranks * total[row])
+    first, last = _passed(below, ranks, spread)
     # Nothing is known within a bin, so intervals are widened to the ends of bins.
     low, high = tree.ends(np.minimum(first, middle), np.maximum(last, middle))
     if everyone is None:
@@ -241,6 +239,29 @@ def read_ranks(
         count, unknown = masses[:, : tree.branching].sum(axis=1), radius * math.sqrt(tree.branching)
         low[count <= unknown], high[count <= unknown] = tree.low, tree.high
     return tree.at(middle), low, high
+
+
+def _passed(
+    below: FloatArray, ranks: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return places among the edges before and after which quantiles lie with 2.5% at most, (V, R).
+
+    Args:
+        below: (V, bins + 1) the noisy numbers below each edge, which need not rise.
+        ranks: (R,) the ranks.
+        spread: (V, R) by how much a number less its share of the count is off, in 2.5% either way.
+
+    Without noise that difference rises from edge to edge, and is 0 where the quantile lies. So one edge
+    alone must be off for a quantile to lie beyond, whereas sums that are made to rise first are
+    larger, the more empty bins follow.
+    """
+    first, last = np.empty_like(spread), np.empty_like(spread)
+    edges = below.shape[1]
+    for j, rank in enumerate(ranks):
+        over, off = below - rank * below[:, -1:], spread[:, j : j + 1]
+        first[:, j] = np.maximum((over >= -off).argmax(axis=1) - 1, 0)
+        last[:, j] = np.minimum(edges - (over[:, ::-1] <= off).argmax(axis=1), edges - 1)
+    return first, last
 
 
 def _with_nothing(leaves: FloatArray, nothing: int | None, everyone: int) -> FloatArray:

@@ -12,9 +12,9 @@ from dpgrain import _validate
 from dpgrain._types import IntArray, Law
 from dpgrain._wording import counted
 from dpgrain.accounting import (
-    BoundedRange,
     Contribution,
     Event,
+    ExponentialMechanism,
     Selection,
     calibrate_bounded_range,
 )
@@ -31,6 +31,7 @@ from dpgrain.statistics.plan import (
     MANY_COORDINATES,
     SELECTION_SHARE,
     TOP_SHARE,
+    Best,
     Plan,
     clip_rule,
     make_plan,
@@ -293,9 +294,12 @@ class Request:
             return self._planned(self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
-        chosen = calibrate_bounded_range(
+        chosen: Best = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
+        if made_of_people(self.table) is not None:
+            # A record that a person loses may carry the person's row from an item to another one.
+            chosen = ExponentialMechanism(chosen.scale, one_way=True, count=chosen.count)
         # The largest ε for the counts with which both parts keep the promise.
         low, high = 0.0, promise.epsilon
         for _ in range(50):
@@ -413,7 +417,7 @@ class Request:
                 f"at most {plan.select.max_items:,} items of one {plan.select.level} take part in "
                 "selecting, the first in a public order"
             )
-        if isinstance(plan.select, BoundedRange):
+        if isinstance(plan.select, Best):
             facts.append(f"the best {counted(plan.select.count, 'item')} of the list are chosen")
         if isinstance(self.bounds, tuple):
             facts.append(f"numbers are cut off at {self.bounds[0]:,.6g} and {self.bounds[1]:,.6g}")

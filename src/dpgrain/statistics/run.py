@@ -12,7 +12,6 @@ import numpy as np
 from dpgrain._progress import Progress
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import (
-    BoundedRange,
     Gaussian,
     Laplace,
     Selection,
@@ -40,6 +39,7 @@ from dpgrain.statistics.bounds import (
     rough_bounds,
 )
 from dpgrain.statistics.plan import (
+    Best,
     Plan,
     grid_bits,
     noise_sd,
@@ -235,7 +235,7 @@ def held_groups(
 def best_groups(engine: Engine, request: Request, source: Source) -> Groups:
     """The public groups with the most users, by one-shot Gumbel noise; the best first."""
     event = request.plan.select
-    assert isinstance(event, BoundedRange)  # noqa: S101 - a plan chooses wherever a number is asked for
+    assert isinstance(event, Best)  # noqa: S101 - a plan chooses wherever a number is asked for
     groups, cells = request.public or (Groups.of((), ()), None)
     assert cells is not None  # noqa: S101 - asked for with a public domain only
     groups = groups.filter(cells.codes >= 0)
