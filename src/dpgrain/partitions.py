@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -181,12 +181,12 @@ class Rule:
         if self.kind in _PERIODS and self._times(values):
             low = None if values.low is None else self._end(values.low, 0)
             high = None if values.high is None else self._end(values.high - 1, 1)
-            return Side(side.column, Span(values.axis, low, high), side.missing)
+            return replace(side, values=Span(values.axis, low, high))
         if self.kind == "bins" and values.axis == "whole":
             below = [edge for edge in self.edges if values.low is not None and edge <= values.low]
             above = [edge for edge in self.edges if values.high is not None and edge >= values.high]
             low, high = max(below, default=None), min(above, default=None)
-            return Side(side.column, Span("whole", low, high), side.missing)
+            return replace(side, values=Span("whole", low, high))
         return None
 
     def _end(self, moment: int, which: Literal[0, 1]) -> int | None:
