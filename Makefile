@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test audit test-all check install clean
+.PHONY: demo test test-torch audit test-all check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -18,6 +18,12 @@ demo: $(VENV)/.runtime
 # Every test, with a sample of each long search: the same in every run.
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto
+
+# The tests of dpgrain.torch, which `make test` skips where PyTorch is absent; this version has a CPU build.
+test-torch: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
+	$(BIN)/pytest -n auto tests/torch
+	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 
 # The rest of each search, and more random examples.
 audit: $(VENV)/.dev

@@ -13,9 +13,12 @@ import termios
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import dpgrain as dg
 from dpgrain._progress import Progress, step
+from dpgrain.learn.features import Encoding, Number, load_rows
 
 #: A release of rows that a query makes, with the words shown at once.
 RELEASE = """
@@ -132,3 +135,24 @@ def test_a_step_belongs_to_its_stage() -> None:
         assert progress.text == "Adding noise"
     step("of nobody")
     assert progress.text == "Adding noise"
+
+
+def test_work_inside_other_work_is_told_there() -> None:
+    with Progress(1, show=False) as outer:
+        outer.stage("All releases")
+        with Progress(2, show=True) as inner:
+            inner.stage("Adding up")
+            assert outer.text == "All releases: Adding up"
+            step("reading rows")
+            assert outer.text == "All releases: Adding up: reading rows"
+            assert inner._thread is None
+        step("writing")
+        assert outer.text == "All releases: writing"
+
+
+def test_reading_features_is_told() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "x": [0.5, 1.0]}), user="who")
+    with Progress(1, show=False) as outer:
+        outer.stage("The fit")
+        load_rows(table, Encoding((Number("x"),)))
+        assert outer.text.startswith("The fit: Reading rows of features")

@@ -68,6 +68,7 @@ PUBLIC = [
     "shuffle",
     "sum",
     "top",
+    "torch",
     "variance",
 ]
 

@@ -95,6 +95,10 @@ def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
     assert after(code, (*LATE, "rich", "typer")) == "[]"
 
 
+NEEDS_TORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="PyTorch is not installed: pip install 'dpgrain[torch]'",
+)
 PACKAGES = (
     "dpgrain",
     "dpgrain.accounting",
@@ -108,6 +112,7 @@ PACKAGES = (
     "dpgrain.shuffle",
     "dpgrain.statistics",
     "dpgrain.testing",
+    pytest.param("dpgrain.torch", marks=NEEDS_TORCH),
 )
 
 

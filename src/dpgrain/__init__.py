@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         planning,
         recipes,
         shuffle,
+        torch,
     )
     from dpgrain._version import __version__
     from dpgrain.arrays.distances import d_element, d_user
@@ -106,6 +107,7 @@ __all__ = [
     "shuffle",
     "sum",
     "top",
+    "torch",
     "variance",
 ]
 
@@ -148,5 +150,6 @@ face(
         "planning",
         "recipes",
         "shuffle",
+        "torch",
     ),
 )

@@ -25,6 +25,8 @@ class Progress:
         show: False never shows the line, and True shows it at once; None shows it after two seconds if
             standard error is a terminal, or the process is the kernel of a notebook.
 
+    Work inside other work that shows a line is told there, as a step.
+
     >>> with Progress(1, show=False) as progress:
     ...     progress.stage("Adding up")
     ...     step("reading rows")
@@ -39,10 +41,12 @@ class Progress:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._token: Token[Progress | None] | None = None
+        self._outer: Progress | None = None
 
     def __enter__(self) -> Progress:
+        self._outer = _in_force.get()
         self._token = _in_force.set(self)
-        if self._wanted:
+        if self._wanted and self._outer is None:
             self._thread = threading.Thread(target=self._draw, daemon=True)
             self._thread.start()
         return self
@@ -63,10 +67,16 @@ class Progress:
         """Begin a stage, which ends the one before."""
         self._done += bool(self._text)
         self._text, self._step = text, ""
+        self._tell()
 
     def step(self, text: str) -> None:
         """Begin a step of the stage."""
         self._step = text
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._outer is not None:
+            self._outer.step(self.text)
 
     @property
     def text(self) -> str:

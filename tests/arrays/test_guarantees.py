@@ -35,6 +35,6 @@ def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -
         rates[unstated.N, False]
         == rates[unstated.N + 1, False]
         == rates[unstated.N, True]
-        == (1.0, 100)
+        == (1.0, 50)
     )
     assert rates[unstated.N + 1, True][0] == unstated.N / (unstated.N + 1)

@@ -95,7 +95,7 @@ def test_poisson_draws_are_independent_with_the_stated_rate() -> None:
     run = mean.start(SeededSource(1))
     drawn = np.zeros((rounds, blocks))
     for i in range(rounds):
-        chosen = run._draw(blocks)
+        chosen = run.draw(blocks)
         assert chosen is not None
         drawn[i, chosen] = 1
     assert abs(drawn.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / drawn.size)
@@ -107,7 +107,7 @@ def test_poisson_draws_are_independent_with_the_stated_rate() -> None:
 def test_drawn_users_bring_all_their_blocks() -> None:
     mean = ClippedMean(1.0, 1.0, 50, 9, sampling_rate=0.5, sampling="users")
     owners = np.arange(200) // 4
-    chosen = mean.start(SeededSource(1), owners)._draw(200)
+    chosen = mean.start(SeededSource(1), owners).draw(200)
     assert chosen is not None
     assert set(np.bincount(owners[chosen], minlength=50)) == {0, 4}
 
@@ -293,7 +293,7 @@ def test_audit_finds_twice_the_sampling_rate(monkeypatch: pytest.MonkeyPatch) ->
     claimed = mean.event.epsilon(1e-5)
     assert audit_pairs(mean) <= claimed
     # All are in every round, as if by a sampler that forgets its rate.
-    monkeypatch.setattr(ClippedRounds, "_draw", lambda run, blocks: None)
+    monkeypatch.setattr(ClippedRounds, "draw", lambda run, blocks: None)
     assert audit_pairs(mean) > claimed
 
 

@@ -18,7 +18,6 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.options import clip_of, level_of
 from dpgrain.cli.printing import console, say, shown, written
-from dpgrain.planning.recurrent import COLUMNS
 from dpgrain.units import OWN_UNIT, Level, Unit, User
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def recurrent(asked: _Recurrent, as_json: given.Json = False) -> None:
         return
     say(made.title)
     for heading, rows in made.tables():
-        _tell_columns(heading, COLUMNS, rows)
+        _tell_columns(heading, made.columns, rows)
     for note in made.notes:
         say(note)
 

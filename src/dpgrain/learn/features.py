@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.protocol import Form
@@ -204,7 +205,8 @@ def load_rows(
         DataError: if the source cannot be read.
     """
     wanted = _wanted(table, encoding, target, labels, element, keep)
-    with table.open_engine() as engine:
+    with table.open_engine() as engine, Progress(1) as shown:
+        shown.stage("Reading rows of features")
         rows = engine.columns(wanted)
     columns = iter(rows.columns)
     features = [value for column in encoding.columns for value in column.values(next(columns))]

@@ -218,12 +218,19 @@ class ClippedRounds(CountedRounds):
         self.mean, self.source, self.owners = mean, source, owners
 
     def _round(self, contributions: Contributions) -> FloatArray:
-        drawn = self._draw(contributions.blocks)
+        drawn = self.draw(contributions.blocks)
         noisy = (self._exact if self.mean.exact else self._rounded)(contributions, drawn)
         return noisy / self.mean.divisor
 
-    def _draw(self, blocks: int) -> Drawn | None:
-        """Draw the blocks of a round: each block, or user, with probability q, rounded down."""
+    def draw(self, blocks: int) -> Drawn | None:
+        """Draw the blocks of a round: each block, or user, with probability q, rounded down.
+
+        Args:
+            blocks: the number of blocks.
+
+        Returns:
+            the sorted indices of those that are drawn, or None for all.
+        """
         rate = self.mean.sampling_rate
         if rate == 1:
             return None

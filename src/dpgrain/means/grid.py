@@ -52,8 +52,7 @@ def exactly_noised(
     >>> exactly_noised(Vectors([[3.0, 4.0]]), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
     [0.6, 0.8]
     """
-    finest = min(_STEPS_PER_CLIP, _LARGEST_NOISE_STEPS / noise_multiplier)
-    d, step = contributions.dimension, 2.0 ** math.floor(math.log2(clip / finest))
+    d, step = contributions.dimension, grid_step(clip, noise_multiplier)
     total = np.zeros(d, dtype=np.int64)
     for vectors in tiles(contributions, drawn):
         with np.errstate(over="ignore"):
@@ -62,8 +61,37 @@ def exactly_noised(
         whole = _steps(clipped(away, clip), clip, step)
         # Whole numbers of at most 2^24 steps: any order of adding up a batch gives the same sum.
         total += (np.ones(len(whole)) @ whole).astype(np.int64)
+    return noised_steps(total, clip, noise_multiplier, step, source)
+
+
+def grid_step(clip: float, noise_multiplier: float) -> float:
+    """Return the step of the grid on which blocks with this clipping bound are added.
+
+    Args:
+        clip: the clipping bound, l2.
+        noise_multiplier: noise sd ÷ clip.
+
+    >>> grid_step(1.0, 2.0) == 2.0**-24
+    True
+    """
+    finest = min(_STEPS_PER_CLIP, _LARGEST_NOISE_STEPS / noise_multiplier)
+    return 2.0 ** math.floor(math.log2(clip / finest))
+
+
+def noised_steps(
+    total: NDArray[np.int64], clip: float, noise_multiplier: float, step: float, source: Source
+) -> FloatArray:
+    """Return a sum of blocks on the grid with Gaussian noise, in the units of the clipping bound.
+
+    Args:
+        total: (d,) the sum of :func:`on_grid`, in steps.
+        clip: the clipping bound, l2.
+        noise_multiplier: noise sd ÷ clip.
+        step: the step of the grid.
+        source: where noise comes from.
+    """
     scale = raised(raised(noise_multiplier * (clip / step)))
-    noisy = total + rounded_gaussian(scale, d, source=source)
+    noisy = total + rounded_gaussian(scale, len(total), source=source)
     return noisy.astype(np.float64) * step
 
 

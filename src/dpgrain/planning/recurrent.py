@@ -25,8 +25,7 @@ Counting: TypeAlias = Literal["people", "visits"]
 #: Whose data the promise is for: one period of a person, any so many periods in a row, or all.
 Promised: TypeAlias = Literal["period", "within", "person"]
 
-#: The names of the columns in which schedules stand.
-COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
+_COLUMNS = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
 
 _MOST_PERIODS = 10**6
 
@@ -104,6 +103,11 @@ class RecurrentPlan:
             case "person":
                 return f"Promised for a person who comes in at most {self.returns:,} periods:"
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns of the tables."""
+        return _COLUMNS
+
     def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """Return a table for each promise, under its heading: a row of text for each schedule."""
         return [
@@ -132,13 +136,13 @@ class RecurrentPlan:
         tables = self.tables()
         widths = [
             max(map(len, column))
-            for column in zip(COLUMNS, *(r for _, rows in tables for r in rows), strict=True)
+            for column in zip(_COLUMNS, *(r for _, rows in tables for r in rows), strict=True)
         ]
 
         def line(row: tuple[str, ...]) -> str:
             return "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
 
-        lines = [f"{self.title}:", line(COLUMNS)]
+        lines = [f"{self.title}:", line(_COLUMNS)]
         for heading, rows in tables:
             lines += [heading, *map(line, rows)]
         return "\n  ".join([*lines, *self.notes])

@@ -68,7 +68,7 @@ def rehearsal(release: Callable[[], Any], *, plan: bool = False) -> Rehearsal:
     >>> table = read(pa.table({"who": [1, 2, 2]}), user="who")
     >>> found = rehearsal(lambda: count(table, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0))
     >>> round(found.guarantee.epsilon(), 6), str(found.expected)
-    (1.0, '± 21.2')
+    (1.0, '± 21.1')
     """
     outer, _rehearsal.on = rehearsing(), True
     if plan:

@@ -189,8 +189,8 @@ def plan_releases(
     ...     ''')
     ...     plan = plan_releases(path, visits)
     >>> print(plan)
-    release  publishes  share  ε  δ      error of noise
-    visits   count      1      1  10⁻⁷  ± 21.1
+    release  publishes  share  ε      δ     error of noise
+    visits   count      1      1.115  10⁻⁷  ± 21.1
     Together: ε = 1 at δ = 10⁻⁶, composed exactly; the budget holds ε = 1.
     """
     path = Path(path)

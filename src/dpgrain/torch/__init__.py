@@ -1,0 +1,26 @@
+"""Deep networks in PyTorch, trained privately for records, elements or users.
+
+It needs PyTorch: ``pip install 'dpgrain[torch]'``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain._later import face
+
+if TYPE_CHECKING:
+    from dpgrain.torch.engine import PrivacyEngine
+    from dpgrain.torch.loader import PrivateLoader
+    from dpgrain.torch.optimizer import PrivateOptimizer
+
+__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
+
+face(
+    __name__,
+    {
+        "dpgrain.torch.engine": ("PrivacyEngine",),
+        "dpgrain.torch.loader": ("PrivateLoader",),
+        "dpgrain.torch.optimizer": ("PrivateOptimizer",),
+    },
+)

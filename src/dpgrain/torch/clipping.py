@@ -1,0 +1,244 @@
+"""Sums of clipped blocks: mean gradients of the blocks of a batch, each shortened to a bound, added up.
+
+What rounding may add to a block is bounded. A product of matrices is taken to be off by at most
+:data:`PRODUCT_ERROR` times the sum of lengths of its terms. A block whose terms are so long that this
+would show, since they cancel, is formed apart from others in double precision, so that the very vector
+is added whose norm was found. :func:`overshoot` is what is left, and it is billed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dpgrain._clipping import clipped, finite
+from dpgrain._types import FloatArray, IntArray
+from dpgrain.means.grid import on_grid
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.library import torch
+from dpgrain.torch.recorder import Call
+from dpgrain.torch.uses import Use
+
+#: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
+#: number: 128 roundings in one direction. The tests measure it.
+PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
+# A block whose terms, as they are added, are longer than this many bounds is formed by itself.
+_LONGEST_BOUNDS = 64.0
+
+#: What is added to each parameter.
+Sums: TypeAlias = dict[Any, Any]
+
+
+def overshoot(precision: Any) -> float:
+    """Return the share by which a clipped block may be longer than its bound, from rounding.
+
+    Args:
+        precision: the type of number of the parameters, ``torch.float32`` or ``torch.float64``.
+
+    Formal guarantee: the norm is found with an error of one product, and the block added with another,
+    each at most :data:`PRODUCT_ERROR` times 64 bounds; the rounding of the weight is far smaller than
+    what is added for it here.
+
+    >>> overshoot(torch.float32) < 0.001
+    True
+    """
+    return 2 * _LONGEST_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
+
+
+@contextmanager
+def precisely() -> Iterator[None]:
+    """Compute in the precision of the numbers: no gradients, no autocast, no shortened products."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = False
+    try:
+        half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
+        with torch.no_grad(), next(half), next(half):
+            yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
+
+
+def uses_of(calls: Iterable[Call], layout: Layout) -> dict[Any, list[Use]]:
+    """Return what blocks add to each parameter, in all calls of layers that use it.
+
+    Args:
+        calls: the recorded calls, after a backward pass, which are let go of.
+        layout: the blocks of the batch.
+    """
+    found: dict[Any, list[Use]] = {}
+    with precisely():
+        for call in calls:
+            for parameter, use in call.uses(layout):
+                found.setdefault(parameter, []).append(use)
+    return found
+
+
+def clipped_sums(
+    uses: Mapping[Any, Sequence[Use]], layout: Layout, bound: float, scale: float = 1.0
+) -> Sums:
+    """Return the sum over blocks of their mean gradients, each shortened to a bound.
+
+    Args:
+        uses: what blocks add to each parameter.
+        layout: the blocks, of which the whole batch is made.
+        bound: the largest norm of a block's mean gradient, over all parameters together.
+        scale: what turns gradients by outputs into those of one record's loss.
+
+    Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that is
+    not finite adds nothing. Source: element-level paper, Algorithm 1; docs/theory.md, "Gradient steps
+    of networks".
+    """
+    with precisely():
+        return _clipped_sums(uses, layout, bound, scale)
+
+
+def _clipped_sums(
+    uses: Mapping[Any, Sequence[Use]], layout: Layout, bound: float, scale: float
+) -> Sums:
+    lengths, norms = _lengths(uses), _norms(uses, layout)
+    broken = ~(torch.isfinite(lengths) & torch.isfinite(norms))
+    if broken.any():
+        uses = {p: [use.without(broken) for use in of] for p, of in uses.items()}
+        lengths, norms = (t.masked_fill(broken, 0.0) for t in (lengths, norms))
+    share = scale / torch.tensor(layout.sizes, dtype=torch.float64, device=norms.device)
+    weights = torch.clamp(bound / (norms * share).clamp_(min=1e-300), max=1.0) * share
+    apart = weights * lengths > _LONGEST_BOUNDS * bound
+    sums = {
+        parameter: sum(use.total(weights.masked_fill(apart, 0.0)) for use in of)
+        for parameter, of in uses.items()
+    }
+    for block in torch.nonzero(apart).flatten().tolist():
+        _add(sums, shortened(_formed(uses, block), bound, float(share[block])))
+    return sums
+
+
+def shortened(vector: Sums, bound: float, share: float = 1.0) -> Sums:
+    """Return a vector times a share, shortened to a bound; nothing if it is not finite.
+
+    Args:
+        vector: its parts, by parameter.
+        bound: the largest norm.
+        share: what it is multiplied by before.
+    """
+    norm = math.hypot(*(float(torch.linalg.vector_norm(part.double())) for part in vector.values()))
+    if not math.isfinite(norm) or norm == 0:
+        return {}
+    weight = min(share, bound / norm)
+    return {parameter: part * weight for parameter, part in vector.items()}
+
+
+def whole_sums(uses: Mapping[Any, Sequence[Use]], layout: Layout, scale: float) -> Sums:
+    """Return the sum over all rows, not clipped: a part of one block.
+
+    Args:
+        uses: what the rows add to each parameter, as one block.
+        layout: the rows.
+        scale: what turns gradients by outputs into those of one record's loss.
+    """
+    weights = torch.full((layout.blocks,), scale, dtype=torch.float64)
+    with precisely():
+        return {p: sum(use.total(weights.to(p.device)) for use in of) for p, of in uses.items()}
+
+
+class FloatSum:
+    """The sum of clipped blocks of one step, in floating point.
+
+    Args:
+        parameters: what is trained.
+        bound: the clipping bound.
+    """
+
+    def __init__(self, parameters: Sequence[Any], bound: float) -> None:
+        self.bound = bound
+        self.sums: Sums = {p: torch.zeros_like(p, dtype=_precision(p)) for p in parameters}
+
+    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+        """Add the blocks of a batch that holds whole blocks."""
+        _add(self.sums, clipped_sums(uses_of(calls, layout), layout, self.bound, scale))
+
+    def add_block(self, vector: Sums, records: int) -> None:
+        """Add one block whose gradient was added up over batches, a sum over its records."""
+        _add(self.sums, shortened(vector, self.bound, 1 / records))
+
+
+class ExactSum:
+    """The sum of clipped blocks of one step, in whole steps of a grid.
+
+    Args:
+        parameters: what is trained.
+        bound: the clipping bound.
+        step: the step of the grid.
+    """
+
+    def __init__(self, parameters: Sequence[Any], bound: float, step: float) -> None:
+        self.parameters, self.bound, self.step = parameters, bound, step
+        self.total: IntArray = np.zeros(sum(p.numel() for p in parameters), dtype=np.int64)
+
+    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+        """Add a batch, which must hold one block."""
+        assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
+        self.add_block(whole_sums(uses_of(calls, layout), layout, scale), layout.rows)
+
+    def add_block(self, vector: Sums, records: int) -> None:
+        """Add one block, a sum over its records."""
+        flat: FloatArray = np.concatenate([self._flat(vector, p) for p in self.parameters])
+        with np.errstate(all="ignore"):
+            mean = finite((flat / records)[None])
+        self.total += on_grid(clipped(mean, self.bound), self.bound, self.step)[0]
+
+    def _flat(self, vector: Sums, parameter: Any) -> FloatArray:
+        if parameter not in vector:
+            return np.zeros(parameter.numel())
+        flat: FloatArray = vector[parameter].double().cpu().numpy().ravel()
+        return flat
+
+
+def _lengths(uses: Mapping[Any, Sequence[Use]]) -> Any:
+    """Return (blocks,) the sums of lengths of the terms of blocks, all parameters together."""
+    each = [sum(use.lengths() for use in of) for of in uses.values()]
+    return torch.stack(each).square().sum(0).sqrt()
+
+
+def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
+    """Return (blocks,) the norms of blocks' sums, all parameters together."""
+    squares = []
+    for of in uses.values():
+        if len(of) == 1:
+            squares.append(of[0].squares())
+            continue
+        # A parameter that is used several times has one gradient, which is the sum.
+        blocks = range(layout.blocks)
+        formed = (sum(use.formed(block) for use in of) for block in blocks)
+        squares.append(torch.stack([part.square().sum() for part in formed]))
+    return torch.stack(squares).sum(0).sqrt()
+
+
+def _formed(uses: Mapping[Any, Sequence[Use]], block: int) -> Sums:
+    return {p: sum(use.formed(block) for use in of) for p, of in uses.items()}
+
+
+def _add(sums: Sums, more: Sums) -> None:
+    for parameter, part in more.items():
+        if parameter in sums:
+            sums[parameter] += part.to(sums[parameter].dtype)
+        else:
+            sums[parameter] = part
+
+
+def add_part(vector: Sums, part: Sums) -> None:
+    """Add a part of a block to the block's vector, in double precision.
+
+    Args:
+        vector: the block's vector so far, which changes.
+        part: what more rows of the block add.
+    """
+    _add(vector, {parameter: value.double() for parameter, value in part.items()})
+
+
+def _precision(parameter: Any) -> Any:
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32

@@ -1,0 +1,219 @@
+"""The layers that can be clipped block by block: what each of their calls adds to their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.library import torch
+from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
+
+nn, functional = torch.nn, torch.nn.functional
+
+#: From a layer, what went in, the gradient by what came out (both by rows) and the blocks, to the uses
+#: of the layer's own parameters by name.
+Rule: TypeAlias = Callable[[Any, Any, Any, Layout], Mapping[str, Use]]
+
+_APART = (
+    "which mixes records, so that one record's gradient would depend on other people's; use GroupNorm "
+    "or LayerNorm"
+)
+_BY_MAPS = (
+    "whose weights are not those of Linear layers; write its maps as nn.Linear, and attention with "
+    "torch.nn.functional.scaled_dot_product_attention"
+)
+#: Layers that are refused by name, and why.
+REFUSED: Mapping[type, str] = {
+    nn.BatchNorm1d: _APART,
+    nn.BatchNorm2d: _APART,
+    nn.BatchNorm3d: _APART,
+    nn.SyncBatchNorm: _APART,
+    nn.MultiheadAttention: _BY_MAPS,
+    nn.RNN: _BY_MAPS,
+    nn.LSTM: _BY_MAPS,
+    nn.GRU: _BY_MAPS,
+}
+
+
+def _linear(_layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a linear map, at any number of positions of each record."""
+    x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
+    return {"weight": Outer.of(layout, x, b), "bias": Kept(layout, layout.per_block(b.sum(1)))}
+
+
+def _convolution(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a convolution."""
+    padding = layer.padding
+    if layer.padding_mode != "zeros" or isinstance(padding, str):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
+        padding = (0,) * len(layer.kernel_size)
+    weight = Filters(
+        layout,
+        x,
+        b,
+        layer.weight.shape,
+        stride=layer.stride,
+        padding=padding,
+        dilation=layer.dilation,
+        groups=layer.groups,
+    )
+    return {"weight": weight.kept(), "bias": Kept(layout, layout.per_block(b.flatten(2).sum(2)))}
+
+
+def _embedding(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the use of a table of vectors."""
+    places, b = x.reshape(len(x), -1), b.reshape(len(x), -1, b.shape[-1])
+    if layer.padding_idx is not None:
+        b = b.masked_fill((places == layer.padding_idx)[..., None], 0)
+    return {"weight": Lookup(layout, places, b, layer.num_embeddings)}
+
+
+def _over_last(layer: Any, b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a scale and a shift of the last dimensions."""
+    shape = tuple(layer.normalized_shape)
+    b, scaled = (t.reshape(len(t), -1, *shape).sum(1) for t in (b, b * normal))
+    return {
+        "weight": Kept(layout, layout.per_block(scaled)),
+        "bias": Kept(layout, layout.per_block(b)),
+    }
+
+
+def _layer_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a normalisation of each position."""
+    normal = functional.layer_norm(x, layer.normalized_shape, eps=layer.eps)
+    return _over_last(layer, b, normal, layout)
+
+
+def _rms_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the use of a normalisation by the root mean square."""
+    normal = functional.rms_norm(x, layer.normalized_shape, eps=layer.eps)
+    return {"weight": _over_last(layer, b, normal, layout)["weight"]}
+
+
+def _over_channels(b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a scale and a shift of the channels."""
+    b, scaled = (t.reshape(*t.shape[:2], -1).sum(2) for t in (b, b * normal))
+    return {
+        "weight": Kept(layout, layout.per_block(scaled)),
+        "bias": Kept(layout, layout.per_block(b)),
+    }
+
+
+def _group_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a normalisation of groups of channels."""
+    return _over_channels(b, functional.group_norm(x, layer.num_groups, eps=layer.eps), layout)
+
+
+def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of a normalisation of each channel of each record."""
+    return _over_channels(b, functional.instance_norm(x, eps=layer.eps), layout)
+
+
+RULES: Mapping[type, Rule] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Conv3d: _convolution,
+    nn.Embedding: _embedding,
+    nn.LayerNorm: _layer_norm,
+    nn.RMSNorm: _rms_norm,
+    nn.GroupNorm: _group_norm,
+    nn.InstanceNorm1d: _instance_norm,
+    nn.InstanceNorm2d: _instance_norm,
+    nn.InstanceNorm3d: _instance_norm,
+}
+
+
+def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the uses of any layer that treats records apart, by a derivative for each block.
+
+    Args:
+        layer: the layer, which is called with one tensor.
+        x: (rows, …) what went in.
+        b: (rows, …) the gradient of the loss by what came out.
+        layout: the blocks.
+    """
+    parameters = {name: p.detach() for name, p in layer.named_parameters() if p.requires_grad}
+    bare = _Bare(layer)
+
+    def weighted(own: Mapping[str, Any], x: Any, b: Any) -> Any:
+        named = {f"layer.{name}": value for name, value in own.items()}
+        return (torch.func.functional_call(bare, named, (x,)) * b).sum()
+
+    derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
+    parts = [derivative(parameters, xs, bs) for _, (xs, bs) in layout.views(x, b)]
+    return {name: Kept(layout, torch.cat([part[name] for part in parts])) for name in parameters}
+
+
+class _Bare(torch.nn.Module):
+    """A layer without its hooks.
+
+    Args:
+        layer: the layer.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Any) -> Any:
+        """Return what comes out of the layer."""
+        return self.layer.forward(x)
+
+
+def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
+    """Return the rule of a layer; None if the layer is walked into, since it has no own parameters.
+
+    Args:
+        layer: the layer.
+        apart: types of layers that treat records apart, as the caller states.
+
+    Raises:
+        ParameterError: if the layer mixes records, or nothing is known about its parameters.
+    """
+    kind = type(layer)
+    if isinstance(layer, apart):
+        return by_record
+    for refused, why in REFUSED.items():
+        if isinstance(layer, refused):
+            raise ParameterError(f"module must not hold {kind.__name__}, {why}.", name="module")
+    _check_options(layer)
+    own = {name for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
+    if kind in RULES and own <= {"weight", "bias"}:
+        return RULES[kind] if own else None
+    if own:
+        raise ParameterError(
+            f"module has a layer {kind.__name__} with parameters of its own, of which nothing is "
+            "known: make it of Linear, Conv, Embedding and norms; freeze it; or, if it takes one "
+            "tensor and treats each record apart from others, say so with "
+            f"records_apart=({kind.__name__},).",
+            name="module",
+        )
+    return None
+
+
+def _check_options(layer: Any) -> None:
+    """Refuse options with which a layer keeps or shares what it saw of records."""
+    kind = type(layer).__name__
+    if getattr(layer, "track_running_stats", False):
+        raise ParameterError(
+            f"module must hold {kind} with track_running_stats=False: running statistics keep what "
+            "records were, outside of any promise.",
+            name="module",
+        )
+    if isinstance(layer, nn.Embedding):
+        for option, plain in (("max_norm", None), ("scale_grad_by_freq", False)):
+            if getattr(layer, option) != plain:
+                raise ParameterError(
+                    f"module must hold {kind} with {option}={plain}, not "
+                    f"{getattr(layer, option)!r}: it would depend on which rows are in a batch.",
+                    name="module",
+                )
+    if isinstance(layer, nn.modules.lazy.LazyModuleMixin):
+        raise ParameterError(
+            f"module holds {kind}, whose parameters have no shape yet: call it once, on zeros.",
+            name="module",
+        )

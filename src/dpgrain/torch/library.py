@@ -1,0 +1,12 @@
+"""PyTorch, or one sentence that says how to get it."""
+
+from __future__ import annotations
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(
+        "dpgrain.torch needs PyTorch: pip install 'dpgrain[torch]'.", name="torch"
+    ) from error
+
+__all__ = ["torch"]

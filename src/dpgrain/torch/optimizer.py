@@ -1,0 +1,84 @@
+"""The optimizer of a private run: the caller's own, which sees noisy gradients alone."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.library import torch
+from dpgrain.torch.run import Run
+
+
+class PrivateOptimizer(torch.optim.Optimizer):
+    """An optimizer that steps against noisy gradients; ``PrivacyEngine.make_private`` makes it.
+
+    Args:
+        run: the run whose steps it makes.
+
+    Learning rates, momentum and weight decay are those of the caller's optimizer, and schedulers take
+    this one in its place.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._own = run, run.optimizer
+
+    @property
+    def param_groups(self) -> Any:
+        """The groups of parameters, with their learning rates."""
+        return self._own.param_groups
+
+    @property
+    def state(self) -> Any:
+        """What the optimizer remembers of each parameter."""
+        return self._own.state
+
+    @property
+    def defaults(self) -> Any:
+        """The options that groups have by default."""
+        return self._own.defaults
+
+    def step(self, closure: Any = None) -> bool:  # type: ignore[override, unused-ignore]
+        """Add the blocks of the batch, and make the optimizer's step at the last batch of a step.
+
+        Args:
+            closure: None; an optimizer that reads a batch several times is refused.
+
+        Returns:
+            True if parameters were changed: False at a batch of a step that has more to come.
+
+        Raises:
+            ParameterError: if the batch was not drawn by the loader, not read once, or stepped on
+                before; or gradients reached parameters by a way that was not clipped.
+        """
+        if closure is not None:
+            raise ParameterError(
+                "closure must be left out: a private step reads each batch once.", name="closure"
+            )
+        return self._run.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - as PyTorch has it
+        """Forget the gradients; a later backward pass begins anew."""
+        for parameter in self._run.parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> Any:
+        """Return the state of the caller's optimizer."""
+        return self._own.state_dict()
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Load the state of the caller's optimizer."""
+        self._own.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: Any) -> NoReturn:  # noqa: ARG002 - as PyTorch has it
+        """Refuse another group, whose gradients would not be clipped.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            "param_group must be given to the optimizer before make_private: parameters that come "
+            "later would be neither clipped nor accounted for."
+        )
+
+    def __repr__(self) -> str:
+        return f"PrivateOptimizer({self._own!r})"

@@ -1,0 +1,218 @@
+"""Hooks that record what goes into each layer, and the gradients by what comes out.
+
+While a layer runs its parameters ask for no gradient, so that a backward pass makes none of them: it
+hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add. A
+gradient that reaches a parameter all the same came by a way that nobody recorded, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.layers import Rule, by_record, rule_of
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.library import torch
+from dpgrain.torch.uses import Use
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of one layer.
+
+    Args:
+        name: the name of the layer in the module.
+        layer: the layer.
+        rule: how its parameters are used.
+        x: what went in.
+        version: how often what went in had been changed in place by then.
+        gradient: the gradient of the loss by what came out; None before a backward pass.
+    """
+
+    name: str
+    layer: Any
+    rule: Rule
+    x: Any
+    version: int
+    gradient: Any = None
+
+    def uses(self, layout: Layout) -> Iterator[tuple[Any, Use]]:
+        """Yield the layer's parameters that are trained, and what blocks add to them in this call.
+
+        What the call has recorded is let go of, so that uses need not be held beside it.
+
+        Args:
+            layout: the blocks of the batch.
+
+        Raises:
+            ParameterError: if the input has no row for each record, or was changed since.
+        """
+        if self.gradient is None:
+            return
+        if self.x._version != self.version:
+            raise ParameterError(
+                f"the input of layer {self.name!r} was changed in place after the layer had read it; "
+                "write the change as a new tensor.",
+                name="module",
+            )
+        x, b = (_at_least_single(t) for t in (self.x, self.gradient))
+        self.x = self.gradient = None
+        uses = self.rule(self.layer, x, b, layout)
+        for name, parameter in self.layer.named_parameters():
+            if parameter.requires_grad and name in uses:
+                yield parameter, uses[name]
+
+
+class _Tap(torch.autograd.Function):
+    """The identity, whose backward pass leaves the gradient with a call."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Any, _anchor: Any, call: Call) -> Any:
+        """Return what came out of a layer, which now asks for a gradient."""
+        ctx.call = call
+        ctx.mark_dirty(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Leave the gradient with the call; several backward passes add up."""
+        (gradient,) = gradients
+        call: Call = ctx.call
+        call.gradient = gradient if call.gradient is None else call.gradient + gradient
+        return gradient if ctx.needs_input_grad[0] else None, None, None
+
+
+class Recorder:
+    """The hooks on one module, which record the calls of one forward pass.
+
+    Args:
+        module: the module.
+        apart: types of layers that treat records apart, as the caller states.
+        begin: what is called before each forward pass that is recorded; it returns the number of rows
+            of the batch, or refuses the pass.
+
+    Raises:
+        ParameterError: if a layer mixes records, or nothing is known about its parameters.
+    """
+
+    def __init__(self, module: Any, apart: tuple[type, ...], begin: Callable[[], int]) -> None:
+        self.module, self.begin = module, begin
+        self.calls: list[Call] = []
+        self._rows: int | None = None
+        self._recording = False
+        self._asleep: list[Any] = []
+        self._buffers: Mapping[str, tuple[int, int]] = {}
+        self._layers = dict(_leaves("", module, apart))
+        self._hooks = [module.register_forward_pre_hook(self._enter)]
+        for layer, (name, rule) in self._layers.items():
+            self._hooks += self._hooks_of(layer, name, rule)
+        self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+
+    def remove(self) -> None:
+        """Take the hooks off: the module is an ordinary one again."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def clear(self) -> None:
+        """Forget the calls of the last pass."""
+        self.calls = []
+
+    def _enter(self, module: Any, _inputs: Any) -> None:
+        if not (module.training and torch.is_grad_enabled()):
+            return
+        self._rows, self.calls, self._recording = self.begin(), [], True
+        self._buffers = _state_of(module)
+
+    def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
+        if not self._recording:
+            return
+        self._recording = False
+        # A layer that raised has left its parameters as they were while it ran.
+        for parameter in self._asleep:
+            parameter.requires_grad_(True)
+        self._asleep = []
+        changed = [name for name, at in _state_of(module).items() if self._buffers.get(name) != at]
+        if changed:
+            raise ParameterError(
+                f"module changes its buffer {changed[0]!r} while it reads a batch, which would keep "
+                "what records were, outside of any promise.",
+                name="module",
+            )
+
+    def _hooks_of(self, layer: Any, name: str, rule: Rule) -> list[Any]:
+        """Hook one layer: its parameters ask for no gradient while it runs, and its call is kept."""
+        trained = [p for p in layer.parameters() if p.requires_grad]
+
+        def before(_layer: Any, inputs: Any, keywords: Any) -> None:
+            if not self._recording:
+                self._refuse_alone(layer, name)
+                return
+            if len(inputs) != 1 or keywords or not isinstance(inputs[0], torch.Tensor):
+                raise ParameterError(
+                    f"layer {name!r} must be called with one tensor.", name="module"
+                )
+            if inputs[0].dim() == 0 or len(inputs[0]) != self._rows:
+                raise ParameterError(
+                    f"layer {name!r} was called with a tensor of shape {tuple(inputs[0].shape)}, whose "
+                    f"first dimension must be the {self._rows} records of the batch: positions and "
+                    "tokens come after it, and a table that all records share is looked up for each.",
+                    name="module",
+                )
+            self._asleep = trained
+            for parameter in trained:
+                parameter.requires_grad_(False)
+
+        def after(_layer: Any, inputs: Any, _keywords: Any, out: Any) -> Any:
+            if not self._recording:
+                return None
+            for parameter in trained:
+                parameter.requires_grad_(True)
+            self._asleep = []
+            if not isinstance(out, torch.Tensor) or len(out) != self._rows:
+                raise ParameterError(
+                    f"layer {name!r} must return one tensor, with a row for each record.",
+                    name="module",
+                )
+            call = Call(name, layer, rule, inputs[0].detach(), inputs[0]._version)
+            self.calls.append(call)
+            anchor = torch.zeros((), device=out.device, requires_grad=True)
+            return _Tap.apply(out.clone() if rule is by_record else out, anchor, call)
+
+        return [
+            layer.register_forward_pre_hook(before, with_kwargs=True),
+            layer.register_forward_hook(after, with_kwargs=True),
+        ]
+
+    def _refuse_alone(self, layer: Any, name: str) -> None:
+        if layer.training and torch.is_grad_enabled() and layer is not self.module:
+            raise ParameterError(
+                f"layer {name!r} was called by itself; call the whole module, or evaluate it under "
+                "torch.no_grad().",
+                name="module",
+            )
+
+
+def _leaves(
+    name: str, module: Any, apart: tuple[type, ...]
+) -> Iterator[tuple[Any, tuple[str, Rule]]]:
+    """Yield the layers of a module that have rules, with their names."""
+    rule = rule_of(module, apart)
+    if rule is not None:
+        yield module, (name, rule)
+    else:
+        for child_name, child in module.named_children():
+            yield from _leaves(f"{name}.{child_name}" if name else child_name, child, apart)
+
+
+def _state_of(module: Any) -> dict[str, tuple[int, int]]:
+    """Return which tensor each buffer is, and how often it was changed in place."""
+    return {name: (id(buffer), buffer._version) for name, buffer in module.named_buffers()}
+
+
+def _at_least_single(tensor: Any) -> Any:
+    """Return a tensor of real numbers in single precision or better; whole numbers stay."""
+    half = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
+    return tensor.float() if half else tensor

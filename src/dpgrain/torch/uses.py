@@ -1,0 +1,329 @@
+"""What the blocks of a batch add to one parameter in one call of a layer, without forming all of it.
+
+A *use* is one call of one layer, seen from one parameter. It gives the squared norm of what each block
+adds, and the sum over blocks with a weight for each. Most layers need no gradient for each block:
+norms come from small products, and one weighted product gives the sum (bookkeeping).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import Any
+
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.library import torch
+
+# Gradients of blocks that are formed for their norms alone are made in slices of this many entries.
+_SLICE_ENTRIES = 1 << 19
+# Gradients of blocks are kept until their weights are known if they have at most this many entries.
+_MOST_KEPT_ENTRIES = 1 << 24
+# Sums that are kept are made again in double precision where their terms are so many times as long.
+_LONGEST_TERMS = 1024.0
+# Sums over blocks of products are kept if they need at most so many times the memory of the factors.
+_KEPT_MEMORY = 2
+# A Gram matrix of k rows is made while k²·(inputs + outputs) is at most so many times inputs·outputs.
+_GRAM_WORTH = 4
+# At most this many squares are added up in single precision.
+_MOST_SQUARES = 1024
+# Blocks of at most this many records are put beside each other as groups of one convolution.
+_FEW_RECORDS = 2
+
+
+class Use(ABC):
+    """What each block adds to one parameter in one call of a layer; sums over the block's rows.
+
+    Args:
+        layout: the blocks.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    @abstractmethod
+    def squares(self) -> Any:
+        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+
+    @abstractmethod
+    def lengths(self) -> Any:
+        """Return (blocks,) the sum of norms of the terms of which each block's sum is made.
+
+        The rounding of a sum is relative to it. It is 0 where the very sum is kept that is added.
+        """
+
+    @abstractmethod
+    def total(self, weights: Any) -> Any:
+        """Return the sum over blocks, each times its weight, (blocks,)."""
+
+    @abstractmethod
+    def formed(self, block: int) -> Any:
+        """Return what one block adds, made apart from other blocks and in double precision."""
+
+    @abstractmethod
+    def without(self, blocks: Any) -> Use:
+        """Return the use with nothing from some blocks, given as (blocks,) truths."""
+
+
+class Kept(Use):
+    """A use whose sums over blocks are kept.
+
+    Args:
+        layout: the blocks.
+        sums: (blocks, …) what each block adds.
+    """
+
+    def __init__(self, layout: Layout, sums: Any) -> None:
+        super().__init__(layout)
+        self.sums = sums
+
+    def squares(self) -> Any:
+        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        return _squares(self.sums)
+
+    def lengths(self) -> Any:
+        """Return zeros: the sums are kept."""
+        return self.sums.new_zeros(self.layout.blocks, dtype=torch.float64)
+
+    def total(self, weights: Any) -> Any:
+        """Return the sum over blocks, each times its weight."""
+        return torch.tensordot(weights.to(self.sums.dtype), self.sums, 1)
+
+    def formed(self, block: int) -> Any:
+        """Return what one block adds."""
+        return self.sums[block].double()
+
+    def without(self, blocks: Any) -> Use:
+        """Return the use with nothing from some blocks."""
+        return Kept(self.layout, _emptied(self.sums, blocks))
+
+
+class Outer(Use):
+    """The use of the weight of a linear map: the sum over rows of b xᵀ.
+
+    Args:
+        layout: the blocks.
+        x: (rows, positions, inputs) what went into the map.
+        b: (rows, positions, outputs) the gradient of the loss by what came out.
+    """
+
+    def __init__(self, layout: Layout, x: Any, b: Any) -> None:
+        super().__init__(layout)
+        self.x, self.b = x, b
+
+    @staticmethod
+    def of(layout: Layout, x: Any, b: Any) -> Use:
+        """Return the use, of which sums are kept if they need little memory beside what makes them.
+
+        Args:
+            layout: the blocks.
+            x: (rows, positions, inputs) what went into the map.
+            b: (rows, positions, outputs) the gradient of the loss by what came out.
+        """
+        inputs, outputs = x.shape[-1], b.shape[-1]
+        entries, made_of = layout.blocks * inputs * outputs, x.numel() + b.numel()
+        if entries > _KEPT_MEMORY * made_of:
+            return Outer(layout, x, b)
+        views = layout.views(x, b)
+        parts = [torch.bmm(b.flatten(1, 2).mT, x.flatten(1, 2)) for _, (x, b) in views]
+        sums, use = parts[0] if len(parts) == 1 else torch.cat(parts), Outer(layout, x, b)
+        # Where terms cancel, the last digits are a whole vector, and would follow from other blocks.
+        cancelled = use.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
+        for block in torch.nonzero(cancelled).flatten().tolist():
+            sums[block] = use.formed(block).to(sums.dtype)
+        return Kept(layout, sums)
+
+    def squares(self) -> Any:
+        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        views = self.layout.views(self.x, self.b)
+        return torch.cat([_squares_of_products(x, b) for _, (x, b) in views])
+
+    def lengths(self) -> Any:
+        """Return (blocks,) the sums over rows of ‖x‖‖b‖."""
+        lengths = _norms(self.x) * _norms(self.b)
+        return self.layout.per_block(lengths.sum(1))
+
+    def total(self, weights: Any) -> Any:
+        """Return the sum over blocks, each times its weight."""
+        weighted = self.b * self.layout.per_row(weights.to(self.b.dtype))[:, None, None]
+        return weighted.flatten(0, 1).t() @ self.x.flatten(0, 1)
+
+    def formed(self, block: int) -> Any:
+        """Return what one block adds."""
+        rows = self.layout.rows_of(block)
+        b, x = self.b[rows].flatten(0, 1).double(), self.x[rows].flatten(0, 1).double()
+        return b.t() @ x
+
+    def without(self, blocks: Any) -> Use:
+        """Return the use with nothing from some blocks."""
+        rows = self.layout.per_row(blocks)
+        return Outer(self.layout, _emptied(self.x, rows), _emptied(self.b, rows))
+
+
+class Lookup(Use):
+    """The use of a table of vectors: gradients are added to the rows that were looked up.
+
+    Args:
+        layout: the blocks.
+        places: (rows, positions) which vectors were looked up.
+        b: (rows, positions, width) the gradient of the loss by what came out.
+        size: the number of vectors of the table.
+    """
+
+    def __init__(self, layout: Layout, places: Any, b: Any, size: int) -> None:
+        super().__init__(layout)
+        self.places, self.b, self.size = places, b, size
+
+    def squares(self) -> Any:
+        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        block = self.layout.per_row(torch.arange(self.layout.blocks, device=self.b.device))
+        keys, of = torch.unique(self.places + block[:, None] * self.size, return_inverse=True)
+        sums = self.b.new_zeros(len(keys), self.b.shape[-1])
+        sums.index_add_(0, of.flatten(), self.b.flatten(0, 1))
+        out = self.b.new_zeros(self.layout.blocks, dtype=torch.float64)
+        return out.index_add_(0, keys // self.size, _squares(sums))
+
+    def lengths(self) -> Any:
+        """Return (blocks,) the sums of norms of the gradients."""
+        return self.layout.per_block(_norms(self.b).sum(1))
+
+    def total(self, weights: Any) -> Any:
+        """Return the sum over blocks, each times its weight."""
+        weighted = self.b * self.layout.per_row(weights.to(self.b.dtype))[:, None, None]
+        return self._table(self.places, weighted)
+
+    def formed(self, block: int) -> Any:
+        """Return what one block adds."""
+        rows = self.layout.rows_of(block)
+        return self._table(self.places[rows], self.b[rows].double())
+
+    def without(self, blocks: Any) -> Use:
+        """Return the use with nothing from some blocks."""
+        rows = self.layout.per_row(blocks)
+        return Lookup(self.layout, self.places, _emptied(self.b, rows), self.size)
+
+    def _table(self, places: Any, b: Any) -> Any:
+        out = b.new_zeros(self.size, b.shape[-1])
+        return out.index_add_(0, places.flatten(), b.flatten(0, 1))
+
+
+class Filters(Use):
+    """The use of the weight of a convolution, whose sums over blocks are made by the library's kernel.
+
+    Args:
+        layout: the blocks.
+        x: (rows, channels, …) what went in, padded already.
+        b: (rows, filters, …) the gradient of the loss by what came out.
+        shape: the shape of the weight.
+        stride: the step of the filters along each dimension.
+        dilation: their spread along each dimension.
+        groups: in how many groups channels and filters are divided.
+        padding: the zeros that are added at each side, along each dimension.
+    """
+
+    def __init__(
+        self, layout: Layout, x: Any, b: Any, shape: Any, **geometry: tuple[int, ...] | int
+    ) -> None:
+        super().__init__(layout)
+        self.x, self.b, self.shape, self.geometry = x, b, tuple(shape), geometry
+
+    def kept(self) -> Use:
+        """Return the use with its sums, if they are few enough to keep; otherwise itself."""
+        if self.layout.blocks * torch.Size(self.shape).numel() > _MOST_KEPT_ENTRIES:
+            return self
+        sums = [self._of_size(x, b) for _, (x, b) in self.layout.views(self.x, self.b)]
+        return Kept(self.layout, torch.cat(sums))
+
+    def squares(self) -> Any:
+        """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        rows = [self.layout.rows_of(block) for block in range(self.layout.blocks)]
+        return torch.cat([_squares(self._gradient(self.x[r], self.b[r])[None]) for r in rows])
+
+    def lengths(self) -> Any:
+        """Return (blocks,) bounds on the sums of norms."""
+        # Each entry of x meets each place of the filter at most once.
+        places = torch.Size(self.shape[2:]).numel() ** 0.5
+        norms = _norms(self.x.flatten(1)) * _norms(self.b.flatten(1)) * places
+        return self.layout.per_block(norms)
+
+    def total(self, weights: Any) -> Any:
+        """Return the sum over blocks, each times its weight."""
+        rows = self.layout.per_row(weights.to(self.b.dtype))
+        return self._gradient(self.x, self.b * rows.reshape(-1, *[1] * (self.b.dim() - 1)))
+
+    def formed(self, block: int) -> Any:
+        """Return what one block adds."""
+        rows = self.layout.rows_of(block)
+        return self._gradient(self.x[rows].double(), self.b[rows].double())
+
+    def without(self, blocks: Any) -> Use:
+        """Return the use with nothing from some blocks."""
+        rows = self.layout.per_row(blocks)
+        x, b = _emptied(self.x, rows), _emptied(self.b, rows)
+        return Filters(self.layout, x, b, self.shape, **self.geometry)
+
+    def _of_size(self, x: Any, b: Any) -> Any:
+        """Return the sums of blocks of one size, from (blocks, size, …) views."""
+        count, size = x.shape[:2]
+        if size > _FEW_RECORDS:
+            return torch.stack(
+                [self._gradient(xs, bs) for xs, bs in zip(x.unbind(), b.unbind(), strict=True)]
+            )
+        beside_x = x.transpose(0, 1).reshape(size, -1, *x.shape[3:])
+        beside_b = b.transpose(0, 1).reshape(size, -1, *b.shape[3:])
+        return self._gradient(beside_x, beside_b, count).reshape(count, *self.shape)
+
+    def _gradient(self, x: Any, b: Any, count: int = 1) -> Any:
+        """Return the gradient of ``count`` weights beside each other, summed over records."""
+        weight = x.new_empty(1).expand(count * self.shape[0], *self.shape[1:])
+        dims = len(self.shape) - 2
+        return torch.ops.aten.convolution_backward(
+            b,
+            x,
+            weight,
+            None,
+            self.geometry["stride"],
+            self.geometry["padding"],
+            self.geometry["dilation"],
+            False,
+            [0] * dims,
+            int(self.geometry["groups"]) * count,  # type: ignore[arg-type]
+            [False, True, False],
+        )[1]
+
+
+def _squares_of_products(x: Any, b: Any) -> Any:
+    """Return (n,) the squared norms of bᵀx for each of n blocks, (n, rows, positions, …) each."""
+    x, b = x.flatten(1, 2), b.flatten(1, 2)
+    n, rows, inputs = x.shape
+    outputs = b.shape[-1]
+    if rows == 1:
+        return _squares(x) * _squares(b)
+    if rows * rows * (inputs + outputs) <= _GRAM_WORTH * inputs * outputs:
+        # Sums cancel, so that the Gram matrix loses twice the digits: it is made in double precision.
+        x, b = x.double(), b.double()
+        return ((x @ x.mT) * (b @ b.mT)).sum((1, 2)).clamp_(min=0)
+    few = max(1, _SLICE_ENTRIES // (inputs * outputs))
+    slices = (slice(i, i + few) for i in range(0, n, few))
+    return torch.cat([_squares(torch.bmm(b[some].mT, x[some])) for some in slices])
+
+
+def _norms(tensor: Any) -> Any:
+    """Return the norms along the last dimension, in double precision."""
+    return torch.linalg.vector_norm(tensor, dim=-1).double()
+
+
+def _squares(tensor: Any) -> Any:
+    """Return (n,) the squared norms of n tensors, from norms of parts in double precision."""
+    flat = tensor.flatten(1)
+    return _norms(flat.unflatten(1, (-1, _part(flat.shape[1])))).square().sum(1)
+
+
+@cache
+def _part(entries: int) -> int:
+    """Return the length of parts of a vector whose squares are added up in the vector's precision."""
+    return max(d for d in range(1, min(entries, _MOST_SQUARES) + 1) if entries % d == 0)
+
+
+def _emptied(tensor: Any, rows: Any) -> Any:
+    """Return the tensor with zeros in some of its rows, given as truths."""
+    return tensor.masked_fill(rows.reshape(-1, *[1] * (tensor.dim() - 1)), 0)

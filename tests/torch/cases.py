@@ -1,0 +1,210 @@
+"""Networks that show each layer, and clipped sums of them made block by block."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.torch.clipping import clipped_sums, uses_of
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+
+nn, functional = torch.nn, torch.nn.functional
+CLASSES, TOKENS, WIDTH, LENGTH = 5, 11, 6, 7
+
+
+class Attention(torch.nn.Module):
+    """Attention through its linear maps, which does not look at tokens 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(TOKENS, WIDTH, padding_idx=0)
+        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.norm, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.maps = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, tokens: Any) -> Any:
+        places = torch.arange(LENGTH).expand(len(tokens), -1)
+        x = self.table(tokens) + self.places(places)
+        q, k, v = (part[:, None] for part in self.maps(self.norm(x)).chunk(3, dim=-1))
+        seen = (tokens > 0)[:, None, None, :] | torch.eye(LENGTH, dtype=torch.bool)
+        x = x + functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)[:, 0]
+        return self.out(x.mean(1))
+
+
+class Tied(torch.nn.Module):
+    """An embedding that is also the output layer, and a map that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(TOKENS, WIDTH)
+        self.twice, self.norm = nn.Linear(WIDTH, WIDTH), nn.RMSNorm(WIDTH)
+        self.out = nn.Linear(WIDTH, TOKENS, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.table(tokens)
+        x = x + self.twice(self.norm(torch.tanh(self.twice(x))))
+        return self.out(x.mean(1))
+
+
+class Adapted(torch.nn.Module):
+    """A frozen map with a low-rank adapter, and a map of which the bias alone is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, CLASSES)
+        self.out.weight.requires_grad_(False)
+
+    def forward(self, x: Any) -> Any:
+        return self.out(torch.tanh(self.base(x) + self.up(self.down(x))))
+
+
+class Scaled(torch.nn.Module):
+    """A layer of one's own, which treats records apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.map = nn.Parameter(torch.randn(WIDTH)), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        return torch.sin(self.map(x) * self.scale)
+
+
+def image(*layers: Any) -> Any:
+    """A convolutional network, whose last layer is a linear map."""
+    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES))
+
+
+def numbers(*shape: int) -> Callable[[int], Any]:
+    return lambda rows: torch.randn(rows, *shape)
+
+
+def tokens(rows: int) -> Any:
+    return torch.randint(0, TOKENS, (rows, LENGTH))
+
+
+#: Networks with the function that draws their input, by what they show.
+NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
+    "linear": (lambda: nn.Linear(WIDTH, CLASSES), numbers(WIDTH)),
+    "deep": (
+        lambda: nn.Sequential(
+            nn.Linear(WIDTH, 9), nn.ReLU(inplace=True), nn.LayerNorm(9), nn.Linear(9, CLASSES)
+        ),
+        numbers(WIDTH),
+    ),
+    "wide": (
+        lambda: nn.Sequential(nn.Linear(200, 90, bias=False), nn.Tanh(), nn.Linear(90, CLASSES)),
+        numbers(200),
+    ),
+    "positions": (
+        lambda: nn.Sequential(nn.Linear(WIDTH, 5), nn.GELU(), nn.Flatten(), nn.Linear(35, CLASSES)),
+        numbers(LENGTH, WIDTH),
+    ),
+    "conv1d": (
+        lambda: image(
+            nn.Conv1d(3, 6, 3, padding=1, padding_mode="circular", stride=2),
+            nn.InstanceNorm1d(6, affine=True),
+            nn.ReLU(),
+        ),
+        numbers(3, 10),
+    ),
+    "conv2d": (
+        lambda: image(
+            nn.Conv2d(4, 6, 3, padding="same", groups=2),
+            nn.GroupNorm(2, 6),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(6, 4, 2, stride=2, dilation=2, bias=False),
+            nn.InstanceNorm2d(4, affine=True),
+        ),
+        numbers(4, 8, 8),
+    ),
+    "conv3d": (
+        lambda: image(nn.Conv3d(2, 3, 3, padding=1), nn.InstanceNorm3d(3, affine=True), nn.Tanh()),
+        numbers(2, 4, 4, 4),
+    ),
+    "attention": (Attention, tokens),
+    "tied": (Tied, tokens),
+    "adapted": (Adapted, numbers(WIDTH)),
+    "own": (
+        lambda: nn.Sequential(Scaled(), nn.Linear(WIDTH, CLASSES)),
+        numbers(LENGTH, WIDTH),
+    ),
+}
+
+
+@dataclass
+class Case:
+    """A network with a batch.
+
+    Args:
+        module: the network.
+        x: (rows, …) what goes in.
+        y: (rows,) classes.
+        layout: the blocks.
+    """
+
+    module: Any
+    x: Any
+    y: Any
+    layout: Layout
+
+    @staticmethod
+    def of(name: str, sizes: tuple[int, ...], precision: Any, seed: int = 1) -> Case:
+        """A case of one of the networks, with random weights and records."""
+        torch.manual_seed(seed)
+        make, draw = NETWORKS[name]
+        layout = Layout.of(sizes)
+        module, x = make(), draw(layout.rows)
+        module(x[:2])
+        x = x.to(precision) if x.is_floating_point() else x
+        return Case(module.to(precision), x, torch.randint(0, CLASSES, (layout.rows,)), layout)
+
+    def losses(self, module: Any, x: Any, y: Any) -> Any:
+        """The loss of each record; positions are averaged."""
+        out = module(x)
+        out = out if out.dim() == 2 else out.mean(1)
+        return functional.cross_entropy(out, y, reduction="none")
+
+    def clipped(self, bound: float) -> dict[str, Any]:
+        """The sums that the hooks make, by parameter, in double precision."""
+        recorder = Recorder(self.module, (Scaled,), lambda: self.layout.rows)
+        try:
+            self.losses(self.module, self.x, self.y).mean().backward()
+            assert all(p.grad is None for p in self.module.parameters())
+            uses = uses_of(recorder.calls, self.layout)
+            sums = clipped_sums(uses, self.layout, bound, self.layout.rows)
+        finally:
+            recorder.remove()
+        return {name: sums[p].double() for name, p in self.module.named_parameters() if p in sums}
+
+    def looped(self, bound: float) -> tuple[dict[str, Any], float]:
+        """The same, block by block in double precision, and the sum of the norms of blocks."""
+        module = copy.deepcopy(self.module).double()
+        x = self.x.double() if self.x.is_floating_point() else self.x
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        sums = {name: torch.zeros_like(p) for name, p in trained.items()}
+        norms = 0.0
+        for block in range(self.layout.blocks):
+            rows = self.layout.rows_of(block)
+            loss = self.losses(module, x[rows], self.y[rows]).mean()
+            parts = torch.autograd.grad(loss, list(trained.values()))
+            norm = distance(dict(zip(trained, parts, strict=True)))
+            norms += norm
+            for name, part in zip(trained, parts, strict=True):
+                sums[name] += part * min(1.0, bound / norm)
+        return sums, norms
+
+
+def distance(one: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> float:
+    """The norm of a vector in parts, or of the difference of two."""
+    parts = (part if other is None else part - other[name] for name, part in one.items())
+    return math.sqrt(sum(float(part.square().sum()) for part in parts))

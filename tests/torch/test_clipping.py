@@ -1,0 +1,214 @@
+"""Clipped sums are those of a loop over blocks, and no block is longer than is billed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.torch.cases import NETWORKS, Case, distance
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.torch import clipping, uses
+from dpgrain.torch.clipping import PRODUCT_ERROR, ExactSum, clipped_sums, overshoot, shortened
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
+
+SINGLE, DOUBLE = torch.float32, torch.float64
+SIZES = {
+    "singles": (1,) * 9,
+    "equal": (4,) * 5,
+    "ragged": (1, 1, 2, 2, 2, 5, 9),
+    "one": (7,),
+}
+# The error is at most this share of the sum of the norms of blocks.
+CLOSE = {SINGLE: 1e-5, DOUBLE: 1e-10}
+
+
+@pytest.mark.search(keep=60)
+@pytest.mark.parametrize("bound", [0.05, 1.0, 1e6])
+@pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sums_are_those_of_a_loop(
+    name: str, sizes: tuple[int, ...], precision: Any, bound: float
+) -> None:
+    case = Case.of(name, sizes, precision)
+    found, (looped, norms) = case.clipped(bound), case.looped(bound)
+    assert set(found) == set(looped)
+    assert distance(looped, found) <= CLOSE[precision] * norms
+    assert norms > 0
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d"])
+def test_filters_of_blocks_need_not_be_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", 0)
+    case = Case.of(name, SIZES["ragged"], DOUBLE)
+    assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
+
+
+@pytest.mark.parametrize("worth", [0, 1e9], ids=["formed", "gram"])
+@pytest.mark.parametrize("name", ["wide", "positions", "attention"])
+def test_norms_by_either_way(name: str, worth: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uses, "_GRAM_WORTH", worth)
+    monkeypatch.setattr(uses, "_SLICE_ENTRIES", 50)
+    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    case = Case.of(name, SIZES["ragged"], DOUBLE)
+    assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["deep", "attention", "tied", "conv2d"])
+def test_blocks_formed_apart_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clipping, "_LONGEST_BOUNDS", 0.0)
+    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    case = Case.of(name, SIZES["ragged"], DOUBLE)
+    assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
+
+
+def test_autocast_has_norms_in_single_precision() -> None:
+    case = Case.of("deep", SIZES["ragged"], SINGLE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = case.clipped(0.3)
+    looped, norms = case.looped(0.3)
+    # Half precision has 8 bits, but no block is longer than the bound.
+    assert 0 < distance(looped, found) < 0.02 * norms
+    for block in range(case.layout.blocks):
+        rows = case.layout.rows_of(block)
+        alone = Case(case.module, case.x[rows], case.y[rows], Layout((rows.stop - rows.start,)))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert distance(alone.clipped(0.3)) <= 0.3 * (1 + overshoot(SINGLE))
+
+
+def test_half_precision_is_added_up_in_single() -> None:
+    case = Case.of("deep", SIZES["ragged"], torch.bfloat16)
+    looped, norms = case.looped(0.3)
+    assert distance(looped, case.clipped(0.3)) < 0.05 * norms
+
+
+# -- what no block may exceed, whatever its records are --
+
+SCALES = (1e-30, 1e-12, 1.0, 1e3, 1e6, 1e9)
+NEVER = (math.inf, -math.inf, math.nan, 1e30)
+
+
+def adversarial(kind: str, layout: Layout, rng: np.random.Generator, precision: Any) -> Use:
+    """A use with entries of odd sizes, some of which cancel, or are no numbers."""
+
+    def tensor(*shape: int) -> Any:
+        values = rng.choice(rng.choice(SCALES, size=2), size=shape) * rng.normal(size=shape)
+        if rng.random() < 0.1:
+            values.flat[rng.integers(values.size)] = rng.choice(NEVER)
+        if shape[0] > 1 and rng.random() < 0.8:
+            # The first two records are each other's opposites, nearly.
+            values[1] = -values[0] * (1 + rng.choice([0, 1e-7, 1e-4]))
+        return torch.from_numpy(values).to(precision)
+
+    match kind:
+        case "outer":
+            x, b = tensor(layout.rows, 2, 3), tensor(layout.rows, 2, 4)
+            if layout.rows > 1:
+                x[1] = x[0]
+            return Outer.of(layout, x, b)
+        case "lookup":
+            places = torch.from_numpy(rng.integers(0, 5, size=(layout.rows, 2)))
+            return Lookup(layout, places, tensor(layout.rows, 2, 3), 5)
+        case "filters":
+            geometry: Any = {"stride": (1,), "padding": (1,), "dilation": (1,), "groups": 1}
+            x, b = tensor(layout.rows, 2, 6), tensor(layout.rows, 3, 6)
+            return Filters(layout, x, b, (3, 2, 3), **geometry).kept()
+    return Kept(layout, layout.per_block(tensor(layout.rows, 7)))
+
+
+@pytest.mark.search(keep=12)
+@pytest.mark.parametrize("kept", [0, 1 << 24], ids=["bookkeeping", "kept"])
+@pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
+@pytest.mark.parametrize("kind", ["outer", "lookup", "filters", "sums"])
+def test_no_block_adds_more_than_the_bound(
+    kind: str, precision: Any, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
+    monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
+    rng = np.random.default_rng(3)
+    longest = 0.0
+    for _ in range(150):
+        layout = Layout.of([int(rng.integers(1, 7))])
+        use = adversarial(kind, layout, rng, precision)
+        bound = float(rng.choice([1e-4, 1.0, 1e4]))
+        (total,) = clipped_sums({"w": [use]}, layout, bound).values()
+        assert torch.isfinite(total).all()
+        longest = max(longest, float(total.double().square().sum().sqrt()) / bound)
+    assert 0.9 < longest <= 1 + overshoot(precision)
+
+
+def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(5)
+    monkeypatch.setattr(uses, "_KEPT_MEMORY", 0)
+    for _ in range(200):
+        layout = Layout.of(sorted(rng.integers(1, 5, size=4).tolist()))
+        use = adversarial("outer", layout, rng, DOUBLE)
+        assert isinstance(use, Outer)
+        block = int(rng.integers(0, 4))
+        emptied = torch.zeros(4, dtype=torch.bool)
+        emptied[block] = True
+        whole = clipped_sums({"w": [use]}, layout, 1.0)["w"]
+        rest = clipped_sums({"w": [use.without(emptied)]}, layout, 1.0)["w"]
+        assert float((whole - rest).square().sum().sqrt()) <= 1 + 1e-9
+
+
+def test_a_norm_from_cancelling_terms_is_not_believed() -> None:
+    # Terms of norm 10^5 cancel up to rounding: what is left must not be longer than the bound.
+    torch.manual_seed(1)
+    x = torch.randn(1, 10, 400).repeat(2, 1, 1)
+    b = torch.randn(1, 10, 300) * 1e4
+    b = torch.cat([b, -b * (1 + 2.0**-20)])
+    layout = Layout((2,))
+    use = Outer(layout, x, b)
+    total = clipped_sums({"w": [use]}, layout, 1.0)["w"]
+    exact = use.formed(0)
+    assert float(total.double().norm()) <= 1 + overshoot(SINGLE)
+    direction = float((total.double() * exact).sum() / (total.double().norm() * exact.norm()))
+    assert direction > 0.999
+
+
+@pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
+@pytest.mark.parametrize("rows", [3, 300, 30_000])
+def test_products_are_as_exact_as_is_billed(rows: int, precision: Any) -> None:
+    # Rounding is worst where all terms round in one direction, and partial sums are long.
+    for values in (torch.ones(rows, 4), torch.randn(rows, 4), torch.rand(rows, 4).sort(0).values):
+        x = (values * 1.1).to(precision)
+        b = torch.linspace(0.3, 1.7, rows)[:, None].repeat(1, 3).to(precision)
+        for signs in (torch.ones(rows), torch.sign(torch.arange(rows) - rows / 2)):
+            signed = b * signs[:, None].to(precision)
+            if precision == SINGLE:
+                exact: Any = signed.double().t() @ x.double()
+            else:
+                exact = torch.from_numpy(
+                    (
+                        signed.numpy().astype(np.longdouble).T @ x.numpy().astype(np.longdouble)
+                    ).astype(np.float64)
+                )
+            lengths = float((signed.double().norm(dim=1) * x.double().norm(dim=1)).sum())
+            error = float(((signed.t() @ x).double() - exact).norm())
+            assert error <= PRODUCT_ERROR[precision] * lengths
+
+
+def test_nothing_is_added_of_what_is_not_finite() -> None:
+    assert shortened({"w": torch.tensor([math.nan, 1.0])}, 1.0) == {}
+    assert shortened({"w": torch.tensor([math.inf])}, 1.0) == {}
+    assert shortened({"w": torch.zeros(3)}, 1.0) == {}
+
+
+def test_exact_sums_are_whole_numbers_within_the_bound() -> None:
+    weight = torch.zeros(3, requires_grad=True)
+    found = ExactSum([weight], 1.0, 2.0**-10)
+    for vector in ([3.0, 4.0, 0.0], [math.nan, 0, 0], [1e300, 1e300, 1e300], [0.5, 0, 0]):
+        before = found.total.copy()
+        found.add_block({weight: torch.tensor(vector, dtype=DOUBLE)}, 1)
+        moved = found.total - before
+        assert (moved * moved).sum() <= 2**20
+    found.add_block({}, 3)
+    assert found.total.dtype == np.int64

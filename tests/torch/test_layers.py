@@ -1,0 +1,63 @@
+"""Layers that mix records, or of which nothing is known, are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.torch.cases import Scaled
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch.layers import RULES, by_record, rule_of
+
+nn = torch.nn
+MIXING = {
+    "batch norm": (nn.BatchNorm1d(3), "BatchNorm1d, which mixes records.*GroupNorm"),
+    "images": (nn.BatchNorm2d(3), "BatchNorm2d, which mixes"),
+    "volumes": (nn.BatchNorm3d(3), "BatchNorm3d, which mixes"),
+    "several processes": (nn.SyncBatchNorm(3), "SyncBatchNorm, which mixes"),
+    "lazy": (nn.LazyLinear(3), "no shape yet"),
+    "running": (nn.InstanceNorm1d(3, track_running_stats=True), "track_running_stats=False"),
+    "plain running": (nn.BatchNorm1d(3, affine=False), "BatchNorm1d"),
+    "shortened": (nn.Embedding(3, 2, max_norm=1.0), "max_norm=None"),
+    "frequent": (nn.Embedding(3, 2, scale_grad_by_freq=True), "scale_grad_by_freq=False"),
+    "attention": (nn.MultiheadAttention(4, 2), "MultiheadAttention.*scaled_dot_product"),
+    "recurrent": (nn.LSTM(3, 2), "LSTM.*nn.Linear"),
+    "own": (Scaled(), r"layer Scaled with parameters.*records_apart=\(Scaled,\)"),
+    "bilinear": (nn.Bilinear(2, 2, 2), "layer Bilinear"),
+    "slope": (nn.PReLU(), "layer PReLU"),
+    "transposed": (nn.ConvTranspose1d(2, 2, 2), "layer ConvTranspose1d"),
+}
+
+
+@pytest.mark.parametrize(("layer", "words"), MIXING.values(), ids=MIXING)
+def test_layers_are_refused_by_name(layer: Any, words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        rule_of(layer, ())
+
+
+def test_weights_by_another_name_are_unknown() -> None:
+    layer = nn.Linear(3, 2)
+    with_other_names = torch.nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+    layer.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    for odd in (layer, with_other_names):
+        with pytest.raises(ParameterError, match="of which nothing is known"):
+            _ = [rule_of(part, ()) for part in odd.modules()]
+
+
+def test_a_subclass_may_do_anything() -> None:
+    class Own(torch.nn.Linear):
+        """A map of one's own."""
+
+    with pytest.raises(ParameterError, match="layer Own"):
+        rule_of(Own(2, 2), ())
+    assert rule_of(Own(2, 2), (Own,)) is by_record
+
+
+def test_layers_without_parameters_are_walked_into() -> None:
+    assert rule_of(nn.Sequential(nn.Linear(2, 2)), ()) is None
+    assert rule_of(nn.ReLU(), ()) is None
+    assert rule_of(nn.Linear(2, 2).requires_grad_(False), ()) is None
+    assert rule_of(nn.Linear(2, 2), ()) is RULES[nn.Linear]

@@ -1,0 +1,159 @@
+"""What a forward pass may not do while it is recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+
+nn = torch.nn
+ROWS = 4
+
+
+def recorded(module: Any) -> Recorder:
+    return Recorder(module, (), lambda: ROWS)
+
+
+def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    recorder = recorded(module)
+    out = module(torch.ones(ROWS, 3))
+    assert out.requires_grad
+    out.sum().backward()
+    assert all(p.grad is None and p.requires_grad for p in module.parameters())
+    assert [call.name for call in recorder.calls] == ["0", "2"]
+    plain = nn.Sequential(*module)
+    recorder.remove()
+    plain(torch.ones(ROWS, 3)).sum().backward()
+    assert all(p.grad is not None for p in module.parameters())
+
+
+def test_several_backward_passes_add_up() -> None:
+    module = nn.Linear(3, 2)
+    recorder = recorded(module)
+    out = module(torch.ones(ROWS, 3))
+    out[:, 0].sum().backward(retain_graph=True)
+    out[:, 1].sum().backward()
+    assert recorder.calls[0].gradient.tolist() == [[1.0, 1.0]] * ROWS
+
+
+def test_evaluation_is_not_recorded() -> None:
+    module = nn.Sequential(nn.Linear(3, 2))
+    recorder = recorded(module)
+    with torch.no_grad():
+        module(torch.ones(9, 3))
+    module.eval()
+    module(torch.ones(9, 3))
+    assert recorder.calls == []
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (ROWS * 2, 3), (3,)])
+def test_rows_must_be_records(shape: tuple[int, ...]) -> None:
+    module = nn.Linear(3, 2)
+    recorded(module)
+    with pytest.raises(ParameterError, match="first dimension must be the 4 records"):
+        module(torch.ones(shape))
+    assert all(p.requires_grad for p in module.parameters())
+
+
+def test_a_table_that_records_share_is_refused() -> None:
+    class Shared(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = nn.Embedding(7, 3)
+
+        def forward(self, x: Any) -> Any:
+            return x + self.places(torch.arange(7))
+
+    module = Shared()
+    recorded(module)
+    with pytest.raises(ParameterError, match=r"'places'.*looked up for each"):
+        module(torch.ones(ROWS, 7, 3))
+
+
+def test_a_layer_must_not_be_called_by_itself() -> None:
+    module = nn.Sequential(nn.Linear(3, 2))
+    recorded(module)
+    with pytest.raises(ParameterError, match="layer '0' was called by itself"):
+        module[0](torch.ones(ROWS, 3))
+    with torch.no_grad():
+        module[0](torch.ones(ROWS, 3))
+
+
+def test_an_input_that_changes_later_is_refused() -> None:
+    class Late(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            x = x * 1.0
+            out = self.one(x)
+            x += 1
+            return out + x
+
+    module = Late()
+    recorder = recorded(module)
+    module(torch.ones(ROWS, 3)).sum().backward()
+    with pytest.raises(ParameterError, match="layer 'one' was changed in place"):
+        _ = list(recorder.calls[0].uses(Layout((ROWS,))))
+
+
+@pytest.mark.parametrize("way", ["in place", "anew"])
+def test_a_buffer_that_keeps_records_is_refused(way: str) -> None:
+    class Running(torch.nn.Module):
+        mean: Any
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(3, 3)
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            if way == "in place":
+                self.mean.mul_(0.9).add_(x.mean(0))
+            else:
+                self.mean = self.mean + x.mean(0)
+            return self.map(x - self.mean.detach())
+
+    module = Running()
+    recorded(module)
+    with pytest.raises(ParameterError, match="buffer 'mean'"):
+        module(torch.ones(ROWS, 3))
+
+
+class Pair(torch.nn.Linear):
+    """A map that returns two tensors."""
+
+    def forward(self, x: Any) -> Any:
+        out = super().forward(x)
+        return out, out
+
+
+class Collapsed(torch.nn.Linear):
+    """A map that averages over records."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x).mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize("kind", [Pair, Collapsed])
+def test_what_comes_out_must_be_rows(kind: Any) -> None:
+    module = kind(3, 2)
+    Recorder(module, (kind,), lambda: ROWS)
+    with pytest.raises(ParameterError, match="must return one tensor, with a row for each"):
+        module(torch.ones(ROWS, 3))
+
+
+def test_a_failed_pass_leaves_parameters_as_they_were() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(5, 2))
+    recorded(module)
+    with pytest.raises(RuntimeError):
+        module(torch.ones(ROWS, 3))
+    assert all(p.requires_grad for p in module.parameters())

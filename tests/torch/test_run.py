@@ -1,0 +1,142 @@
+"""What a training loop may not do, since it was not accounted for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.torch.library import torch
+from tests.torch.runs import WIDTH, made
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch.clipping import overshoot
+from dpgrain.torch.noise import in_floating_point
+from dpgrain.units import User
+
+VECTORS = np.ones((6, WIDTH))
+
+
+def run(**options: Any) -> Any:
+    return made(VECTORS, User(), **{"steps": 3, **options})[1:]
+
+
+def test_a_step_needs_a_batch_that_was_drawn() -> None:
+    module, optimizer, loader = run()
+    with pytest.raises(ParameterError, match="that the loader did not draw"):
+        optimizer.step()
+    with pytest.raises(ParameterError, match="that the loader did not draw"):
+        module(torch.ones(6, WIDTH, dtype=torch.float64))
+    batches = iter(loader)
+    (x,) = next(batches)
+    module(x).mean().backward()
+    optimizer.step()
+    with pytest.raises(ParameterError, match="or twice on one"):
+        optimizer.step()
+
+
+def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
+    module, _, loader = run()
+    (x,) = next(iter(loader))
+    with pytest.raises(ParameterError, match="must be the 6 records"):
+        module(torch.cat([x, x]))
+
+
+def test_a_step_must_not_be_skipped() -> None:
+    _module, _optimizer, loader = run()
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(ParameterError, match="step 1 was skipped"):
+        next(batches)
+    # Nor by beginning anew.
+    with pytest.raises(ParameterError, match="step 1 was skipped"):
+        next(iter(loader))
+
+
+def test_a_batch_is_read_once_and_backward_comes_before_the_step() -> None:
+    module, optimizer, loader = run()
+    (x,) = next(iter(loader))
+    with pytest.raises(ParameterError, match=r"before loss.backward\(\)"):
+        optimizer.step()
+    out = module(x)
+    with pytest.raises(ParameterError, match=r"before loss.backward\(\)"):
+        optimizer.step()
+    with pytest.raises(ParameterError, match="called twice on one batch"):
+        module(x)
+    out.mean().backward()
+    assert optimizer.step()
+
+
+def test_a_penalty_in_the_loss_is_refused() -> None:
+    module, optimizer, loader = run()
+    (x,) = next(iter(loader))
+    (module(x).mean() + module.weight.square().sum()).backward()
+    with pytest.raises(ParameterError, match="weight_decay"):
+        optimizer.step()
+
+
+def test_evaluation_in_between_is_free() -> None:
+    module, optimizer, loader = run()
+    for (x,) in loader:
+        with torch.no_grad():
+            module(torch.ones(9, WIDTH, dtype=torch.float64))
+        module(x).mean().backward()
+        optimizer.step()
+
+
+def test_more_steps_than_were_paid_for_are_refused() -> None:
+    module, optimizer, loader = run(lr=0.1)
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+    with pytest.raises(ParameterError, match="steps = 3 are over"):
+        next(iter(loader))
+    with pytest.raises(ParameterError, match="steps = 3 are over"):
+        optimizer.step()
+    # The module is an ordinary one again.
+    module(torch.ones(2, WIDTH, dtype=torch.float64)).sum().backward()
+    assert module.weight.grad is not None
+
+
+def test_steps_without_records_have_noise() -> None:
+    module, _optimizer, loader = run(sampling_rate=1e-9, lr=1.0, noise_multiplier=1.0)
+    before = module.weight.detach().clone()
+    assert list(loader) == []
+    moved = (module.weight - before).detach() * 1e-9 * 10
+    # Three steps of noise with the stated deviation.
+    assert 0.3 < float(moved.square().mean().sqrt()) / 3**0.5 < 3
+    assert len(loader) == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_noise_is_larger_by_what_rounding_may_add(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def drawn(found: Any, of: Any, sd: float, source: Any) -> Any:
+        seen.append(sd)
+        return in_floating_point(found, of, sd, source)
+
+    monkeypatch.setattr("dpgrain.torch.run.in_floating_point", drawn)
+    vectors = VECTORS.astype(precision)
+    _, module, optimizer, loader = made(vectors, User(), max_grad_norm=0.5, noise_multiplier=3.0)
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+    billed = 1.5 * (1 + overshoot(getattr(torch, precision)))
+    assert seen == [billed]
+    assert 1.5 < billed < 1.502
+
+
+def test_virtual_batches_make_one_step() -> None:
+    module, optimizer, loader = run(max_rows=2, lr=0.1)
+    stepped = []
+    for (x,) in loader:
+        before = module.weight.detach().clone()
+        optimizer.zero_grad()
+        module(x).mean().backward()
+        stepped.append(optimizer.step())
+        assert torch.equal(before, module.weight) != stepped[-1]
+    assert stepped == [False, False, True] * 3

@@ -1,0 +1,66 @@
+"""Each use of a parameter gives the norms and sums of the vectors that it forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
+
+LAYOUT = Layout((1, 2, 2, 4))
+
+
+def filters() -> Filters:
+    geometry: Any = {"stride": (2,), "padding": (1,), "dilation": (1,), "groups": 2}
+    return Filters(LAYOUT, draw(9, 4, 7), draw(9, 6, 4), (6, 2, 3), **geometry)
+
+
+def draw(*shape: int) -> Any:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+USES: dict[str, Callable[[], Use]] = {
+    "kept": lambda: Kept(LAYOUT, draw(4, 3, 2)),
+    "outer": lambda: Outer(LAYOUT, draw(9, 3, 4), draw(9, 3, 5)),
+    "single": lambda: Outer(LAYOUT, draw(9, 1, 4), draw(9, 1, 5)),
+    "lookup": lambda: Lookup(LAYOUT, torch.randint(0, 3, (9, 4)), draw(9, 4, 2), 3),
+    "kept products": lambda: Outer.of(LAYOUT, draw(9, 30, 4), draw(9, 30, 5)),
+    "filters": filters,
+    "kept filters": lambda: filters().kept(),
+}
+
+
+@pytest.mark.parametrize("make", USES.values(), ids=USES)
+def test_norms_and_sums_are_those_of_what_is_formed(make: Callable[[], Use]) -> None:
+    torch.manual_seed(1)
+    use, weights = make(), torch.tensor([0.5, 0.0, 2.0, 1.0])
+    formed = torch.stack([use.formed(block) for block in range(4)])
+    assert torch.allclose(use.squares(), formed.flatten(1).square().sum(1))
+    total = torch.tensordot(weights.double(), formed, 1)
+    assert torch.allclose(use.total(weights), total)
+    # The terms of a sum are together at least as long as the sum, where it is not kept.
+    lengths = use.lengths()
+    assert ((lengths == 0) | (lengths >= use.squares().sqrt() * (1 - 1e-12))).all()
+
+
+@pytest.mark.parametrize("make", USES.values(), ids=USES)
+def test_blocks_can_be_left_out(make: Callable[[], Use]) -> None:
+    use = make().without(torch.tensor([False, True, False, True]))
+    assert (use.squares() > 0).tolist() == [True, False, True, False]
+
+
+def test_sums_that_cancel_are_made_in_double_precision() -> None:
+    torch.manual_seed(1)
+    layout = Layout((2, 2, 2))
+    x, b = (torch.randn(6, 5, width) * 1e6 for width in (4, 3))
+    # The records of the second block are each other's opposites, nearly.
+    x[3], b[3] = x[2], -b[2] * (1 + 1e-6)
+    kept, exact = Outer.of(layout, x, b), Outer(layout, x, b).formed(1)
+    assert isinstance(kept, Kept)
+    assert float((kept.formed(1) - exact).norm() / exact.norm()) < 1e-6
+    assert float(exact.norm()) < 1e-4 * float(kept.formed(0).norm())
