@@ -14,7 +14,8 @@ import pytest
 
 from dpgrain import _fields
 from dpgrain.errors import ParameterError
-from dpgrain.partitions import Overlap, Partition, Rule, period_of
+from dpgrain.ledger import AnyDays
+from dpgrain.partitions import Overlap, Partition, Rule, period_of, shown_days
 from dpgrain.regions import EVERYTHING, Among, Region, Side, Span, days, microseconds
 
 # Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
@@ -206,3 +207,31 @@ def test_json_and_words() -> None:
     assert _fields.read(Partition, made.to_dict(), "a partition") == made
     assert str(made) == "'c' and bins of 'n' at 1, 5 and the week of 't' (UTC)"
     assert str(Rule("day", "any", days=30)) == "any 30 days in a row of 'day'"
+
+
+@pytest.mark.parametrize(
+    ("zone", "back"),
+    [
+        ("America/St_Johns", datetime(2010, 11, 7, 2, 31, tzinfo=UTC)),
+        ("America/Moncton", datetime(2006, 10, 29, 3, 1, tzinfo=UTC)),
+        ("Europe/Paris", datetime(2026, 10, 25, 1, 0, tzinfo=UTC)),
+    ],
+)
+def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
+    """Some clocks are put back past midnight, and show a day again after the next has begun."""
+    steps = {*range(-7200, 7200, 600), -90, -60, -30, -1, 1, 30}
+    for one, two in itertools.combinations(sorted(steps), 2):
+        low, high = (back + timedelta(seconds=step) for step in (one, two))
+        seen = range(one, two, max((two - one) // 400, 1))
+        days = {(back + timedelta(seconds=at)).astimezone(ZoneInfo(zone)).date() for at in seen}
+        span = Span("instant", microseconds(low), microseconds(high))
+        first, last = shown_days(span, zone)
+        assert first is not None
+        assert last is not None
+        assert first <= min(days) <= max(days) <= last
+        assert (last - first).days <= 1
+        starts = AnyDays(1, "at", zone).starts(span)
+        assert starts == (first.toordinal() - 719_163, last.toordinal() - 719_163 + 1)
+    # An interval without an end begins on the day that is shown again.
+    later = Span("instant", microseconds(back - timedelta(seconds=30)))
+    assert shown_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)

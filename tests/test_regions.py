@@ -37,7 +37,8 @@ labels = st.builds(Among, st.lists(st.integers(0, 5), max_size=4).map(tuple), st
 
 
 def sides(column: str) -> st.SearchStrategy[Side]:
-    made = st.builds(Side, st.just(column), st.one_of(spans, labels), st.booleans())
+    whole = st.just("BIGINT")
+    made = st.builds(Side, st.just(column), st.one_of(spans, labels), st.booleans(), whole)
     return made.filter(bool)
 
 
@@ -116,10 +117,18 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     assert not texts.within(numbers)
     assert widened([texts, numbers]) == [Region((Side("b", Among(("x",))),))] * 2
     assert len(atoms([texts, numbers])) == 1
-    # Missing values are told apart by nobody's type.
-    missing = Region((Side("a", Among(), missing=True),))
+    # What is no number is missing among numbers, and a value among texts.
+    missing = Region((Side("a", Among(), missing=True, kind="BIGINT"),))
     assert not missing.meets(numbers)
-    assert missing.comparable(texts)
+    assert missing.meets(texts)
+    assert _fields.read(Region, missing.to_dict(), "a region") == missing
+    (rest,) = numbers.minus(Region((Side("b", Among(("y",))), *missing.sides)))
+    assert rest == numbers
+    # One text may be 1.00 or true as well.
+    for kind in ("DECIMAL(9,2)", "BOOLEAN", "UUID"):
+        typed = Region((Side("a", Among(("1.00",)), kind=kind),))
+        assert typed.meets(texts)
+        assert widened([typed, texts])[0] == EVERYTHING
 
 
 def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:

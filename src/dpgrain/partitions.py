@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -147,7 +147,7 @@ class Rule:
         if values.axis == "date" and self.kind == "label":
             number = (values.high - values.low) // DAY
         if self._times(values):
-            number = self._periods_in(values.low, values.high)
+            number = self._periods_in(values)
         if self.kind == "any":
             # Every stretch that meets a single day holds all of it.
             return number if number == 1 else None
@@ -158,9 +158,11 @@ class Rule:
         axes = ("instant",) if self.zone else ("date", "time")
         return values.axis in axes and self.kind in (*_PERIODS, "any")
 
-    def _periods_in(self, low: int, high: int) -> int:
-        """Count the periods that an interval of times meets."""
-        first, last = self._date(low), self._date(high - 1)
+    def _periods_in(self, values: Span) -> int | None:
+        """Count the periods that an interval of times meets; None beyond the years that are known."""
+        first, last = shown_days(values, self.zone)
+        if first is None or last is None:
+            return None
         match self.kind:
             case "day" | "any":
                 return (last - first).days + 1
@@ -179,29 +181,25 @@ class Rule:
         if not isinstance(values, Span):
             return None
         if self.kind in _PERIODS and self._times(values):
-            low = None if values.low is None else self._end(values.low, 0)
-            high = None if values.high is None else self._end(values.high - 1, 1)
-            return Side(side.column, Span(values.axis, low, high), side.missing)
+            first, last = shown_days(values, self.zone)
+            low = None if first is None else self._end(first, 0)
+            high = None if last is None else self._end(last, 1)
+            return replace(side, values=Span(values.axis, low, high))
         if self.kind == "bins" and values.axis == "whole":
             below = [edge for edge in self.edges if values.low is not None and edge <= values.low]
             above = [edge for edge in self.edges if values.high is not None and edge >= values.high]
             low, high = max(below, default=None), min(above, default=None)
-            return Side(side.column, Span("whole", low, high), side.missing)
+            return replace(side, values=Span("whole", low, high))
         return None
 
-    def _end(self, moment: int, which: Literal[0, 1]) -> int | None:
-        """Return when the period of a time begins, or ends; None beyond the years that are known."""
+    def _end(self, met: date, which: Literal[0, 1]) -> int | None:
+        """Return when the period of a day begins, or ends; None beyond the years that are known."""
         try:
-            day = period_of(self._date(moment), self.kind)[which]
+            day = period_of(met, self.kind)[which]
         except OverflowError:
             return None
         zone = ZoneInfo(self.zone) if self.zone else None
         return microseconds(datetime(day.year, day.month, day.day, tzinfo=zone))
-
-    def _date(self, moment: int) -> date:
-        """Return the day of a time on the clocks of the zone."""
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
-        return (time.astimezone(ZoneInfo(self.zone)) if self.zone else time).date()
 
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""
@@ -331,6 +329,61 @@ class Partition:
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.rules))
+
+
+def shown_days(times: Span, zone: str) -> tuple[date | None, date | None]:
+    """Return the first and the last day that clocks show in an interval of times.
+
+    Args:
+        times: the interval, in microseconds.
+        zone: the zone of the clocks of moments; empty for times without a zone.
+
+    Returns:
+        The days; None where there is no end, or it lies beyond the years that are known.
+
+    Clocks that are put back past midnight, as in St. John's until 2011, show the end of a day again
+    when the next one has begun.
+    """
+    low, high = times.low, times.high
+    first = None if low is None else _time(low, zone)
+    last = None if high is None else _time(high - 1, zone)
+    first_day, last_day = (None if time is None else time.date() for time in (first, last))
+    if low is not None and first_day is not None:
+        near = low + DAY if high is None else min(low + DAY, high - 1)
+        if (back := _put_back(low, near, zone)) is not None:
+            first_day = min(first_day, back[1].date())
+    if high is not None and last_day is not None:
+        near = high - 1 - DAY if low is None else max(high - 1 - DAY, low)
+        if (back := _put_back(near, high - 1, zone)) is not None:
+            last_day = max(last_day, back[0].date())
+    return first_day, last_day
+
+
+def _time(moment: int, zone: str) -> datetime | None:
+    """Return what clocks show at a moment; None beyond the years that are known."""
+    try:
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)
+        return time.astimezone(ZoneInfo(zone)) if zone else time
+    except OverflowError:
+        return None
+
+
+def _put_back(low: int, high: int, zone: str) -> tuple[datetime, datetime] | None:
+    """Return what clocks show before and after they are put back between two moments of a day."""
+    before, after = _time(low, zone), _time(high, zone)
+    if before is None or after is None or not _offset(after) < _offset(before):
+        return None
+    while high - low > 1:
+        time = _time(middle := (low + high) // 2, zone)
+        if time is None or _offset(time) == _offset(after):
+            high, after = middle, time or after
+        else:
+            low, before = middle, time
+    return before, after
+
+
+def _offset(time: datetime) -> timedelta:
+    return time.utcoffset() or timedelta()
 
 
 def period_of(day: date, kind: str) -> tuple[date, date]:

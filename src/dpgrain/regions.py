@@ -6,13 +6,14 @@ apart without any data.
 
 A column holds labels (texts or whole numbers), or stands on an axis: whole numbers, or days and times
 in microseconds since 1970. A missing or unreadable value is a value of its
-own, which lies in a side only where the side says so.
+own, which lies in a side only where the side says so. What is unreadable depends on the type that a
+column is read as, so that sides say it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -25,6 +26,15 @@ Axis: TypeAlias = Literal["whole", "date", "time", "instant"]
 _EPOCH = datetime(1970, 1, 1)
 #: The microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
+# A column has this type where a side does not say another.
+_USUAL = {
+    "whole": "BIGINT",
+    "date": "DATE",
+    "time": "TIMESTAMP",
+    "instant": "TIMESTAMP WITH TIME ZONE",
+    "text": "VARCHAR",
+    None: "VARCHAR",
+}
 # This many regions that no side tells apart are more than anyone asks of one table.
 _MOST_ATOMS = 20_000
 
@@ -202,16 +212,21 @@ class Side:
         column: the name of the column; of a column of cells also which partition it holds.
         values: an interval, or a set of labels.
         missing: True if records without a value lie inside.
+        kind: the SQL type that the column is read as, which tells what is unreadable; empty for the
+            usual one of the values.
     """
 
     column: str
     values: Values
     missing: bool = False
+    kind: str = ""
 
     def __post_init__(self) -> None:
         _fields.check(self)
+        kind = self.kind or _USUAL[self.values.axis]
         if not self.values:
             object.__setattr__(self, "values", Among())
+        object.__setattr__(self, "kind", "" if kind == _USUAL[self.values.axis] else kind)
 
     def __bool__(self) -> bool:
         return self.missing or bool(self.values)
@@ -222,14 +237,19 @@ class Side:
         ends = isinstance(self.values, Span) and (self.values.low, self.values.high) == (None, None)
         return self.missing and (ends or self.values == _ANY)
 
+    @property
+    def read_as(self) -> str:
+        """The SQL type that the column is read as."""
+        return self.kind or _USUAL[self.values.axis]
+
     def comparable(self, other: Side) -> bool:
         """Return True if the values of both sides are told apart in the same way.
 
         A column that one release reads as text and another as numbers may hold "07" in one and 7 in
-        the other for the same record.
+        the other for the same record. What is missing in one may be a value in the other.
         """
         axes = {self.values.axis, other.values.axis} - {None}
-        return len(axes) <= 1
+        return len(axes) <= 1 and self.read_as == other.read_as
 
     def both(self, other: Side) -> tuple[Side, ...]:
         """Return the disjoint parts of the intersection with a comparable side of the column."""
@@ -246,15 +266,17 @@ class Side:
         missing = self.missing or other.missing
         match self.values, other.values:
             case Among() as one, Among() as two if self.comparable(other) and not one.but | two.but:
-                return Side(self.column, Among(one.labels + two.labels), missing)
+                return replace(self, values=Among(one.labels + two.labels), missing=missing)
             case Span() as one, Span() as two if self.comparable(other):
-                return Side(self.column, one.around(two), missing)
+                return replace(self, values=one.around(two), missing=missing)
         return None
 
     def _sides(self, parts: Sequence[Values], *, missing: bool) -> tuple[Side, ...]:
         if missing and not parts:
-            return (Side(self.column, Among(), missing=True),)
-        return tuple(Side(self.column, part, missing and not i) for i, part in enumerate(parts))
+            return (Side(self.column, Among(), True, self.read_as),)
+        return tuple(
+            Side(self.column, part, missing and not i, self.read_as) for i, part in enumerate(parts)
+        )
 
     def __str__(self) -> str:
         inside = _in_words(self.values)
@@ -262,13 +284,14 @@ class Side:
         return " ".join(filter(None, (self.column, inside, more)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the side as plain JSON values."""
+        """Return the side as plain JSON values, the type only where it is not the usual one."""
         if isinstance(self.values, Span):
             low, high = self.values.low, self.values.high
             values: dict[str, Any] = {"axis": self.values.axis, "low": low, "high": high}
         else:
             values = {"labels": list(self.values.labels), "but": self.values.but}
-        return {"column": self.column, **values, "missing": self.missing}
+        kind = {"kind": self.kind} if self.kind else {}
+        return {"column": self.column, **values, "missing": self.missing, **kind}
 
     @staticmethod
     def from_dict(values: Any) -> Side:
@@ -279,14 +302,16 @@ class Side:
         """
         if not isinstance(values, dict) or "column" not in values:
             raise ParameterError("a side of a region must have the fields that to_dict gives it.")
-        inside = {name: v for name, v in values.items() if name not in ("column", "missing")}
+        rest = ("column", "missing", "kind")
+        inside = {name: v for name, v in values.items() if name not in rest}
         what = "the values of a side"
         read: Values
         if "axis" in inside:
             read = _fields.read(Span, inside, what)
         else:
             read = _fields.read(Among, inside, what)
-        return Side(values["column"], read, values.get("missing", False))
+        missing, kind = values.get("missing", False), values.get("kind", "")
+        return Side(values["column"], read, missing, kind)
 
 
 @dataclass(frozen=True)
@@ -366,7 +391,8 @@ class Region:
 
     def _with(self, side: Side, *, inside: bool) -> list[Region]:
         """Return the parts that lie inside a side, or outside."""
-        own = self.side(side.column) or Side(side.column, _whole(side.values), missing=True)
+        whole = Side(side.column, _whole(side.values), True, side.read_as)
+        own = self.side(side.column) or whole
         parts = own.both(side) if inside else own.minus(side)
         rest = tuple(each for each in self.sides if each.column != side.column)
         return [Region((*rest, part)) for part in parts]
@@ -448,12 +474,15 @@ def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
 
 def widened(regions: Sequence[Region]) -> list[Region]:
     """Return comparable regions: those without the sides of columns that are read in two ways."""
-    axes: dict[str, set[str]] = {}
+    ways: dict[str, set[tuple[str | None, str]]] = {}
     for region in regions:
         for side in region.sides:
-            axis = side.values.axis
-            axes.setdefault(side.column, set()).update([] if axis is None else [axis])
-    plain = [column for column, kinds in axes.items() if len(kinds) <= 1]
+            ways.setdefault(side.column, set()).add((side.values.axis, side.read_as))
+    plain = [
+        column
+        for column, found in ways.items()
+        if len({axis for axis, _ in found} - {None}) <= 1 and len({kind for _, kind in found}) == 1
+    ]
     return [region.only(plain) for region in regions]
 
 

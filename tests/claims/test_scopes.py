@@ -22,6 +22,7 @@ from dpgrain.partitions import Partition, Rule, period_of
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.promised import asked_of
+from dpgrain.regions import atoms
 from dpgrain.statistics.request import Request
 from dpgrain.statistics.statistic import HISTOGRAM
 from dpgrain.tables.engines.kernel import Grid
@@ -281,6 +282,28 @@ def test_no_promised_unit_moves_more_than_is_billed(
         assert moved <= most * (1 + 1e-6) + 1e-6
 
 
+@pytest.mark.parametrize("first", ["-0044-01-01", "2026-01-01", "12000-01-01"])
+@pytest.mark.parametrize("period", ["week", "month", "year"])
+def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> None:
+    """Dates reach beyond the years that Python counts, and any 30 days are billed there as well."""
+    days = np.datetime64(first, "D").astype(int) + np.arange(30)
+    rows = {"who": pa.array([0] * 30), "day": pa.array(days.astype(np.int32), pa.date32())}
+    table = dg.read(pa.table(rows), user="who").with_cells(
+        "cell", of="day", by=dg.Elements.from_period(period)
+    )
+    promise = Promise(dg.Element("cell"), 1.0, 1e-6, "zero_out")
+    asked = Request.of(HISTOGRAM, table, [], promise=promise, clip=1.0, domain=None)
+    assert asked.public is not None
+    with asked.table.open_engine() as engine:
+        grid = Grid(np.array([1.0]), 30)
+        moved = Contributions(engine, asked.blocks, *asked.public).sums(grid) * grid.step[0]
+    guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), source_of(1), ())
+    any_days = Partition((Rule("day", "any", days=30),))
+    question = asked_of(guarantee, "element", any_days, "zero_out")
+    most = guarantee.event.loss(question.units, question.relation, question.unit).mu
+    assert 0.9 < moved.sum() <= most <= 6.0
+
+
 # What is billed must be reached somewhere, or nothing was searched for.
 TIGHT = [
     ("week", "everything", "item", "a day", "zero_out", math.sqrt(2)),
@@ -321,6 +344,45 @@ def test_a_search_with_a_part_charged_as_a_block_finds_the_pair() -> None:
         one, two = (sums_of(rows, "week", "everything", "item", 2.0) for rows in pair)
         worst = max(worst, math.dist([one[key] for key in one], [two[key] for key in one]))
     assert careless * 1.1 < worst <= honest * (1 + 1e-6)
+
+
+# ------------------------------------------------------------ one file that is read in several ways
+
+# Types of one column of text, and the regions of it that are stated.
+READ_AS: list[tuple[dict[str, str], Any]] = [
+    *(({}, value) for value in ("1", "1.0", "true", "2026-01-01", "300", "n/a", None)),
+    *(({"x": "DATE"}, value) for value in ("2026-01-01", None)),
+    *(({"x": "TIMESTAMP"}, value) for value in ("2026-01-01", "2026-01-02", None)),
+    *(({"x": "TIMESTAMP_S"}, value) for value in ("2026-01-01", "2026-01-02", None)),
+    *(({"x": "TINYINT"}, value) for value in (1, 300, None)),
+    *(({"x": "BIGINT"}, value) for value in (1, 300, None)),
+    *(({"x": "DECIMAL(9,1)"}, value) for value in (1, None)),
+    *(({"x": "DECIMAL(9,2)"}, value) for value in (1, None)),
+    *(({"x": "BOOLEAN"}, value) for value in (True, None)),
+    *(({"x": "UUID"}, value) for value in (None,)),
+]
+WRITTEN = ["1", "1.0", "true", "2026-01-01", "300", "n/a", "", "2026-01-01 23:59:59.9"]
+
+
+def test_regions_that_share_a_record_under_two_types_meet(tmp_path: Any) -> None:
+    """A record that two releases read is paid for twice, whatever each takes its values for."""
+    path = tmp_path / "x.csv"
+    path.write_text("who,x\n" + "".join(f"{who},{x}\n" for who, x in enumerate(WRITTEN)))
+    scopes, held = [], []
+    for types, value in READ_AS:
+        table = dg.read(str(path), user="who", types=types).where(x=value)
+        with table.open_engine() as engine:
+            held.append(set(engine.distinct(["who"], None).columns[0].to_pylist()))
+        scopes.append(table.scope)
+    shared = 0
+    for (one, mine), (two, theirs) in itertools.combinations(zip(scopes, held, strict=True), 2):
+        if mine & theirs:
+            shared += one != two
+            assert one.meets(two), (str(one), str(two))
+            assert any(len(places) == 2 for places in atoms([one, two]).values())
+    assert shared > 20
+    # One file that is read in one way tells its values apart.
+    assert not scopes[0].meets(scopes[1])
 
 
 # ----------------------------------------------------------------------------- releases of many days

@@ -603,6 +603,23 @@ def test_columns_that_are_read_in_two_ways_are_charged_wholly(tmp_path: Any) -> 
         assert made.left(1, asked("08").scope) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("number", [-(2**63), -(2**62) - 1, 2**62 - 1, 2**62, 2**63 + 5, 10**30])
+def test_numbers_of_any_size_are_charged(number: int, tmp_path: Any) -> None:
+    """Hashes are numbers beyond those that a store can count."""
+    made = cases.made(tmp_path / "l", LastingPromise.of(dg.Record(), 1.0, 1e-6))
+    event = Gaussian(1 / made.promises[1].caps.mu, Contribution(block="record", coordinates="one"))
+    scope = Region((Side("hash", Span("whole", number, number + 1)),))
+    asked = dg.Guarantee("record", "", "zero_out", 1e-9, event, scope=scope)
+    with made:
+        made.charge(asked)
+        assert made.left(1, scope) < 1e-9
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            made.charge(asked)
+        other = Region((Side("hash", Span("whole", 0, 9)),))
+        assert made.left(1, other) == 1.0
+    made.verify()
+
+
 @pytest.mark.parametrize("window", [None, AnyDays(2, "day", "UTC")])
 def test_a_day_that_is_read_in_two_ways_is_charged_wholly(
     window: AnyDays | None, tmp_path: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,11 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
         Side("day", Span("date", JANUARY.high)),
         lambda row: row["day"] is not None and row["day"].month > 1,
     ),
-    "no day": ({"day": None}, Side("day", Among(), missing=True), lambda row: row["day"] is None),
+    "no day": (
+        {"day": None},
+        Side("day", Among(), missing=True, kind="DATE"),
+        lambda row: row["day"] is None,
+    ),
     "days or none": (
         {"day": [("2026-01-01", "2026-01-31"), None]},
         Side("day", JANUARY, missing=True),
@@ -133,37 +138,37 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
     ),
     "a number": (
         {"code": 3},
-        Side("code", Span("whole", 3, 4)),
+        Side("code", Span("whole", 3, 4), kind="SMALLINT"),
         lambda row: row["code"] == 3,
     ),
     "numbers": (
         {"code": ("-1", 4)},
-        Side("code", Span("whole", -1, 5)),
+        Side("code", Span("whole", -1, 5), kind="SMALLINT"),
         lambda row: row["code"] is not None and -1 <= row["code"] <= 4,
     ),
     "numbers as text": (
         {"code": "..4"},
-        Side("code", Span("whole", None, 5)),
+        Side("code", Span("whole", None, 5), kind="SMALLINT"),
         lambda row: row["code"] is not None and row["code"] <= 4,
     ),
     "numbers with gaps": (
         {"code": [5, 1, None]},
-        Side("code", Among((1, 5)), missing=True),
+        Side("code", Among((1, 5)), missing=True, kind="SMALLINT"),
         lambda row: row["code"] in (1, 5, None),
     ),
     "numbers without gaps": (
         {"code": {2, 3, 4}},
-        Side("code", Span("whole", 2, 5)),
+        Side("code", Span("whole", 2, 5), kind="SMALLINT"),
         lambda row: row["code"] in (2, 3, 4),
     ),
     "a number beyond the column's type": (
         {"code": (10**6, 10**30)},
-        Side("code", Span("whole", 10**6, 10**30 + 1)),
+        Side("code", Span("whole", 10**6, 10**30 + 1), kind="SMALLINT"),
         lambda row: False,
     ),
     "a truth": (
         {"paid": True},
-        Side("paid", Among(("true",))),
+        Side("paid", Among(("true",)), kind="BOOLEAN"),
         lambda row: row["paid"] is True,
     ),
     "users": (
@@ -307,3 +312,21 @@ def test_periods_are_as_long_as_they_are_written() -> None:
     assert len(ends) == 1
     begins = [table.where(time=text).scope.sides[0].values.low for text in texts]  # type: ignore[union-attr]
     assert all(low < high for low, high in itertools.pairwise(begins))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "in_memory"])
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_a_time_is_the_same_moment_on_every_machine(
+    zone: str, engine: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    path = tmp_path / "times.csv"
+    path.write_text("who,at\n1,2026-01-01 02:30:00\n2,2026-01-01 22:30:00\n")
+    table = dg.read(str(path), user="who", types={"at": "TIMESTAMPTZ"}, engine=engine)
+    try:
+        with table.where(at="2026-01-01").open_engine() as opened:
+            assert sorted(opened.distinct(["who"], None).columns[0].to_pylist()) == ["1", "2"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()

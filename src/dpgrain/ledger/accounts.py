@@ -145,7 +145,7 @@ def _first_axis(region: Region, window: AnyDays | None) -> Axis | None:
     for side in region.sides:
         mine = window is None or window.column == side.column
         if mine and isinstance(side.values, Span):
-            return Axis(side.column, side.values.axis)
+            return Axis(side.column, _way(side, side.values))
     return None
 
 
@@ -169,18 +169,24 @@ def divided(
     if axis is None or side is None:
         return region, everywhere
     others = Region(tuple(one for one in region.sides if one.column != axis.column))
-    if not isinstance(side.values, Span) or side.values.axis != axis.kind:
+    if not isinstance(side.values, Span) or _way(side, side.values) != axis.kind:
         # Labels divide units into classes, where the cells are not starts of windows.
         keeps = isinstance(side.values, Among) and window is None
         return (region if keeps else others), everywhere
     return others, _intervals(side, side.values, window)
 
 
+def _way(side: Side, span: Span) -> str:
+    """Return the way in which an axis reads its column, with the type where it is not the usual one."""
+    return f"{span.axis} {side.kind}".rstrip()
+
+
 def _intervals(side: Side, span: Span, window: AnyDays | None) -> list[tuple[int, int]]:
     """Return (first, end) of the cells that a side of the axis meets."""
     low, high = (span.low, span.high) if window is None else window.starts(span)
-    first = START + 1 if low is None else min(max(low, START + 1), END)
-    end = END if high is None else min(max(high, START + 1), END)
+    # Numbers that no store can count lie in the first or the last cell, which they share.
+    first = START + 1 if low is None else min(max(low, START + 1), END - 1)
+    end = END if high is None else min(max(high, START + 2), END)
     found = [(first, end)] if first < end else []
     return [(_MISSING, _MISSING + 1), *found] if side.missing else found
 

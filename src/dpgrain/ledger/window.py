@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import date
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dpgrain import _fields, _validate
+from dpgrain.partitions import shown_days
 from dpgrain.regions import Span
 
-_EPOCH = datetime(1970, 1, 1)
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
@@ -55,25 +56,14 @@ class AnyDays:
         Returns:
             Days counted from 1970, or as the column counts them; None where there is no end.
         """
-        low, high = span.low, span.high
-        first = None if low is None else self._day(low, span.axis)
-        last = None if high is None else self._day(high - 1, span.axis)
-        return (
-            None if first is None else first - self.days + 1,
-            None if last is None else last + 1,
-        )
-
-    def _day(self, value: int, axis: str) -> int | None:
-        """Return the day that a value of an axis lies in; None beyond the years of calendars."""
-        if axis == "whole":
-            return value
-        try:
-            time = _EPOCH + timedelta(microseconds=value)
-            if axis == "instant":
-                time = time.replace(tzinfo=UTC).astimezone(ZoneInfo(self.zone or "UTC"))
-        except OverflowError:
-            return None
-        return time.toordinal() - _EPOCH.toordinal()
+        if span.axis == "whole":
+            first, end = span.low, span.high
+        else:
+            zone = (self.zone or "UTC") if span.axis == "instant" else ""
+            days = shown_days(span, zone)
+            first, last = (None if day is None else day.toordinal() - _EPOCH for day in days)
+            end = None if last is None else last + 1
+        return None if first is None else first - self.days + 1, end
 
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""

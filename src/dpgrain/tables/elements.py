@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ Missing: TypeAlias = Literal["own", "drop", "error"]
 Period: TypeAlias = Literal["week", "month", "year"]
 _MISSING_CHOICES = ("own", "drop", "error")
 _COUNTED_ONCE = {str, int, type(None)}
+# A date is written so in SQL; the year before year 1 is 1 BC.
+_DAY = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( \(BC\))?")
 #: Messages about an item that the column cannot hold begin with this.
 NAMED = "the partition names item"
 
@@ -135,7 +138,7 @@ class Elements:
         _validate.one_of(get_args(Period), period=period)
 
         def cell(day: Any) -> str:
-            return period_of(datetime.date.fromisoformat(day), period)[0].isoformat()
+            return _period_of_text(day, period)
 
         name = f"the {period}" if missing == "own" else f"the {period}, {missing} what is no day,"
         return Elements(name, function=cell, missing=missing, period=period)
@@ -262,6 +265,20 @@ def as_elements(by: Any) -> Elements:
     if callable(by):
         return Elements.from_function(by)
     return Elements.from_mapping(by)
+
+
+def _period_of_text(day: str, period: str) -> str:
+    """Return the first day of the period of a day, also beyond the years that Python counts.
+
+    The calendar, with its weekdays, comes again every 400 years.
+    """
+    match = _DAY.fullmatch(day)
+    if match is None:
+        return period_of(datetime.date.fromisoformat(day), period)[0].isoformat()
+    year = 1 - int(match[1]) if match[4] else int(match[1])
+    within = 2000 + year % 400
+    begin, _ = period_of(datetime.date(within, int(match[2]), int(match[3])), period)
+    return f"{year + begin.year - within:04}-{begin:%m-%d}"
 
 
 def _two_columns(source: Any) -> dict[Any, Hashable]:

@@ -97,16 +97,18 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         )
     stated, timed = _parts(value), is_time(table.schema[column])
     missing, parts = None in stated, [part for part in stated if part is not None]
+    # The values of an ENUM are text.
+    kind = "VARCHAR" if table.schema[column] == "ENUM" else table.schema[column]
     if timed:
         ends = list(map(_interval, parts))
-        return Side(column, _times(table.schema[column], column, ends), missing)
+        return Side(column, _times(kind, column, ends), missing, kind)
     table.require_key(column, "where")
     if table.is_integer(column) or any(map(_is_dated, parts)):
         parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
-        return Side(column, _numbers(table, column, parts), missing)
+        return Side(column, _numbers(table, column, parts), missing, kind)
     labels = [table.stated(part, column, "where names") for part in parts]
-    return Side(column, _together(labels) or Among(tuple(labels)), missing)
+    return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
 
 
 def _parts(value: Any) -> list[Any]:

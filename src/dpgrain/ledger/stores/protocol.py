@@ -22,7 +22,8 @@ class Axis:
 
     Args:
         column: the column.
-        kind: how the column is read, as :class:`~dpgrain.regions.Span` says it.
+        kind: how the column is read: as :class:`~dpgrain.regions.Span` says it, and the type where
+            that is not the usual one.
     """
 
     column: str

@@ -79,6 +79,8 @@ class DuckDB:
             raise
         # A progress bar would print on standard output, and tell by its pace how long the table is.
         self._connection.execute("SET enable_progress_bar = false")
+        # A time without a zone must not be another moment on another machine.
+        self._connection.execute("SET TimeZone = 'UTC'")
         # Rows pass by the groups and users that they are joined with. DuckDB does not know how many
         # rows a stream brings, and would hold all of them to join them the other way round.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
