@@ -56,6 +56,8 @@ class Rule:
         cells: the number of cells of a stated mapping, where it is finite.
         days: the length of any stretch of days in a row. Such stretches are no partition, but each of
             them may be a promised unit.
+        read: the type that values are read as, each of which is a cell for itself; empty in a promise,
+            which is about the type that all releases read.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -68,6 +70,7 @@ class Rule:
     mark: str = ""
     cells: int | None = None
     days: int | None = None
+    read: str = ""
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -88,6 +91,9 @@ class Rule:
         """Return how a cell of a promised rule of the same column lies in cells of this one."""
         if self == promised:
             return Overlap(1)
+        if self.kind == promised.kind == "label":
+            # The text "7.2" and the number 7 may be one value or two, as it is read.
+            return None if self.read and promised.read else Overlap(1)
         if self.kind in _PERIODS and promised.kind in _PERIODS:
             return self._periods(promised)
         if self.kind in _PERIODS and promised.days is not None:

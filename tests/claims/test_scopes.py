@@ -9,6 +9,7 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -474,3 +475,38 @@ def test_public_domains_may_reach_beyond_a_region() -> None:
     for row in release.to_arrow().to_pylist():
         counted[row["day"]] += row["estimate"]
     assert counted["2024-05-02"] > 10
+
+
+def test_a_column_that_is_read_in_two_ways_makes_two_partitions(tmp_path: Path) -> None:
+    """The texts "7.2" and "6.9" are two cells, and the whole number 7 is one."""
+    path = tmp_path / "rows.csv"
+    path.write_text("who,x\n1,7.2\n1,6.9\n2,7\n")
+    made = [
+        dg.count(
+            dg.read(path, user="who", types=types), unit=dg.Element("x"), clip=1.0, epsilon=0.5,
+            delta=1e-7,
+        )
+        for types in ({}, {"x": "INTEGER"}, {})
+    ]  # fmt: skip
+    text, number, again = (release.guarantee for release in made)
+    assert text.partition is not None
+    assert number.partition is not None
+    assert number.partition.compared(text.partition) is None
+    assert text + again is not None
+    with pytest.raises(dg.ParameterError, match="state the same types= for both"):
+        _ = text + number
+    with dg.budget(2.0, 1e-6) as budget:
+        budget.charge(text)
+        with pytest.raises(dg.ParameterError, match="state the same types= for both"):
+            budget.charge(number)
+
+
+def test_decimal_marks_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('who,x\n1,"1,5"\n2,1.5\n')
+    types = {"x": "DECIMAL(9,2)"}
+    points, commas = (
+        dg.read(path, user="who", types=types, decimal=mark).where(x=None if mark == "," else "1.5")
+        for mark in (".", ",")
+    )
+    assert points.scope.meets(commas.scope)

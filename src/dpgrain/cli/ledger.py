@@ -44,8 +44,9 @@ _PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", 
 _ASSUMED = (
     "Assumed, since no file can prevent it: these people's records are published through this ledger "
     "alone, under whatever name; each person has one id; columns of one name mean the same in all "
-    "tables, and a record tells of its own day or cell alone; no older copy is put in its place, and "
-    "after a backup was restored nothing is charged to it."
+    "tables, and those that tell elements apart are read as one type; a record tells of its own day or "
+    "cell alone; no older copy is put in its place, and after a backup was restored nothing is charged "
+    "to it."
 )
 
 Place: TypeAlias = Annotated[

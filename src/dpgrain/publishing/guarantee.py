@@ -130,6 +130,11 @@ class Guarantee:
                 "for one unit, partition and relation, and pass users and elements as the same array "
                 "each time, or as a pandas Series of the column's name."
             )
+        if None not in (self.partition, other.partition) and self.partition != other.partition:
+            raise ParameterError(
+                f"guarantees for elements by {self.elements} do not compose: one reads its cells in "
+                "another way than the other; state the same types= for both."
+            )
         parts = self._parts + other._parts
         apart = not any(one[1].meets(two[1]) for one in self._parts for two in other._parts)
         delta = max(self.delta, other.delta) if apart else sum_up(self.delta, other.delta)

@@ -227,7 +227,7 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
         column, elements = table.cells[column].of, table.cells[column].elements
     dated = table.schema[column] == "DATE"
     if elements is None:
-        return Rule(column, "day" if dated else "label")
+        return Rule(column, "day") if dated else Rule(column, read=table.read_as(column))
     if elements.period is not None and dated:
         return Rule(column, elements.period)
     mark = sha256(f"{elements.name} of {_described(column, table)}".encode()).hexdigest()[:8]

@@ -151,6 +151,15 @@ class Rows:
                 name=role,
             )
 
+    def read_as(self, column: str) -> str:
+        """Return the type that a column is read as, and its decimal mark where that is a comma."""
+        kind, source = self.schema[column], self.source
+        while not hasattr(source, "decimal") and hasattr(source, "source"):
+            source = source.source
+        comma = getattr(source, "decimal", ".") == "," and column in getattr(source, "types", ())
+        # The values of an ENUM are text.
+        return f"{'VARCHAR' if kind == 'ENUM' else kind}{' with a decimal comma' if comma else ''}"
+
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS

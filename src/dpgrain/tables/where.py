@@ -46,6 +46,9 @@ class Columns(Protocol):
     def is_integer(self, column: str) -> bool:
         """Return whether keys of this column are integers."""
 
+    def read_as(self, column: str) -> str:
+        """Return the type that a column is read as, in words."""
+
     def stated(self, label: Any, column: str, role: str) -> int | str:
         """Return the key of a column that a public label is."""
 
@@ -97,11 +100,10 @@ def _side(table: Columns, column: str, value: Any) -> Side:
         )
     stated, timed = _parts(value), is_time(table.schema[column])
     missing, parts = None in stated, [part for part in stated if part is not None]
-    # The values of an ENUM are text.
-    kind = "VARCHAR" if table.schema[column] == "ENUM" else table.schema[column]
+    kind = table.read_as(column)
     if timed:
         ends = list(map(_interval, parts))
-        return Side(column, _times(kind, column, ends), missing, kind)
+        return Side(column, _times(table.schema[column], column, ends), missing, kind)
     table.require_key(column, "where")
     if table.is_integer(column) or any(map(_is_dated, parts)):
         parts = list(map(_interval, parts))
