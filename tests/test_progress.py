@@ -94,7 +94,7 @@ def test_a_terminal_shows_what_is_being_done(tmp_path: Path) -> None:
     for words in (
         "Choosing clipping bounds: numbering users",
         "Choosing clipping bounds: reading rows",
-        "Adding up: going through users",
+        "going through users",
     ):
         assert words in shown, words
     # No number of rows or users is shown.

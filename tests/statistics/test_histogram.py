@@ -245,9 +245,12 @@ def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 
         return np.concatenate([data.sums(grid), counts.reshape(-1)])
 
 
-def fed(held: int | None, each: int, memory: Memory, scan: Any, shift: int, threads: int) -> Feed:
+def fed(
+    held: int | None, each: int, memory: Memory, scan: Any, shift: int, threads: int,
+    users: int | None = None,
+) -> Feed:  # fmt: skip
     """A feed that holds so many keys, and hands over so many at a time."""
-    return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums)
+    return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums, users=users)
 
 
 @pytest.mark.search(keep=1)
