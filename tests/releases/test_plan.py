@@ -7,6 +7,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.releases import cases
 
@@ -167,3 +168,20 @@ def test_the_error_to_expect_is_that_of_the_release(tmp_path: Path) -> None:
         assert each.expected.std_error == pytest.approx(
             made[each.entry.name].std_error[0], rel=1e-6
         )
+
+
+def test_no_mistake_is_made_up_behind_another(tmp_path: Path) -> None:
+    """A column that stands in for a misspelt one is not named as if the file had named it."""
+    rows = {"person": ["a", "b"], "branch": ["x", "y"], "minutes": [1.0, 2.0]}
+    path = tmp_path / "releases.toml"
+    path.write_text(
+        '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.minutes]\nstatistic = "mean"\n'
+        'value = "minuts"\nbounds = [120, 0]\nshare = 0.5\n'
+    )
+    with pytest.raises(dg.ParameterError) as caught:
+        dg.plan_releases(path, dg.read(pa.table(rows), user="person"))
+    said = str(caught.value)
+    assert "has 2 mistakes" in said
+    assert "did you mean minutes?" in said
+    assert "[120, 0]" in said
+    assert "person" not in said

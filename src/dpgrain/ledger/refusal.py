@@ -10,6 +10,9 @@ from dpgrain.ledger.accounts import DoesNotFitError
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.units import WHOLE, Units
 
+# A price beyond so many times a promise is told as that.
+_MANY_TIMES = 100
+
 
 def refusal(ledger: str, promise: LastingPromise, error: DoesNotFitError) -> str:
     """Say why a promise does not hold a release, and what would fit.
@@ -19,12 +22,24 @@ def refusal(ledger: str, promise: LastingPromise, error: DoesNotFitError) -> str
         promise: the promise.
         error: what was to be charged, and what had been.
     """
-    taken, left = error.taken, max(WHOLE - _most(error.spent), 0) / WHOLE
+    left = max(WHOLE - _most(error.spent), 0) / WHOLE
+    wanted = error.charged.price.share_of(promise.caps)
     what = f"the ledger {ledger!r} promises {promise}, and does not hold this release"
-    needs = "more than all" if _most(taken) > 10 * WHOLE else f"{_percent(taken.share)}"
+    needs = _percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
     return (
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
-        f"left; {_fitting(promise, error.spent)}."
+        f"left; {_fitting(promise, error.spent)}{_louder(wanted, left, error)}."
+    )
+
+
+def _louder(wanted: float, left: float, error: DoesNotFitError) -> str:
+    """Say how much more noise the release would need; nothing where that is not known."""
+    price = error.charged.price
+    if not 0 < left < wanted < math.inf or price.pure > 0 or price.mu == 0:
+        return ""
+    return (
+        f": this release with about {rounded_up(math.sqrt(wanted / left), 2)} times the noise, so as "
+        "much smaller an ε, if its δ is not too large"
     )
 
 
@@ -34,9 +49,11 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     # Digits are cut off, so that what is named fits.
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
-        return f"Gaussian noise of ε = {epsilon:g} at δ = {powers(room.leak)} would fit"
+        return (
+            f"Gaussian noise of ε = {epsilon:g} at δ = {powers(room.leak)} for that unit would fit"
+        )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
-        return f"noise of ε = {epsilon:g} at δ = 0 would fit"
+        return f"noise of ε = {epsilon:g} at δ = 0 for that unit would fit"
     return "nothing fits any more: renew the promise, whose caps then come on top"
 
 

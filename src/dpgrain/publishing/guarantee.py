@@ -122,19 +122,7 @@ class Guarantee:
         """
         if not isinstance(other, Guarantee):
             return NotImplemented
-        mine = (self.level, self.elements, self.relation, self.user)
-        theirs = (other.level, other.elements, other.relation, other.user)
-        if mine != theirs:
-            raise ParameterError(
-                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
-                "for one unit, partition and relation, and pass users and elements as the same array "
-                "each time, or as a pandas Series of the column's name."
-            )
-        if None not in (self.partition, other.partition) and self.partition != other.partition:
-            raise ParameterError(
-                f"guarantees for elements by {self.elements} do not compose: one reads its cells in "
-                "another way than the other; state the same types= for both."
-            )
+        self._require_alike(other)
         parts = self._parts + other._parts
         apart = not any(one[1].meets(two[1]) for one in self._parts for two in other._parts)
         delta = max(self.delta, other.delta) if apart else sum_up(self.delta, other.delta)
@@ -151,6 +139,24 @@ class Guarantee:
             self.partition if self.partition == other.partition else None,
             tuple(dict.fromkeys(self.receipts + other.receipts)),
         )
+
+    def _require_alike(self, other: Guarantee) -> None:
+        """Refuse to compose guarantees for different units, by different partitions or relations."""
+        mine = (self.level, self.elements, self.relation, self.user)
+        theirs = (other.level, other.elements, other.relation, other.user)
+        # Where both partitions are known as facts, these are compared, and not the words for them.
+        facts = self.partition is not None and other.partition is not None
+        if mine[:1] + mine[2:] != theirs[:1] + theirs[2:] or (not facts and mine != theirs):
+            raise ParameterError(
+                f"guarantees for {_named(*mine)} and {_named(*theirs)} do not compose; release both "
+                "for one unit, partition and relation, and pass users and elements as the same array "
+                "each time, or as a pandas Series of the column's name."
+            )
+        if facts and self.partition != other.partition:
+            raise ParameterError(
+                f"guarantees for elements by {self.partition} and by {other.partition} do not compose: "
+                "release both for one partition, and state the same types= for both."
+            )
 
     @property
     def _parts(self) -> tuple[_Part, ...]:

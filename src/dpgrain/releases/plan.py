@@ -218,6 +218,8 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
         try:
             rehearsal(partial(entry.kind.publish, asked, *spend))
         except DpgrainError as error:
+            if isinstance(error, SchemaError) and _stands_in(error.name, asked, entry):
+                return
             name = mistakes.caught(entry.place, error)
             if name in asked.own and not entry.kind.keys[name].needed:
                 asked = asked.without(name)
@@ -227,6 +229,11 @@ def _check(file: File, entry: Entry, mistakes: Mistakes) -> None:
                 return
         else:
             return
+
+
+def _stands_in(key: str, asked: Asked, entry: Entry) -> bool:
+    """Return whether the column of a key is another than the file names."""
+    return asked.own.get(key) != entry.own.get(key)
 
 
 def _spend(file: File, entry: Entry) -> tuple[float, float]:
