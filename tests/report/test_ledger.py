@@ -85,3 +85,12 @@ def test_a_renewed_promise_tells_what_both_promise(tmp_path: Path) -> None:
     made.renew(1, made.promises[1].renewed(1.0, 1e-6))
     page = page_of(made, tmp_path)
     assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)
+
+
+def test_a_renewed_plan_counts_as_used_up(tmp_path: Path) -> None:
+    planned = cases.USERS.renewed(1.0, 1e-6, plan=[cases.of_users(5.0)])
+    made = cases.made(tmp_path / "visits.ledger", planned)
+    made.renew(1, cases.USERS)
+    page = page_of(made, tmp_path)
+    assert "1 planned" not in page
+    assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)

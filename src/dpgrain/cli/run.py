@@ -74,7 +74,8 @@ def run(
 def _tell_left(plan: PlannedReleases, ledger: Ledger) -> None:
     """Print what the ledger holds, and what the file would take of each promise."""
     for number, promise in ledger.promises.items():
-        taken = sum(promise.price(one.guarantee).share_of(promise.caps) for one in plan.releases)
+        charged = ledger.would_take(number, *plan.guarantees)
+        taken = sum(each.price.share_of(promise.caps) for each in charged)
         left = ledger.left(number, plan.guarantee.scope)
         say(
             f"{promise}: {100 * left:.1f}% is left where least is, and these releases take at most "

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from dpgrain import _fields
-from dpgrain.errors import DpgrainError
+from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.ledger.lines import Line
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
@@ -36,18 +36,23 @@ class Charged:
         promise: the number of the line that made the promise.
         price: the price for each unit that the release meets.
         region: the region of the cells of those units.
+        planned: the place in the promise's plan of the release, which takes nothing of the caps; None
+            where it is charged.
     """
 
     promise: int
     price: Price
     region: Region = EVERYTHING
+    planned: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the charge as plain JSON values, the region only where there is one."""
+        """Return the charge as plain JSON values, the last two fields only where needed."""
         price = {"pure": self.price.pure, "mu": self.price.mu, "leak": self.price.leak}
         values: dict[str, Any] = {"promise": self.promise, "price": price}
         if not self.region.everything:
             values["region"] = self.region.to_dict()
+        if self.planned is not None:
+            values["planned"] = self.planned
         return values
 
     @staticmethod
@@ -74,6 +79,10 @@ class DoesNotFitError(DpgrainError):
         self.charged, self.spent, self.taken = charged, spent, taken
 
 
+class TakenError(DpgrainError):
+    """A planned release was made before, by whoever took it out of the plan."""
+
+
 def put_in_force(page: Page, number: int, renews: int | None) -> None:
     """Open the first account of a promise, which is that of all units, and end what it renews.
 
@@ -89,12 +98,16 @@ def put_in_force(page: Page, number: int, renews: int | None) -> None:
 
 
 def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
-    """Charge all units of a promise that a release meets, or none.
+    """Charge all units of a promise that a release meets, or none; or take it out of the plan.
 
     Raises:
         DoesNotFitError: if an account does not hold it; nothing of the page must be kept then.
-        ParameterError: if the price is no price.
+        TakenError: if it is a planned release that was made before.
+        ParameterError: if the price is no price, or the plan has no such release.
     """
+    if charged.planned is not None:
+        _take_out(page, promise, charged)
+        return
     taken = Units.of(charged.price, promise.caps)
     if taken == Units():
         return
@@ -103,6 +116,19 @@ def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
         if not (spent + taken).fits:
             raise DoesNotFitError(charged, spent, taken)
         page.add(charged.promise, cells, taken)
+
+
+def _take_out(page: Page, promise: LastingPromise, charged: Charged) -> None:
+    """Mark a planned release as made, once for all who share the ledger."""
+    place = charged.planned
+    if place is None or not 0 <= place < len(promise.plan) or charged.price != Price():
+        raise ParameterError(
+            f"planned must be a place below {len(promise.plan)} in the plan of the promise, at no "
+            f"price, not {place!r}."
+        )
+    if place in page.taken(charged.promise):
+        raise TakenError(f"Release {place} of the plan was made before.")
+    page.take(charged.promise, place)
 
 
 def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> Units:

@@ -11,8 +11,8 @@ from typing import Any, Literal, NoReturn
 from dpgrain import _validate
 from dpgrain._shown import ShownLedger
 from dpgrain.errors import DataError, ParameterError
-from dpgrain.ledger import accounts
-from dpgrain.ledger.accounts import Charged, DoesNotFitError
+from dpgrain.ledger import accounts, plans
+from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
 from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.lines import Line, checked
 from dpgrain.ledger.promise import LastingPromise
@@ -24,6 +24,7 @@ from dpgrain.ledger.units import Units
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.regions import EVERYTHING, Region
 
@@ -187,7 +188,8 @@ class Ledger(ShownLedger):
         Args:
             guarantees: what each release promises. Several are charged as a whole or not at all; those
                 that read the same region for the same units are composed exactly, and all must be
-                fixed before the first of them is made.
+                fixed before the first of them is made. One that a promise plans is taken out of that
+                plan, and takes nothing of its caps.
             mark: a text by which :attr:`entries` can be searched for the line.
 
         Returns:
@@ -201,13 +203,12 @@ class Ledger(ShownLedger):
             raise ParameterError("guarantees must be those of at least one release.")
         for guarantee in guarantees:
             self._check_user(guarantee)
-        together = _composed(guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
         charged = [
-            self._charged(number, promise, guarantee)
+            each
             for number, promise in promises.items()
-            for guarantee in together
+            for each in self._charges(number, promise, guarantees)
         ]
 
         def noted(page: Page, last: Line) -> Line:
@@ -222,7 +223,7 @@ class Ledger(ShownLedger):
 
         try:
             line = self._append(noted)
-        except _RenewedMeanwhile:
+        except (_RenewedMeanwhile, TakenError):
             return self.charge(*guarantees, mark=mark)
         except DoesNotFitError as error:
             told = refusal(self.name, promises[error.charged.promise], error)
@@ -265,9 +266,7 @@ class Ledger(ShownLedger):
             ParameterError: if the earlier promise is not in force, or protects other units.
             DataError: if the ledger cannot be written.
         """
-        earlier = self.promises.get(number)
-        if earlier is None:
-            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+        earlier = self._in_force(number)
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
@@ -313,6 +312,21 @@ class Ledger(ShownLedger):
                 "pandas Series of that name."
             )
 
+    def _charges(
+        self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
+    ) -> list[Charged]:
+        """Return what releases take of a promise: its plan first, then the caps."""
+        taken = set[int]()
+        if promise.plan:
+            with self._store.reading() as page:
+                taken = page.taken(number)
+        planned, others = plans.taken_out(promise.plan, guarantees, taken)
+        free = [
+            Charged(number, Price(), promise.reach(guarantee.scope), place)
+            for place, guarantee in planned.items()
+        ]
+        return free + [self._charged(number, promise, each) for each in _composed(others)]
+
     def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:
         """Return what a release takes of a promise, and of which accounts."""
         region, room = promise.reach(guarantee.scope), None
@@ -345,10 +359,20 @@ class Ledger(ShownLedger):
         Raises:
             ParameterError: if no such promise is in force.
         """
-        promise = self.promises.get(number)
-        if promise is None:
-            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+        promise = self._in_force(number)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
+
+    def would_take(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
+        """Return what releases would take of a promise if they were charged now; a note.
+
+        Args:
+            number: the line of the promise.
+            guarantees: what each release promises.
+
+        Raises:
+            ParameterError: if no such promise is in force, or nothing bounds what a unit adds.
+        """
+        return tuple(self._charges(number, self._in_force(number), guarantees))
 
     def verify(self) -> Receipt:
         """Check every line, and that the accounts are what the lines make them; return the last.
@@ -360,7 +384,7 @@ class Ledger(ShownLedger):
             _, last = self._checked(page, None)
             with memory_page() as anew:
                 accounts.made_again(anew, page.lines())
-                if list(anew.accounts()) != list(page.accounts()):
+                if _kept(anew) != _kept(page):
                     raise DataError(
                         f"the accounts of {self._store.name!r} are not those that its lines make: the "
                         "file was changed; the lines themselves are whole."
@@ -373,6 +397,13 @@ class Ledger(ShownLedger):
     def _spent(self, number: int, promise: LastingPromise, region: Region) -> Units:
         with self._store.reading() as page:
             return accounts.spent(page, promise, number, region)
+
+    def _in_force(self, number: int) -> LastingPromise:
+        """Return the promise of a line, which must be in force."""
+        promise = self.promises.get(number)
+        if promise is None:
+            raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
+        return promise
 
     def _promise(self, page: Page, number: int) -> LastingPromise:
         """Return the promise of a line, which is read once: lines do not change."""
@@ -402,11 +433,16 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     return line
 
 
+def _kept(page: Page) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the accounts, and which planned releases were made."""
+    return page.accounts(), page.all_taken()
+
+
 def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
     """Compose the guarantees that are about the same units in the same region."""
     groups: dict[Any, Guarantee] = {}
     for one in guarantees:
-        about = (one.level, one.elements, one.relation, one.user, one.partition, one.scope)
+        about = plans.about(one)
         groups[about] = groups[about] + one if about in groups else one
     return list(groups.values())
 

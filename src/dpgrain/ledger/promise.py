@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from dpgrain import _fields, _validate
 from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
+from dpgrain.ledger import plans
 from dpgrain.ledger.window import AnyDays
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.promised import price_for
+from dpgrain.publishing.rehearsal import planned_guarantee
 from dpgrain.regions import Region
 from dpgrain.units import LEVELS, OWN_UNIT, RELATIONS, Element, Level, Record, Relation, Unit, User
 
@@ -23,6 +27,9 @@ _WHOSE = {
     "element": "one user's records in one cell of the partition by {cells}",
     "user": "one user's records",
 }
+
+# Caps beside a plan are this much smaller, so that a machine that rounds otherwise finds them kept.
+_LESS = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class LastingPromise:
         epsilon: the promised ε of all releases together.
         delta: the promised δ of all releases together.
         caps: the prices that the promise holds for each unit, fixed when the ledger is made.
+        plan: the guarantees of releases that are fixed when the promise is made. Each is made once
+            without being charged; every unit is taken to meet all of them.
 
     Formal guarantee: everything that the ledger charged is (ε, δ)-DP for each unit, however each
     release was chosen from the outcomes of those before. Source: docs/theory.md, "Ledgers".
@@ -53,6 +62,7 @@ class LastingPromise:
     epsilon: float
     delta: float
     caps: Price
+    plan: tuple[Guarantee, ...] = ()
 
     def __post_init__(self) -> None:
         _fields.check(self)
@@ -72,7 +82,7 @@ class LastingPromise:
                 f"window is of {self.window.column!r}, by which elements are told apart already; "
                 "leave out one of them."
             )
-        if not Caps(self.caps).delta(self.epsilon) <= self.delta:
+        if not _delta(self.whole, self.epsilon) <= self.delta:
             raise ParameterError("caps must keep the promise; make it by LastingPromise.of().")
 
     @staticmethod
@@ -85,6 +95,7 @@ class LastingPromise:
         window: AnyDays | None = None,
         pure: float | None = None,
         leak: float | None = None,
+        plan: Iterable[Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
         """Make a promise from what is to be protected, and how well.
 
@@ -99,9 +110,13 @@ class LastingPromise:
             pure: the part of ε that is kept for releases without Gaussian noise; by default none,
                 and all of ε where δ = 0.
             leak: the part of δ that is kept for leaks; by default a tenth.
+            plan: releases that are fixed beforehand, each as a function without arguments that makes
+                it, or as its guarantee; ``dg.plan_releases(path).guarantees`` are those of a file.
+                They are composed exactly, and may then be made once each, in any order, or left out;
+                the caps are what they leave.
 
         Raises:
-            ParameterError: if a parameter is out of range.
+            ParameterError: if a parameter is out of range, or the plan does not fit.
 
         >>> print(LastingPromise.of(Element("day"), 1.0, 1e-6).partition)
         'day'
@@ -109,9 +124,9 @@ class LastingPromise:
         _validate.one_of(RELATIONS, relation=relation)
         epsilon = _validate.positive(epsilon=epsilon)
         delta = _validate.delta(allow_zero=True, delta=delta)
-        caps = Caps.stated(epsilon, delta, pure, leak, Loss())
         level, partition = _unit(unit)
-        return LastingPromise(level, partition, window, relation, epsilon, delta, caps.price)
+        nothing = LastingPromise(level, partition, window, relation, epsilon, delta, Price())
+        return nothing.renewed(epsilon, delta, pure=pure, leak=leak, plan=plan)
 
     @property
     def unit(self) -> Unit:
@@ -130,8 +145,13 @@ class LastingPromise:
 
         Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
         """
-        level: Level = self.level if self.cells is None else "element"
-        return price_for(guarantee, level, self.cells, self.relation, self.caps, room)
+        return price_for(guarantee, *self._asked, self.caps, room)
+
+    @property
+    def _asked(self) -> tuple[Level, Partition | None, Relation]:
+        """The promised unit, as prices and losses ask for it."""
+        cells = self.cells
+        return self.level if cells is None else "element", cells, self.relation
 
     @property
     def cells(self) -> Partition | None:
@@ -164,29 +184,49 @@ class LastingPromise:
         *,
         pure: float | None = None,
         leak: float | None = None,
+        plan: Iterable[Callable[[], Any] | Guarantee] = (),
     ) -> LastingPromise:
         """Return a promise to the same units, with the parameters of :meth:`of`."""
-        caps = Caps.stated(epsilon, delta, pure, leak, Loss()).price
-        return replace(self, epsilon=epsilon, delta=delta, caps=caps)
+        planned = tuple(replace(planned_guarantee(item), receipts=()) for item in plan)
+        caps = Caps.stated(epsilon, delta, pure, leak, self._loss(planned)).price
+        if planned:
+            caps = replace(caps, mu=caps.mu * _LESS)
+        return replace(self, epsilon=epsilon, delta=delta, caps=caps, plan=planned)
 
-    def together(self, earlier: LastingPromise) -> Caps:
-        """Return the caps of this promise and of one that it renews: both may be used up."""
-        return Caps(self.caps + earlier.caps)
+    @property
+    def whole(self) -> Caps:
+        """The caps beside the plan, whose curve is promised."""
+        return Caps(self.caps, self._loss(self.plan))
+
+    def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
+        """Return what a plan costs each promised unit."""
+        return plans.loss_of(plan, *self._asked)
+
+    def together(self, *earlier: LastingPromise) -> Caps:
+        """Return the caps and plans of this promise and of those that it renews: all may be used up."""
+        wholes = [each.whole for each in (self, *earlier)]
+        return Caps(
+            sum((one.price for one in wholes), Price()),
+            sum((one.planned for one in wholes), Loss()),
+        )
 
     def __str__(self) -> str:
         whose = _WHOSE[self.level].format(cells=self.partition)
         when = f", in {self.window}" if self.window else ""
         if self.level == "user" and not self.window:
             when = ", whenever they were made"
+        planned = f", {len(self.plan)} planned" if self.plan else ""
         return (
             f"{whose}{when}: ε = {rounded_up(self.epsilon)} at δ = {powers(self.delta)} "
-            f"({self.relation})"
+            f"({self.relation}{planned})"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the promise as plain JSON values."""
-        partition = None if self.partition is None else self.partition.to_dict()
-        return {**asdict(self), "partition": partition}
+        """Return the promise as plain JSON values, the plan only where there is one."""
+        values = asdict(replace(self, plan=()))
+        values["partition"] = None if self.partition is None else self.partition.to_dict()
+        values["plan"] = [each.to_dict() for each in self.plan]
+        return values if self.plan else {name: values[name] for name in values if name != "plan"}
 
     @staticmethod
     def from_dict(values: Any) -> LastingPromise:
@@ -196,6 +236,12 @@ class LastingPromise:
             ParameterError: if a field is missing, unknown or wrong.
         """
         return _fields.read(LastingPromise, values, "a promise")
+
+
+@lru_cache(maxsize=64)
+def _delta(caps: Caps, epsilon: float) -> float:
+    """Return the δ that caps and a plan promise, which takes a while to compose."""
+    return caps.delta(epsilon)
 
 
 def _unit(unit: Any) -> tuple[Level, Partition | None]:

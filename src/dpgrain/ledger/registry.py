@@ -46,6 +46,7 @@ def registry_entry(ledger: Ledger, *, decided_by: str = "") -> dict[str, Any]:
 
 def _promised(promise: LastingPromise) -> dict[str, Any]:
     """Return one promise in the words of registries."""
+    planned = "; releases planned by then composed numerically beside them" if promise.plan else ""
     return {
         "dp_flavor": "approximate" if promise.delta else "pure",
         "privacy_unit": promise.level,
@@ -56,7 +57,7 @@ def _promised(promise: LastingPromise) -> dict[str, Any]:
         "delta": promise.delta,
         "accountant": (
             "privacy filter: prices in Gaussian, pure and leaked loss against caps that were fixed "
-            "before the first release"
+            f"before the first release{planned}"
         ),
         "sentence": str(promise),
     }

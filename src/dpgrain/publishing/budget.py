@@ -19,7 +19,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.ledgers import Charging, open_ledger
 from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import check_maker, check_process, mark_closed, mark_open
-from dpgrain.publishing.rehearsal import rehearsed, rehearsing
+from dpgrain.publishing.rehearsal import planned_guarantee, rehearsing
 from dpgrain.publishing.reservation import reservation
 from dpgrain.units import OWN_UNIT
 
@@ -51,7 +51,7 @@ class Budget:
         self._epsilon = _validate.positive(epsilon=epsilon)
         self._delta = _validate.delta(allow_zero=True, delta=delta)
         self._pid = os.getpid()
-        planned = [_planned(item) for item in plan]
+        planned = [planned_guarantee(item) for item in plan]
         self._like = _all_alike(planned)
         self._planned = Counter(guarantee.event for guarantee in planned)
         losses = (_loss(guarantee) for guarantee in planned)
@@ -206,18 +206,6 @@ def _percent(part: float, *, up: bool = True) -> str:
     if part > 10:
         return "more than all" if math.isfinite(part) else "more than any amount"
     return rounded_up(100 * part, 3) + "%" if up else f"{math.floor(1000 * part) / 10:g}%"
-
-
-def _planned(item: Any) -> Guarantee:
-    """Return the guarantee of a planned release, which is stated or comes from a rehearsal."""
-    if isinstance(item, Guarantee):
-        return item
-    if callable(item):
-        return rehearsed(item, plan=True)
-    raise ParameterError(
-        "plan must hold functions without arguments that make one release each, or guarantees, not "
-        f"{type(item).__name__}."
-    )
 
 
 def _all_alike(planned: list[Guarantee]) -> Guarantee | None:

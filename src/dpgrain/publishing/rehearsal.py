@@ -53,6 +53,25 @@ def rehearsed(release: Callable[[], Any], *, plan: bool = False) -> Guarantee:
     return rehearsal(release, plan=plan).guarantee
 
 
+def planned_guarantee(item: Any) -> Guarantee:
+    """Return the guarantee of a planned release, which is stated or comes from a rehearsal.
+
+    Args:
+        item: a guarantee, or a function without arguments that makes one release.
+
+    Raises:
+        ParameterError: if it is neither, or the function refuses a parameter.
+    """
+    if isinstance(item, Guarantee):
+        return item
+    if callable(item):
+        return rehearsed(item, plan=True)
+    raise ParameterError(
+        "plan must hold functions without arguments that make one release each, or guarantees, not "
+        f"{type(item).__name__}."
+    )
+
+
 def rehearsal(release: Callable[[], Any], *, plan: bool = False) -> Rehearsal:
     """Run a release up to where it would be charged, and return what it tells by then.
 

@@ -74,10 +74,15 @@ class PlannedReleases:
     @cached_property
     def guarantee(self) -> Guarantee:
         """The guarantee of all releases together, at the δ of the budget."""
-        together = reduce(add, (each.guarantee for each in self.releases))
+        together = reduce(add, self.guarantees)
         if self.file.whole.epsilon is None:
             return together
         return replace(together, delta=self.file.whole.delta)
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """The guarantee of each release, which may stand in the plan of a budget or a ledger."""
+        return tuple(each.guarantee for each in self.releases)
 
     @property
     def mark(self) -> str:

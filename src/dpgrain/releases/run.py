@@ -133,10 +133,11 @@ def run(
     if not _validate.truth(again=again):
         _refuse_again(plan)
     file, made = plan.file, dict[str, Any]()
-    guarantees = [each.guarantee for each in plan.releases]
     with (
-        reserved(plan.guarantee, guarantees, n_users=file.table.n_users, mark=plan.mark) as charged,
-        Progress(len(guarantees) + 1, progress) as shown,
+        reserved(
+            plan.guarantee, plan.guarantees, n_users=file.table.n_users, mark=plan.mark
+        ) as charged,
+        Progress(len(plan.releases) + 1, progress) as shown,
     ):
         for each in plan.releases:
             shown.stage(f"{each.entry.name}: {each.entry.kind.name}")

@@ -14,7 +14,6 @@ from dpgrain.errors import ParameterError
 from dpgrain.ledger.entries import Entry
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.regions import Axis, Region, Side, Span
 from dpgrain.report.figures import figures
@@ -133,18 +132,19 @@ def _promised(
 
 def _renewed(promise: LastingPromise, renews: int | None, entries: Sequence[Entry]) -> str:
     """Say what a promise and those that it renews promise together; nothing if it renews none."""
-    caps, delta, listed = promise.caps, promise.delta, list[int]()
+    before, delta, listed = list[LastingPromise](), promise.delta, list[int]()
     by_number = {one.number: one for one in entries}
     while renews is not None:
         earlier = by_number[renews].promise
         if earlier is None:  # pragma: no cover - a ledger renews promises alone
             break
-        caps, delta = caps + earlier.caps, delta + earlier.delta
+        before.append(earlier)
+        delta += earlier.delta
         listed.append(renews)
         renews = by_number[renews].renews
     if not listed:
         return ""
-    epsilon = Caps(caps).epsilon(delta)
+    epsilon = promise.together(*before).epsilon(delta)
     lines = " and ".join(map(str, reversed(listed)))
     return (
         f"It renews line {lines}; together they promise ε = {rounded_up(epsilon)} at "

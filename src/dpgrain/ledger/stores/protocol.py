@@ -13,7 +13,7 @@ from dpgrain.ledger.units import Units
 # The cells of accounts are numbered from START on, and before END.
 START, END = -(1 << 62), 1 << 62
 # What is kept beside the lines has this format; it is made again from the lines where it is older.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,20 @@ class Page(Protocol):
     def add(self, promise: int, cells: Cells, taken: Units) -> None:
         """Charge some cells, whose accounts are split from those of others where they were one."""
 
+    def taken(self, promise: int) -> set[int]:
+        """Return the places of the planned releases of a promise that were made."""
+
+    def take(self, promise: int, place: int) -> None:
+        """Mark a planned release as made."""
+
+    def all_taken(self) -> list[tuple[int, ...]]:
+        """Return the rows (promise, place) of planned releases that were made, in their order."""
+
     def accounts(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
 
     def clear_accounts(self) -> None:
-        """Delete all accounts, which are made again from the lines."""
+        """Delete all accounts and marks of planned releases, which are made again from the lines."""
 
 
 class Store(Protocol):

@@ -13,6 +13,11 @@ from dpgrain.ledger.units import Units
 #: A function that runs a statement, with a value for each ``?``, and yields its rows.
 Execute: TypeAlias = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 
+# The planned releases that were made; ledgers of the first format have no such table.
+_TAKEN = (
+    "CREATE TABLE IF NOT EXISTS taken (promise BIGINT NOT NULL, place BIGINT NOT NULL, "
+    "PRIMARY KEY (promise, place))"
+)
 # "about" has one row, "lines" is the ledger itself; promises in force and accounts follow from it.
 TABLES = (
     "CREATE TABLE about (format BIGINT NOT NULL)",
@@ -24,6 +29,7 @@ TABLES = (
     "CREATE TABLE accounts (promise BIGINT NOT NULL, class BIGINT NOT NULL, first BIGINT NOT NULL, "
     "pure BIGINT NOT NULL, mu BIGINT NOT NULL, leak BIGINT NOT NULL, "
     "PRIMARY KEY (promise, class, first))",
+    _TAKEN,
 )
 _LINE = "SELECT number, hash, body FROM lines"
 # The account that a cell lies in begins at the last first cell that is not above it.
@@ -150,6 +156,20 @@ class SqlPage:
             (taken.pure, taken.mu, taken.leak, *one, cells.first, cells.end),
         )
 
+    def taken(self, promise: int) -> set[int]:
+        """Return the places of the planned releases of a promise that were made."""
+        found = self._execute("SELECT place FROM taken WHERE promise = ?", (promise,))
+        return {_numbers(row)[0] for row in found}
+
+    def take(self, promise: int, place: int) -> None:
+        """Mark a planned release as made."""
+        self._execute("INSERT INTO taken VALUES (?, ?)", (promise, place))
+
+    def all_taken(self) -> list[tuple[int, ...]]:
+        """Return the rows (promise, place) of planned releases that were made, in their order."""
+        found = self._execute("SELECT promise, place FROM taken ORDER BY promise, place", ())
+        return list(map(_numbers, found))
+
     def accounts(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
         return [
@@ -158,7 +178,9 @@ class SqlPage:
         ]
 
     def clear_accounts(self) -> None:
-        """Delete all accounts, which are made again from the lines."""
+        """Delete all accounts and marks of planned releases, which are made again from the lines."""
+        self._execute(_TAKEN, ())
+        self._execute("DELETE FROM taken", ())
         self._execute("DELETE FROM promises", ())
         self._execute("DELETE FROM classes", ())
         self._execute("DELETE FROM accounts", ())
