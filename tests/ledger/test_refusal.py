@@ -1,0 +1,49 @@
+"""A refusal tells what a release would take of a promise, and how much more noise it would need."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.ledger import cases
+
+import dpgrain as dg
+
+
+def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
+    with pytest.raises(dg.ParameterError) as caught:
+        ledger.charge(guarantee)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("times", [1.5, 4.0, 9.0])
+def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
+    times: float, tmp_path: Path
+) -> None:
+    made = cases.made(tmp_path / "l")
+    mu = cases.USERS.caps.mu
+    made.charge(cases.of_users(2 / mu))
+    said = refused(made, cases.of_users(1 / mu / times))
+    wanted = re.search(
+        r"would take ([\d,.]+)% of it, and of what it meets 7[45][\d.]*% is left", said
+    )
+    assert wanted is not None, said
+    assert float(wanted[1].replace(",", "")) == pytest.approx(100 * times**2, rel=0.01)
+    louder = re.search(r"about ([\d.]+) times the noise", said)
+    assert louder is not None
+    assert float(louder[1]) == pytest.approx(times / 0.75**0.5, rel=0.1)
+    made.charge(cases.of_users(float(louder[1]) / mu / times))
+
+
+def test_a_price_beyond_all_measure_is_told_as_that(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    assert "more than 100 times all" in refused(made, cases.of_users(0.01))
+
+
+def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    made.charge(cases.of_users(1 / cases.USERS.caps.mu))
+    said = refused(made, cases.of_users(100.0))
+    assert "nothing fits any more" in said
+    assert "times the noise" not in said
