@@ -50,19 +50,23 @@ def asked(event: Event, scope: Region) -> dg.Guarantee:
     return dg.Guarantee("user", "", "zero_out", 0.0, event, scope=scope)
 
 
+def largest(
+    page: Page, promise: LastingPromise, event: Callable[[float], Event], high: float
+) -> float:
+    """The largest parameter of an event that the accounts still hold for a day."""
+    spent = accounts.spent(page, promise, 1, promise.reach(DAY))
+    room = spent.rest_of(promise.caps)
+    low = 0.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        price = promise.price(asked(event(middle), DAY), room)
+        fits = (spent + Units.of(price, promise.caps)).fits
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
 def allowed(promise: LastingPromise, turn: float) -> Callable[[int], Left]:
     """What the accounts allow of a day after so many turns, found by asking them."""
-
-    def largest(page: Page, event: Callable[[float], Event], high: float) -> float:
-        spent = accounts.spent(page, promise, 1, promise.reach(DAY))
-        room = spent.rest_of(promise.caps)
-        low = 0.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            price = promise.price(asked(event(middle), DAY), room)
-            fits = (spent + Units.of(price, promise.caps)).fits
-            low, high = (middle, high) if fits else (low, middle)
-        return low
 
     def left(done: int) -> Left:
         small = Gaussian(1 / turn, ONE)
@@ -72,9 +76,9 @@ def allowed(promise: LastingPromise, turn: float) -> Callable[[int], Left]:
                 region = promise.reach(one.scope)
                 accounts.charge(page, promise, Charged(1, promise.price(one), region))
             return Left(
-                largest(page, lambda mu: Gaussian(1 / mu, ONE), 1.0),
-                largest(page, PureDP, 2.0),
-                largest(page, lambda leak: ApproximateDP(0.0, leak), promise.delta),
+                largest(page, promise, lambda mu: Gaussian(1 / mu, ONE), 1.0),
+                largest(page, promise, PureDP, 2.0),
+                largest(page, promise, lambda leak: ApproximateDP(0.0, leak), promise.delta),
             )
 
     return left

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.ledger import cases
-from tests.ledger.test_accounts import DAY, ONE, REGIONS, asked, page_of
+from tests.ledger.test_accounts import DAY, ONE, REGIONS, asked, largest, page_of
 from tests.publishing import cases as tables
 from tests.publishing.test_caps import Left, best_delta
 
@@ -35,7 +35,6 @@ from dpgrain.ledger import AnyDays, LastingPromise, accounts, plans
 from dpgrain.ledger.accounts import Charged, TakenError
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import SqlPage
-from dpgrain.ledger.units import Units
 from dpgrain.publishing import Price
 
 FIT = dg.Guarantee("record", "", "zero_out", 1e-9, SampledGaussian(3.0, 0.01, 300, level="record"))
@@ -385,17 +384,6 @@ def publish(page: Page, promise: LastingPromise, guarantee: dg.Guarantee) -> Non
 def allowed(promise: LastingPromise) -> Callable[[int], Left]:
     """What is allowed of a day after so many small releases, the planned ones first."""
 
-    def largest(page: Page, event: Callable[[float], Event], high: float) -> float:
-        spent = accounts.spent(page, promise, 1, promise.reach(DAY))
-        room = spent.rest_of(promise.caps)
-        low = 0.0
-        for _ in range(50):
-            middle = (low + high) / 2
-            price = promise.price(asked(event(middle), DAY), room)
-            fits = (spent + Units.of(price, promise.caps)).fits
-            low, high = (middle, high) if fits else (low, middle)
-        return low
-
     def left(done: int) -> Left:
         with page_of(promise) as page:
             for turn in range(done):
@@ -404,11 +392,11 @@ def allowed(promise: LastingPromise) -> Callable[[int], Left]:
                 publish(page, promise, dataclasses.replace(SMALL, scope=scope))
             # The last release comes with all that is planned still.
             planned = len(promise.plan) - len(page.taken(1))
-            rest = largest(page, lambda mu: Gaussian(1 / mu, ONE), 1.0)
+            rest = largest(page, promise, lambda mu: Gaussian(1 / mu, ONE), 1.0)
             return Left(
                 math.hypot(rest, math.sqrt(planned) * TURN),
-                largest(page, PureDP, 2.0),
-                largest(page, lambda leak: ApproximateDP(0.0, leak), promise.delta),
+                largest(page, promise, PureDP, 2.0),
+                largest(page, promise, lambda leak: ApproximateDP(0.0, leak), promise.delta),
             )
 
     return left

@@ -71,12 +71,11 @@ class DoesNotFitError(DpgrainError):
     Args:
         charged: the charge.
         spent: what the fullest account that it meets has been charged before.
-        taken: what the charge would take.
     """
 
-    def __init__(self, charged: Charged, spent: Units, taken: Units) -> None:
+    def __init__(self, charged: Charged, spent: Units) -> None:
         super().__init__("The promise does not hold the charge.")
-        self.charged, self.spent, self.taken = charged, spent, taken
+        self.charged, self.spent = charged, spent
 
 
 class TakenError(DpgrainError):
@@ -114,7 +113,7 @@ def charge(page: Page, promise: LastingPromise, charged: Charged) -> None:
     for cells in _met(page, promise, charged):
         spent = page.most(charged.promise, cells)
         if not (spent + taken).fits:
-            raise DoesNotFitError(charged, spent, taken)
+            raise DoesNotFitError(charged, spent)
         page.add(charged.promise, cells, taken)
 
 

@@ -28,19 +28,17 @@ def refusal(ledger: str, promise: LastingPromise, error: DoesNotFitError) -> str
     needs = _percent(wanted) if wanted <= _MANY_TIMES else f"more than {_MANY_TIMES} times all"
     return (
         f"{what}: it would take {needs} of it, and of what it meets {_percent(left, up=False)} is "
-        f"left; {_fitting(promise, error.spent)}{_louder(wanted, left, error)}."
+        f"left; {_fitting(promise, error.spent)}{_more_noise(promise, error)}."
     )
 
 
-def _louder(wanted: float, left: float, error: DoesNotFitError) -> str:
-    """Say how much more noise the release would need; nothing where that is not known."""
-    price = error.charged.price
-    if not 0 < left < wanted < math.inf or price.pure > 0 or price.mu == 0:
+def _more_noise(promise: LastingPromise, error: DoesNotFitError) -> str:
+    """Say with how much more noise the release would fit; nothing where noise alone does not help."""
+    price, room = error.charged.price, error.spent.rest_of(promise.caps)
+    if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
         return ""
-    return (
-        f": this release with about {rounded_up(math.sqrt(wanted / left), 2)} times the noise, so as "
-        "much smaller an ε, if its δ is not too large"
-    )
+    times = rounded_up(price.mu / room.mu, 2)
+    return f"; this release would fit with about {times} times the noise, at an ε so much smaller"
 
 
 def _fitting(promise: LastingPromise, spent: Units) -> str:
