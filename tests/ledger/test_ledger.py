@@ -25,6 +25,7 @@ from dpgrain.ledger import AnyDays, LastingPromise, ledger
 from dpgrain.ledger.lines import Line
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
+from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.regions import Among, Region, Side, Span, days
 
@@ -435,6 +436,7 @@ WORKER = """
 import sys
 import numpy as np, pyarrow as pa
 import dpgrain as dg
+from dpgrain.publishing.caps import Caps
 table = dg.read(pa.table({"who": np.arange(40)}), user="who", threads=1)
 found = dg.count(table, unit=dg.User(), clip=1.0, epsilon=0.1, delta=1e-8)
 print(len(found.guarantee.receipts))
@@ -683,3 +685,20 @@ def test_a_charge_reads_the_last_line_and_scans_nothing(tmp_path: Any) -> None:
                      "SCAN lines USING INDEX sqlite_autoindex_lines_1"}, scans  # fmt: skip
     # The last line is the first one of the index from its end.
     assert sum("FROM lines" in each for each in statements) == 2
+
+
+def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l")
+    assert made.renewed_with(1) == ""
+    for line in (1, 2):
+        made.renew(line, made.promises[line].renewed(1.0, 1e-6))
+    two, three = made.renewed_with(2), made.renewed_with(3)
+    assert two.startswith("renews line 1; together they promise ε = 1.40")
+    assert three.startswith("renews line 1 and 2; together they promise ε = ")
+    # Three caps: the root of three times one, at three times its δ.
+    whole = made.promises[3].caps
+    assert three.endswith(" at δ = 3·10⁻⁶.")
+    said = float(three.split("ε = ")[1].split(" ")[0])
+    assert said == pytest.approx(Caps(whole + whole + whole).epsilon(3e-6), rel=1e-3)
+    with pytest.raises(dg.ParameterError, match="number must be the line of a promise, not 9"):
+        made.renewed_with(9)

@@ -11,7 +11,7 @@ import typer
 
 from dpgrain._files import check_outputs, whole_file
 from dpgrain._later import later
-from dpgrain._wording import counted, powers, rounded_up
+from dpgrain._wording import counted, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
 from dpgrain.cli.printing import console, grid, say, written
@@ -171,8 +171,7 @@ def renew(
         raise ParameterError(f"NUMBER must be the line of a promise in force, not {number}.")
     entry = opened.renew(number, earlier.renewed(**vars(strength)))
     _tell(opened)
-    if entry.promise is not None:
-        _tell_together(opened, entry)
+    say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 
 
 @command("dpgrain ledger show visits.ledger", name="show")
@@ -193,7 +192,7 @@ def show(
     entries = opened.entries
     for entry in entries:
         if entry.renews is not None:
-            _tell_together(opened, entry)
+            say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
     _tell_lines([entry for entry in entries if entry.guarantees], top)
     say(f"Last line: {entries[-1].receipt}")
     say(_ASSUMED)
@@ -277,19 +276,6 @@ def _tell(opened: Ledger) -> None:
     for number, one in opened.promises.items():
         table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
     console().print(table)
-
-
-def _tell_together(opened: Ledger, entry: Entry) -> None:
-    """Print what a promise and the one that it renews promise together."""
-    earlier = next(one.promise for one in opened.entries if one.number == entry.renews)
-    if entry.promise is None or earlier is None:
-        return
-    delta = entry.promise.delta + earlier.delta
-    epsilon = entry.promise.together(earlier).epsilon(delta)
-    say(
-        f"Line {entry.number} renews line {entry.renews}; together they promise "
-        f"ε = {rounded_up(epsilon)} at δ = {powers(delta)}."
-    )
 
 
 def _tell_lines(entries: list[Entry], top: int) -> None:

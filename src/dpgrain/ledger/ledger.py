@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._shown import ShownLedger
+from dpgrain._wording import powers, rounded_up
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger import accounts, plans
 from dpgrain.ledger.accounts import Charged, DoesNotFitError, TakenError
@@ -348,6 +349,32 @@ class Ledger(ShownLedger):
         """The promises in force, by the numbers of their lines."""
         with self._store.reading() as page:
             return {number: self._promise(page, number) for number in page.in_force()}
+
+    def renewed_with(self, number: int) -> str:
+        """Say what a promise and all those that it renews promise together; empty if it renews none.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if there is no such promise.
+        """
+        made = {one.number: one for one in self.entries if one.promise is not None}
+        if number not in made:
+            raise ParameterError(f"number must be the line of a promise, not {number!r}.")
+        chain = [made[number]]
+        while (renews := chain[-1].renews) is not None:
+            chain.append(made[renews])
+        latest, *earlier = [one.promise for one in chain if one.promise is not None]
+        if not earlier:
+            return ""
+        delta = sum(one.delta for one in (latest, *earlier))
+        epsilon = latest.together(*earlier).epsilon(delta)
+        lines = " and ".join(str(one.number) for one in reversed(chain[1:]))
+        return (
+            f"renews line {lines}; together they promise ε = {rounded_up(epsilon)} at "
+            f"δ = {powers(delta)}."
+        )
 
     def left(self, number: int, region: Region = EVERYTHING) -> float:
         """Return the share of a promise that is left; a note, not a promise.

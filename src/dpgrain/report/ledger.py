@@ -117,7 +117,7 @@ def _promised(
 ) -> _Promised:
     left = ledger.left(number)
     windows = _used(ledger, number, entries)
-    renews = next(one.renews for one in entries if one.number == number)
+    renewed = ledger.renewed_with(number)
     return _Promised(
         number,
         text(promise, 2000),
@@ -126,29 +126,7 @@ def _promised(
         _share(1 - left, up=True),
         _share(left, up=False),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
-        _renewed(promise, renews, entries),
-    )
-
-
-def _renewed(promise: LastingPromise, renews: int | None, entries: Sequence[Entry]) -> str:
-    """Say what a promise and those that it renews promise together; nothing if it renews none."""
-    before, delta, listed = list[LastingPromise](), promise.delta, list[int]()
-    by_number = {one.number: one for one in entries}
-    while renews is not None:
-        earlier = by_number[renews].promise
-        if earlier is None:  # pragma: no cover - a ledger renews promises alone
-            break
-        before.append(earlier)
-        delta += earlier.delta
-        listed.append(renews)
-        renews = by_number[renews].renews
-    if not listed:
-        return ""
-    epsilon = promise.together(*before).epsilon(delta)
-    lines = " and ".join(map(str, reversed(listed)))
-    return (
-        f"It renews line {lines}; together they promise ε = {rounded_up(epsilon)} at "
-        f"δ = {powers(delta)}."
+        f"It {renewed}" if renewed else "",
     )
 
 
