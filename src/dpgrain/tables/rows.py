@@ -12,8 +12,8 @@ from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
-from dpgrain.tables.engines.scoped import ScopedSource
-from dpgrain.tables.engines.sources import Source
+from dpgrain.tables.engines.scoped import ScopedSource, all_rows
+from dpgrain.tables.engines.sources import Source, TypedSource
 from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 
@@ -133,9 +133,8 @@ class Rows:
         """
         self.require_records()
         region = region_of(self, {**(columns or {}), **more})
-        inner = self.source.source if isinstance(self.source, ScopedSource) else self.source
         region = narrowed(self.scope, region)
-        return replace(self, source=ScopedSource(inner, region, self.schema, {}))
+        return replace(self, source=ScopedSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
         """Return whether a column has the name; queries do not tell capital from small letters."""
@@ -153,10 +152,8 @@ class Rows:
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and its decimal mark where that is a comma."""
-        kind, source = self.schema[column], self.source
-        while not hasattr(source, "decimal") and hasattr(source, "source"):
-            source = source.source
-        comma = getattr(source, "decimal", ".") == "," and column in getattr(source, "types", ())
+        kind, source = self.schema[column], all_rows(self.source)
+        comma = isinstance(source, TypedSource) and source.decimal == "," and column in source.types
         # The values of an ENUM are text.
         return f"{'VARCHAR' if kind == 'ENUM' else kind}{' with a decimal comma' if comma else ''}"
 

@@ -20,7 +20,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, Scanned, Share, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.sources import ArrowSource, Source
+from dpgrain.tables.engines.sources import ArrowSource, OverSource, Source
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -203,25 +203,11 @@ class InMemory:
 
 
 @dataclass
-class _ReadOnce:
+class _ReadOnce(OverSource):
     """A source whose rows DuckDB reads once, into a table of its own, in their order."""
 
     source: Source
     _name: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the source."""
-        return self.source.name
-
-    @property
-    def title(self) -> str:
-        """The title of the source."""
-        return self.source.title
-
-    def columns(self) -> dict[str, str]:
-        """Return the columns of the source with their types."""
-        return self.source.columns()
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Read all rows into a table, the first time, and return its name."""

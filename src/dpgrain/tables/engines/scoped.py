@@ -9,7 +9,7 @@ from functools import partial
 import duckdb
 
 from dpgrain.regions import DAY, Among, Region, Side, Span
-from dpgrain.tables.engines.sources import Source
+from dpgrain.tables.engines.sources import OverSource, Source
 from dpgrain.tables.engines.sql import INTEGERS, quoted, text
 
 # DuckDB compares these types with numbers and texts as they are, and reads no rows that cannot match.
@@ -18,7 +18,7 @@ _COARSE = ("TIMESTAMP_S", "TIMESTAMP_MS")
 
 
 @dataclass(frozen=True, eq=False)
-class ScopedSource:
+class ScopedSource(OverSource):
     """The rows of a source that lie in a region.
 
     Args:
@@ -32,25 +32,6 @@ class ScopedSource:
     region: Region
     kinds: Mapping[str, str]
     read: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """The name that messages and reports give the source."""
-        return self.source.name
-
-    @property
-    def title(self) -> str:
-        """The name in reports."""
-        return self.source.title
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The files of the source, if it has any."""
-        return getattr(self.source, "paths", ())
-
-    def columns(self) -> dict[str, str]:
-        """Return column name → type."""
-        return self.source.columns()
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Return the rows inside the region."""
@@ -112,3 +93,8 @@ def _moment(end: int, kind: str) -> str:
         return f"(DATE '1970-01-01' + {-(-end // DAY)})"
     made = "make_timestamptz" if kind == "TIMESTAMP WITH TIME ZONE" else "make_timestamp"
     return f"{made}({end}::BIGINT)"
+
+
+def all_rows(source: Source) -> Source:
+    """Return the source of all rows, whatever region of them is read."""
+    return source.source if isinstance(source, ScopedSource) else source

@@ -66,6 +66,31 @@ class Source(Protocol):
         """Return SQL to put after FROM, good for one query."""
 
 
+class OverSource:
+    """What a source that is made of another one has of that."""
+
+    source: Source
+
+    @property
+    def name(self) -> str:
+        """The name that messages and reports give the source."""
+        return self.source.name
+
+    @property
+    def title(self) -> str:
+        """The name in reports."""
+        return self.source.title
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files of the source, if it has any."""
+        return getattr(self.source, "paths", ())
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        return self.source.columns()
+
+
 @contextmanager
 def reading(name: str) -> Iterator[None]:
     """Turn DuckDB's exceptions into one sentence; their own text may quote rows and is not shown."""
@@ -389,7 +414,7 @@ class Faults:
 
 
 @dataclass(frozen=True, eq=False)
-class TypedSource:
+class TypedSource(OverSource):
     """A source of which some columns of text are read as another type; what does not fit is a null.
 
     Args:
@@ -401,21 +426,6 @@ class TypedSource:
     source: Source
     types: Mapping[str, str]
     decimal: str = "."
-
-    @property
-    def name(self) -> str:
-        """The name that messages and reports give the source."""
-        return self.source.name
-
-    @property
-    def title(self) -> str:
-        """The name in reports."""
-        return self.source.title
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The files of the source, if it has any."""
-        return getattr(self.source, "paths", ())
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
