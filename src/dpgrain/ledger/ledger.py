@@ -359,18 +359,13 @@ class Ledger(ShownLedger):
         Raises:
             ParameterError: if there is no such promise.
         """
-        made = {one.number: one for one in self.entries if one.promise is not None}
-        if number not in made:
-            raise ParameterError(f"number must be the line of a promise, not {number!r}.")
-        chain = [made[number]]
-        while (renews := chain[-1].renews) is not None:
-            chain.append(made[renews])
-        latest, *earlier = [one.promise for one in chain if one.promise is not None]
+        chain = self._chain(number)
+        latest, *earlier = chain.values()
         if not earlier:
             return ""
         delta = sum(one.delta for one in (latest, *earlier))
         epsilon = latest.together(*earlier).epsilon(delta)
-        lines = " and ".join(str(one.number) for one in reversed(chain[1:]))
+        lines = " and ".join(map(str, sorted(set(chain) - {number})))
         return (
             f"renews line {lines}; together they promise ε = {rounded_up(epsilon)} at "
             f"δ = {powers(delta)}."
@@ -431,6 +426,21 @@ class Ledger(ShownLedger):
         if promise is None:
             raise ParameterError(f"number must be that of a promise in force, not {number!r}.")
         return promise
+
+    def _chain(self, number: int) -> dict[int, LastingPromise]:
+        """Return a promise and those that it renews, the latest first, by their lines' numbers."""
+        chain: dict[int, LastingPromise] = {}
+        renews: Any = number
+        with self._store.reading() as page:
+            while renews is not None:
+                line = page.line(renews)
+                if line is None or "promise" not in line.values:
+                    raise ParameterError(
+                        f"number must be the line of a promise, not {number!r}.", name="number"
+                    )
+                chain[renews] = self._promise(page, renews)
+                renews = line.values.get("renews")
+        return chain
 
     def _promise(self, page: Page, number: int) -> LastingPromise:
         """Return the promise of a line, which is read once: lines do not change."""

@@ -23,8 +23,9 @@ class AnyDays:
         zone: the zone in which days of moments begin, such as ``"Europe/Paris"``; by default UTC.
 
     A window is known by the day on which it starts. A release on the days a to b meets the windows
-    that start on a−w+1 to b, so that each start has an account of its own. Source: docs/theory.md,
-    "Ledgers".
+    that start on a−w+1 to b, so that each start has an account of its own. Records without a day lie
+    in no window: those without a value, before all days and after all of them are three units of their
+    own, which share an account. Source: docs/theory.md, "Ledgers".
 
     Raises:
         ParameterError: if the number is not a whole one of at least 1, or there is no such zone.
