@@ -149,3 +149,13 @@ def test_what_is_said_of_people() -> None:
     assert "a person's row is n (rows)" in str(release.guarantee)
     there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)
     assert there.estimand == "distribution of n, over people with a record"
+
+
+def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
+    table = dg.read(
+        pa.table({"who": list(range(9)), "x": [float(i) for i in range(9)]}), user="who"
+    )
+    made = dg.distribution(
+        table, "x", [2, 5], unit=dg.User(), clip=1.0, epsilon=1.0, delta=1e-6, random_state=1
+    )
+    assert "95% intervals hold all capped shares of a group at once" in " ".join(str(made).split())

@@ -127,6 +127,11 @@ def _intervals(release: Release) -> str:
             f"95% intervals are of this {'capped ' if asked.capped else ''}number, which is about the "
             f"average {average}"
         )
+        if asked.statistic.stepped:
+            said = (
+                f"95% intervals hold all {'capped ' if asked.capped else ''}shares of a group at once, "
+                f"which are about the average {average}"
+            )
     if asked.processed:
         said = f"Errors and intervals are approximate, as the release is {asked.afterwards}"
     if "at_least" in known:
