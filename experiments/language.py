@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lines.append(Line(way.name, [curve], colour))
         panels[f"ε = {said(epsilon)}"] = lines
     write(given.out / "language.csv", table)
-    draw(given.out / "language.png", panels, y="loss in the test, nats a character")
+    draw(given.out / "language.png", panels, y="loss in the test, nats a character", highest=3.5)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ EPSILONS = (1.0, 3.0, math.inf)
 KINDS = ((5, 50), (30, 50), (5, 500), (30, 500), (100, 500))
 # Of four images one is public, and of the others one in ten is of the test.
 _PUBLIC, _TESTED = 4, 10
-# Chosen by hindsight on another seed, with k = 30 of K = 500 at ε = 3 and ∞.
+# Chosen in a few runs on another seed, with k = 30 at ε = 3 and ∞.
 _LEARNING_RATE, _DRIFT = 30.0, 400.0
 
 

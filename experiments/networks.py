@@ -318,7 +318,7 @@ def draw(
     *,
     y: str,
     level: tuple[float, str] | None = None,
-    title: str = "",
+    highest: float | None = None,
 ) -> None:
     """Write a picture of curves, a panel for each title, with one legend for lines of one look.
 
@@ -327,7 +327,7 @@ def draw(
         panels: lines by title.
         y: what the figures are.
         level: a figure for a horizontal line in all panels, and its name.
-        title: of the picture.
+        highest: the end of the axis, where curves begin far above what is of interest.
     """
     import matplotlib as mpl
 
@@ -357,7 +357,7 @@ def draw(
         frameon=False,
         fontsize=9,
     )
-    figure.suptitle(title, fontsize=11)
+    axes[0][0].set_ylim(top=highest)
     figure.set_layout_engine("constrained")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
