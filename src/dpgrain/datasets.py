@@ -115,7 +115,8 @@ def _subjects(
     taste = (generator.gamma(_TASTE, size=(readers, len(shares))) + 0.02) * shares
     upto = np.cumsum(taste / taste.sum(axis=1, keepdims=True), axis=1)
     drawn = generator.random((reader.size, 1))
-    return np.minimum((drawn > upto[reader]).sum(axis=1), len(shares) - 1)
+    chosen: NDArray[np.int64] = (drawn > upto[reader]).sum(axis=1)
+    return chosen.clip(max=len(shares) - 1)
 
 
 def _titles(generator: np.random.Generator, subject: NDArray[np.int64]) -> NDArray[np.object_]:
