@@ -13,7 +13,12 @@ from tests.docs.pages import ROOT, Bits, Shown
 from dpgrain.noise.sources import SystemSource
 
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "start.md", DOCS / "granularity.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    DOCS / "start.md",
+    DOCS / "granularity.md",
+    *sorted((DOCS / "tutorials").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
