@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dpgrain import _validate
-from dpgrain._later import later
 from dpgrain.errors import ParameterError
+from dpgrain.means.clipped import ClippedMean
 from dpgrain.planning.plan import ErrorPlan, Row, checked_promise, promise_words
 from dpgrain.units import Element, Relation, Unit, unit_level
-
-if TYPE_CHECKING:
-    from dpgrain.means import bands as banded
-    from dpgrain.means import clipped
-else:
-    # They are loaded only when bands are planned, because they bring a solver and the accountant.
-    banded = later("dpgrain.means.bands")
-    clipped = later("dpgrain.means.clipped")
 
 # Fewer bands are chosen where more of them gain less than this share of the noise.
 _WORTH = 0.01
@@ -72,7 +64,7 @@ def plan_bands(
     unit = Element() if unit is None else unit
     unit_level(unit, "element")
     means = {
-        bands: clipped.ClippedMean.calibrate(
+        bands: ClippedMean.calibrate(
             epsilon=epsilon,
             delta=delta,
             n_users=1,
@@ -124,7 +116,7 @@ def _tried(rate: float, rounds: int, most: int) -> Iterator[int]:
         bands *= 2
 
 
-def _error(mean: clipped.ClippedMean) -> float:
+def _error(mean: ClippedMean) -> float:
     """Return the rms noise of sums over rounds, in clipping bounds."""
     alone = math.sqrt((mean.rounds + 1) / 2)
     of_sums = alone if mean.bands == 1 else mean.matrix.prefix_error(mean.rounds)
