@@ -81,6 +81,30 @@ class _Tap(torch.autograd.Function):
         return gradient if ctx.needs_input_grad[0] else None, None, None, None
 
 
+class _Hook:
+    """A hook that stays with its module: copies of the module have none.
+
+    Args:
+        call: what it does.
+
+    So a copy, such as an average of weights, is an ordinary module, and holds nothing of the run.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._call(*inputs, **keywords)
+
+    def __reduce__(self) -> Any:
+        # Copies and pickles are made by this.
+        return _Hook, (_nothing,)
+
+
+def _nothing(*_inputs: Any, **_keywords: Any) -> None:
+    """Do nothing, as the hooks of copies do."""
+
+
 class Recorder:
     """The hooks on one module, which record the calls of one forward pass.
 
@@ -105,10 +129,10 @@ class Recorder:
         self._asleep: list[Any] = []
         self._buffers: Mapping[str, tuple[int, int]] = {}
         self._layers = dict(_leaves("", module, apart))
-        self._hooks = [module.register_forward_pre_hook(self._enter)]
+        self._hooks = [module.register_forward_pre_hook(_Hook(self._enter))]
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
-        self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+        self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
         """Take the hooks off: the module is an ordinary one again."""
@@ -181,8 +205,8 @@ class Recorder:
             return _Tap.apply(out, anchor, inputs[0].detach(), call)
 
         return [
-            layer.register_forward_pre_hook(before, with_kwargs=True),
-            layer.register_forward_hook(after, with_kwargs=True),
+            layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),
+            layer.register_forward_hook(_Hook(after), with_kwargs=True),
         ]
 
     def _refuse_alone(self, layer: Any, name: str) -> None:
