@@ -156,7 +156,7 @@ class DuckDB:
         return known
 
     def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
-        """Take the codes of groups, and of the cells of a column (cell, code), that were given before."""
+        """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
         self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
         if cells is not None:
