@@ -55,7 +55,7 @@ def train(
     average: Average | None = None,
     evaluate: Evaluate | None = None,
     every: int | None = None,
-    max_rows: int | None = 512,
+    max_rows: int | None = 2048,
     progress: bool | None = None,
     random_state: RandomState = None,
     **options: Any,
