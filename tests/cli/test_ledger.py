@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.partitions import Partition, Rule
 
 OF_USERS = ("--name", "visits", "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
@@ -53,6 +53,10 @@ def place(tmp_path: Path, command: Command) -> Path:
             LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), relation="replace"),
         ),
         (
+            ("--unit", "user", "--any-hours", "720", "--day", "at"),
+            LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at")),
+        ),
+        (
             ("--unit", "record", "--pure", "0.5", "--leak", "0"),
             LastingPromise.of(dg.Record(), 1.0, 1e-6, pure=0.5, leak=0.0),
         ),
@@ -74,6 +78,10 @@ def test_a_promise_is_stated_by_options(
         (("--unit", "user", "--element", "day"), "--element COLUMN goes with --unit element"),
         (("--unit", "element"), "Give --element"),
         (("--unit", "user", "--any-days", "3"), "--any-days and --day go together"),
+        (
+            ("--unit", "user", "--any-days", "3", "--any-hours", "3", "--day", "at"),
+            "--any-days and --day go together",
+        ),
         (("--unit", "user", "--leak", "1"), "--leak must be at most"),
     ],
 )

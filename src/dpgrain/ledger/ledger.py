@@ -22,6 +22,7 @@ from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import FORMAT, Page
 from dpgrain.ledger.units import Units
+from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
@@ -358,15 +359,22 @@ class Ledger(ShownLedger):
             Charged(number, Price(), promise.reach(guarantee.scope), place)
             for place, guarantee in planned.items()
         ]
-        return free + [self._charged(number, promise, each) for each in _composed(others)]
+        return free + [
+            self._charged(number, promise, each, meeting)
+            for each in _composed(others)
+            for meeting in promise.meetings(each.scope)
+        ]
 
-    def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:
+    def _charged(
+        self, number: int, promise: LastingPromise, guarantee: Guarantee, meeting: Meeting
+    ) -> Charged:
         """Return what a release takes of a promise, and of which accounts."""
         region, room = promise.reach(guarantee.scope), None
         if promise.caps.pure > 0:
             # Where the promise keeps pure ε, the choice between prices depends on what is left.
             room = self._spent(number, promise, region).rest_of(promise.caps)
-        return Charged(number, promise.price(guarantee, room), region)
+        price = promise.price(guarantee, room, meeting)
+        return Charged(number, price, region, meeting=meeting)
 
     # ------------------------------------------------------------------------------ reading
 
