@@ -285,7 +285,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "pass loader.dataset"),
     "norm": ({"module": torch.nn.Sequential(network(), torch.nn.BatchNorm1d(2))}, "BatchNorm"),
     "shapes": ({"module": torch.nn.Linear(3, 2)}, "on zeros in the shape of the first"),
-    "types": ({"module": network().double()}, "on zeros in the shape of the first"),
+    "types": ({"module": network().double()}, "make the inputs .to.torch.float64"),
+    "a pair": ({"dataset": records()}, r"such as torch.utils.data.TensorDataset\(x, y\)"),
+    "option": ({"batch_size": 32}, "batch_size is no option of train"),
+    "rate": ({"learning_rate": 0.1}, "the learning rate is the optimizer's"),
     "several": ({"loss": lambda out, y: out[0]}, "one number for a batch of one record"),
     "branches": (
         {"loss": lambda out, y: out.sum() if out.sum() > 0 else -out.sum()},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -118,6 +119,7 @@ def train(
     True
     """
     _check_module(module)
+    _check_options(options)
     _check_promise(epsilon, delta, share, options)
     rounds = _validate.integer(minimum=1, steps=steps)
     blocks = _validate.integer(minimum=1, n_users=n_users) * _validate.positive(
@@ -178,6 +180,19 @@ def _follow(module: Any, loss: Loss, optimizer: Any, loader: PrivateLoader) -> N
         optimizer.zero_grad()
         mean_loss(loss, module(*inputs), target).backward()
         optimizer.step()
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse options that nobody knows."""
+    known = inspect.signature(PrivacyEngine.make_private).parameters
+    for name in options:
+        if name not in known:
+            raise ParameterError(
+                f"{name} is no option of train, nor of PrivacyEngine.make_private: sampling_rate says "
+                "how many blocks a step draws, steps how many steps there are; the learning rate is "
+                "the optimizer's.",
+                name=name,
+            )
 
 
 def _check_promise(
@@ -247,6 +262,12 @@ def _rehearse(
         ParameterError: if they cannot.
     """
     check_dataset(dataset)
+    if isinstance(dataset, tuple):
+        raise ParameterError(
+            "dataset must give records by place, such as torch.utils.data.TensorDataset(x, y), not be "
+            "a tuple.",
+            name="dataset",
+        )
     if not len(dataset):
         return
     collate = torch.utils.data.default_collate if collate is None else collate
@@ -260,9 +281,21 @@ def _rehearse(
     except Exception as error:
         raise ParameterError(
             "module and loss must take a record of the data set; on zeros in the shape of the first, "
-            f"there is a {type(error).__name__}: {shorten(str(error), _ERROR_LETTERS)}",
+            f"there is a {type(error).__name__}: {shorten(str(error), _ERROR_LETTERS)}"
+            f"{_other_type(inputs, module)}",
             name="loss",
         ) from error
+
+
+def _other_type(inputs: Sequence[Any], module: Any) -> str:
+    """Say which inputs have another type of numbers than the network, if some have."""
+    own = next(iter(module.parameters())).dtype
+    for part in inputs:
+        if part.is_floating_point() and part.dtype != own:
+            return (
+                f" (inputs are {part.dtype}, and the network has {own}: make the inputs .to({own}))"
+            )
+    return ""
 
 
 def _settings(
