@@ -90,13 +90,15 @@ def tell_release(release: Release, top: int) -> None:
     )
     for name in release.groups.names:
         table.add_column(plain(name), overflow="fold")
-    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
+    more = (printed.heading(release, name) for name in known)
+    more = (_HEADINGS.get(name, name) for name in more)
+    for name in ("estimate", "std. error", "95% low", "95% high", *more):
         table.add_column(name, justify="right")
     lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
     for line in lines:
-        more = dict(zip(release.more, line.more, strict=True))
+        named = dict(zip(release.more, line.more, strict=True))
         numbers = (line.estimate, line.std_error, line.low, line.high)
-        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
+        table.add_row(*map(plain, line.keys), *numbers, *(named[name] for name in known))
     console().print(table)
     say(f"Estimates of: {release.estimand}.")
     if len(release) > top:
@@ -108,8 +110,3 @@ def tell_release(release: Release, top: int) -> None:
     if release.asked.care:
         say(f"Take care: {release.asked.take_care}.", style="yellow")
     say(str(release.guarantee))
-
-
-def _heading(name: str) -> str:
-    """Return the heading of a further column of numbers."""
-    return _HEADINGS.get(name, name)
