@@ -43,6 +43,7 @@ from networks import (
     draw,
     kept,
     options,
+    pairs_drawn,
     plain,
     private,
     said,
@@ -303,6 +304,7 @@ class Row:
         noise_multiplier: noise sd ÷ clipping bound, with blocks drawn one by one.
         users_drawn: the ε of one element that is proved of the same noise where users are drawn, which
             the paper bills at ``epsilon``; of element level alone.
+        whole_user: the ε that the same run promises to a user with k elements.
         seconds: the time of the processor for a run.
     """
 
@@ -315,6 +317,7 @@ class Row:
     behind: float
     noise_multiplier: float
     users_drawn: float
+    whole_user: float
     seconds: float
 
 
@@ -326,17 +329,19 @@ def rows(setting: Setting, found: dict[Cell, Curve], reference: Curve) -> Iterat
             v for c, v in found.items() if (c.n, c.k, c.level, c.epsilon) == (n, k, level, epsilon)
         ]
         noise, rate = curves[0].noise_multiplier, setting.users[n] / n
-        finite = level == "element" and not math.isinf(epsilon)
-        drawn = with_users_drawn(noise, setting.steps, rate, k) if finite else math.nan
+        drawn, user = math.nan, epsilon
+        if level == "element" and not math.isinf(epsilon):
+            drawn = with_users_drawn(noise, setting.steps, rate, k)
+            user = pairs_drawn(noise, setting.steps, rate, User(max_elements=k))
         last = float(np.mean([curve.last for curve in curves]))
         seconds = float(np.mean([curve.seconds for curve in curves]))
         behind = reference.last - last
-        yield Row(n, k, level, epsilon, len(curves), last, behind, noise, drawn, seconds)
+        yield Row(n, k, level, epsilon, len(curves), last, behind, noise, drawn, user, seconds)
 
 
 HEADER = (
-    "|   n   |  k  | level   |  ε  | seeds | accuracy | behind | noise ÷ bound | users drawn |   s |\n"
-    "| ----: | --: | ------- | --: | ----: | -------: | -----: | ------------: | ----------: | --: |"
+    "| n | k | level | ε | seeds | accuracy | behind | noise ÷ bound | users drawn | user | s |\n"
+    "| --: | --: | --- | --: | --: | ---: | ---: | ---: | ---: | ---: | ---: |"
 )
 
 
@@ -344,9 +349,10 @@ def line(row: Row) -> str:
     """A row of the table."""
     drawn = "" if math.isnan(row.users_drawn) else f"{row.users_drawn:.1f}"
     noise = "0" if math.isinf(row.epsilon) else f"{row.noise_multiplier:.3f}"
+    user = said(round(row.whole_user, 1))
     return (
-        f"| {row.n:5,} | {row.k:3} | {row.level:7} | {said(row.epsilon):>3} | {row.seeds:5} | "
-        f"{row.accuracy:8.1%} | {row.behind:6.1%} | {noise:>13} | {drawn:>11} | {row.seconds:3.0f} |"
+        f"| {row.n:,} | {row.k} | {row.level} | {said(row.epsilon)} | {row.seeds} | "
+        f"{row.accuracy:.1%} | {row.behind:.1%} | {noise} | {drawn} | {user} | {row.seconds:.0f} |"
     )
 
 

@@ -214,7 +214,7 @@ class Way:
         n = self.records.n_users
         rate = messages / self.messages
         return Asked(
-            self.unit, epsilon, n, self.blocks / n, steps, rate, learning_rate=1.0, drift=12.0
+            self.unit, epsilon, n, self.blocks / n, steps, rate, learning_rate=1.0, drift=15.0
         )
 
 

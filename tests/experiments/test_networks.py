@@ -50,7 +50,7 @@ def test_elements_per_user_are_counted() -> None:
 @pytest.mark.parametrize("unit", [User(), Element(), User(max_elements=3)])
 def test_noise_keeps_the_promise(unit: Any) -> None:
     noise = nw.noise_for(unit, 2.0, 50, 0.1)
-    level = "user" if unit == User() else "element"
+    level: Any = "user" if unit == User() else "element"
     kept = unit.max_elements if unit != Element() else None
     event = SampledGaussian(noise, 0.1, 50, "pairs", "shared", level, max_elements=kept)
     assert 1.99 < event.epsilon(1e-6, unit=unit) <= 2.0
