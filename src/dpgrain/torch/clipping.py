@@ -157,6 +157,10 @@ class FloatSum:
         self.bound = bound
         self.sums: Sums = {p: torch.zeros_like(p, dtype=_precision(p)) for p in parameters}
 
+    def tensors(self) -> list[Any]:
+        """Return what is added up over processes, in place."""
+        return list(self.sums.values())
+
     def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
         """Add the blocks of a batch that holds whole blocks."""
         _add(self.sums, clipped_sums(uses_of(calls, layout), layout, self.bound, scale))
@@ -178,6 +182,10 @@ class ExactSum:
     def __init__(self, parameters: Sequence[Any], bound: float, step: float) -> None:
         self.parameters, self.bound, self.step = parameters, bound, step
         self.total: IntArray = np.zeros(sum(p.numel() for p in parameters), dtype=np.int64)
+
+    def tensors(self) -> list[Any]:
+        """Return what is added up over processes, in place."""
+        return [torch.from_numpy(self.total)]
 
     def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
         """Add a batch, which must hold one block."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from dpgrain import _validate
@@ -12,14 +15,19 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
+from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.publish import before_resuming
+from dpgrain.torch import resuming
 from dpgrain.torch.batches import Blocks
+from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
+from dpgrain.torch.processes import Processes
 from dpgrain.torch.run import Run
-from dpgrain.units import Relation, Unit, User
+from dpgrain.units import OWN_UNIT, Relation, Unit, User
 
 # The bounds between which squares in single precision neither overflow nor vanish where it matters.
 _SMALLEST_BOUND, _LARGEST_BOUND = 1e-9, 1e9
@@ -71,7 +79,9 @@ class PrivacyEngine:
         # Making a promise checks the unit and the relation.
         _ = Promise(self._unit, 1.0, 1e-6, relation)
         self._relation, self._source = relation, source_of(random_state)
-        self._guarantee: Guarantee | None = None
+        self._plan: Plan | None = None
+        self._run: Run | None = None
+        self._extra: Mapping[str, Any] = {}
 
     def make_private(
         self,
@@ -100,7 +110,9 @@ class PrivacyEngine:
         """Charge a training run, and return what an ordinary training loop needs.
 
         Args:
-            module: the network, which is returned with hooks that the last step takes off.
+            module: the network, which is returned with hooks that the last step takes off. Of one in
+                ``DistributedDataParallel``, which all its processes train together, the network itself
+                is returned.
             optimizer: a PyTorch optimizer of all parameters that are trained.
             dataset: the records by place, a map-style data set.
             n_users: the public size of the roster by which sums are divided, which is never counted.
@@ -132,8 +144,9 @@ class PrivacyEngine:
             ParameterError: if a parameter is out of range, a layer mixes records or is not known, or
                 the open budget does not hold the run; nothing is charged then.
         """
-        if self._guarantee is not None:
+        if self._run is not None:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
+        module, processes = Processes.of(module)
         _check_dataset(dataset)
         _check_optimizer(module, optimizer)
         _check_numbers(max_grad_norm, sampling, loss_reduction, max_rows)
@@ -160,25 +173,155 @@ class PrivacyEngine:
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
             source=self._source,
+            processes=processes,
         )
-        guarantee = guarantee_of(
-            promise,
-            mean.event,
-            _facts(mean),
-            private=self._source.private,
-            users=users,
-            elements=elements,
+        guarantee = self._promised(promise, mean, users, elements)
+        plan = Plan(
+            secrets.token_hex(8),
+            self._unit.level,
+            getattr(self._unit, "max_elements", None),
+            mean,
+            loss_reduction,
+            guarantee,
+            resuming.labels_name(users),
+            resuming.labels_name(elements),
         )
-        try:
-            self._guarantee = before_publishing(
-                guarantee, n_users=mean.n_users, budget=promise.budget
+        blocks = Blocks.arrange(rows)
+        with run.hooked():
+            self._charge(
+                run,
+                plan,
+                blocks,
+                lambda: before_publishing(guarantee, n_users=mean.n_users, budget=promise.budget),
             )
-        except BaseException:
-            run.abandon()
-            raise
         draws = mean.start(self._source, rows.owners)
-        loader = PrivateLoader(run, dataset, Blocks.arrange(rows), draws, max_rows, collate_fn)
+        loader = PrivateLoader(run, dataset, blocks, draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
+
+    def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint, from which :meth:`resume` goes on after the process has ended.
+
+        Args:
+            path: the file, which is written whole or not at all. A file beside it is the journal of the
+                run, which gets a dot for each step from then on, before its noise is drawn; all
+                checkpoints of a run must lie in one folder.
+            extra: what else the loop needs to go on, such as the state of a scheduler: tensors,
+                numbers, text, lists and dicts.
+
+        Raises:
+            ParameterError: if the run is inside a step, or has its journal in another folder.
+            DataError: if a file cannot be written.
+
+        The file of a private run holds what was published, and nothing that only the curator may know.
+        Of several processes the first one writes.
+        """
+        run, plan = self._begun()
+        run.check_between()
+        if run.processes.first:
+            resuming.save(run, plan, Path(path), {} if extra is None else extra)
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | Path,
+        *,
+        module: Any,
+        optimizer: Any,
+        dataset: Any,
+        users: Any = None,
+        elements: Any = None,
+        max_rows: int | None = None,
+        records_apart: Sequence[type] = (),
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> tuple[PrivacyEngine, Any, PrivateOptimizer, PrivateLoader]:
+        """Go on with a run from its checkpoint, in another process or in the same one.
+
+        Args:
+            path: the file that :meth:`save` has written.
+            module: a network like the one that was saved, whose parameters are replaced.
+            optimizer: a PyTorch optimizer like the one that was saved, whose state is replaced.
+            dataset: the records by place, of the same people.
+            users: as in :meth:`make_private`.
+            elements: as in :meth:`make_private`.
+            max_rows: as in :meth:`make_private`.
+            records_apart: as in :meth:`make_private`.
+            collate_fn: as in :meth:`make_private`.
+
+        Returns:
+            an engine with the run, the module, the optimizer and the loader of the steps that are left.
+
+        Raises:
+            ParameterError: if module, optimizer or labels are others than when the run began, or the
+                open budget does not hold the run.
+            DataError: if the checkpoint, or the journal beside it, is missing or damaged.
+
+        A ledger that has charged the run is not charged again; another one, or a budget that is open,
+        is charged for all steps. Steps that were begun after the checkpoint are not made again, since
+        they may have been seen: the run is shorter by them. A seeded run, which is not private, makes
+        them again as they were.
+
+        Formal guarantee: that of the run, for all that any process has published of it, however often
+        it went on from which checkpoint, whoever decided to; if the journal on the disk is that of all
+        these processes, and no older copy of it. Source: docs/theory.md, "Gradient steps of networks".
+
+        >>> import tempfile, torch
+        >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
+        >>> def network():
+        ...     net = torch.nn.Linear(3, 1)
+        ...     return {"module": net, "optimizer": torch.optim.SGD(net.parameters(), lr=0.1)}
+        >>> engine, path = PrivacyEngine(), Path(tempfile.mkdtemp()) / "last.pt"
+        >>> net, optimizer, loader = engine.make_private(
+        ...     **network(), dataset=data, n_users=60, noise_multiplier=2.0, steps=9, sampling_rate=0.5,
+        ...     max_grad_norm=1.0)
+        >>> for x, y in loader:
+        ...     torch.nn.functional.mse_loss(net(x), y).backward()
+        ...     if optimizer.step() and len(loader) == 5:
+        ...         engine.save(path)
+        ...         break
+        >>> engine, net, optimizer, loader = PrivacyEngine.resume(path, **network(), dataset=data)
+        >>> len(loader), round(engine.get_epsilon(1e-6), 2)
+        (5, 4.28)
+        """
+        module, processes = Processes.of(module)
+        path = Path(path)
+        checkpoint = processes.told(lambda: Checkpoint.read(path))
+        plan = checkpoint.plan
+        unit = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        engine = cls(unit=unit, relation=plan.guarantee.relation)
+        engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
+        _check_dataset(dataset)
+        _check_optimizer(module, optimizer)
+        _check_rows(max_rows)
+        # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
+        promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
+        guarantee = engine._promised(promise, plan.mean, users, elements)
+        resuming.alike(plan, guarantee, users, elements)
+        rows = arrange(len(dataset), users, elements, unit)
+        resuming.load(checkpoint, module, optimizer)
+        run = Run(
+            module,
+            optimizer,
+            plan.mean,
+            apart=tuple(records_apart),
+            loss_reduction=plan.loss_reduction,
+            source=engine._source,
+            processes=processes,
+        )
+        guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
+        blocks = Blocks.arrange(rows)
+        with run.hooked():
+            resuming.go_on(run, checkpoint, path)
+            engine._charge(
+                run, plan, blocks, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+            )
+        draws = plan.mean.start(engine._source, rows.owners)
+        loader = PrivateLoader(run, dataset, blocks, draws, max_rows, collate_fn)
+        return engine, module, PrivateOptimizer(run), loader
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """What the checkpoint held that was given to :meth:`save`; empty for a run that began here."""
+        return self._extra
 
     @property
     def guarantee(self) -> Guarantee:
@@ -187,9 +330,7 @@ class PrivacyEngine:
         Raises:
             ParameterError: if nothing was made private yet.
         """
-        if self._guarantee is None:
-            raise ParameterError("this engine has no run yet: call make_private first.")
-        return self._guarantee
+        return self._begun()[1].guarantee
 
     def get_epsilon(
         self,
@@ -214,6 +355,36 @@ class PrivacyEngine:
         A run that ends early has no smaller ε here: when to stop may follow from what was seen.
         """
         return self.guarantee.epsilon(delta, units=units, unit=unit, relation=relation)
+
+    def _begun(self) -> tuple[Run, Plan]:
+        """Return the run, and what is public about it."""
+        if self._run is None or self._plan is None:
+            raise ParameterError("this engine has no run yet: call make_private first.")
+        return self._run, self._plan
+
+    def _promised(
+        self, promise: Promise, mean: ClippedMean, users: Any, elements: Any
+    ) -> Guarantee:
+        """Return the guarantee of a run, before it is charged."""
+        private = self._source.private
+        return guarantee_of(
+            promise, mean.event, _facts(mean), private=private, users=users, elements=elements
+        )
+
+    def _charge(
+        self, run: Run, plan: Plan, blocks: Blocks, charge: Callable[[], Guarantee]
+    ) -> None:
+        """Charge a run once, in the first of its processes."""
+        processes = run.processes
+        processes.check_alike(
+            module=[tuple(parameter.shape) for parameter in run.parameters],
+            noise_multiplier=repr((plan.mean, plan.loss_reduction)),
+            users=blocks.digest(),
+        )
+        charged = processes.told(charge)
+        if not processes.first and (budget := open_budget()) is not None:
+            budget.charge(charged)
+        self._run, self._plan = run, replace(plan, guarantee=charged)
 
     def _promise(
         self,
@@ -336,5 +507,10 @@ def _check_numbers(
         )
     _validate.one_of(("pairs", "users"), sampling=sampling)
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
+    _check_rows(max_rows)
+
+
+def _check_rows(max_rows: int | None) -> None:
+    """Refuse batches without a record."""
     if max_rows is not None:
         _validate.integer(minimum=1, max_rows=max_rows)

@@ -27,7 +27,8 @@ class PrivateLoader:
 
     To iterate is to make the steps that are left: there is one batch for each step, or several where
     ``max_rows`` divides it (the optimizer then steps at the last). A draw without any record is not
-    handed out: its step is made at once, with noise alone.
+    handed out: its step is made at once, with noise alone. Of several processes each hands out whole
+    blocks of its own.
     """
 
     def __init__(
@@ -68,9 +69,12 @@ class PrivateLoader:
             yield records
 
     def _drawn(self) -> Iterator[Batch]:
-        drawn = self._draws.draw(self._blocks.blocks)
-        which = np.arange(self._blocks.blocks) if drawn is None else drawn
-        return self._blocks.batches(which, self._max_rows, single=self._run.mean.exact)
+        blocks, processes = self._blocks, self._run.processes
+        drawn = processes.told(lambda: self._draws.draw(blocks.blocks))
+        which = np.arange(blocks.blocks) if drawn is None else drawn
+        # Each process reads blocks of all sizes, and each block is read by one process.
+        own = processes.share(blocks.by_size(which))
+        return blocks.batches(own, self._max_rows, single=self._run.mean.exact)
 
     def _records(self, batch: Batch) -> Any:
         if type(self._dataset) is torch.utils.data.TensorDataset:

@@ -1,12 +1,16 @@
 """One private training run: the loader, the optimizer and the accountant's number of steps are one.
 
 A batch is drawn, read once, and stepped on, in this order; whatever else a training loop does with it
-is refused by name, since it was not accounted for.
+is refused by name, since it was not accounted for. A step counts as soon as its noise may be drawn,
+whatever happens then.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NoReturn
 
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
@@ -22,8 +26,10 @@ from dpgrain.torch.clipping import (
     uses_of,
     whole_sums,
 )
+from dpgrain.torch.journal import Journal
 from dpgrain.torch.library import torch
 from dpgrain.torch.noise import in_floating_point, on_the_grid
+from dpgrain.torch.processes import Processes
 from dpgrain.torch.recorder import Recorder
 
 
@@ -37,6 +43,11 @@ class Run:
         apart: types of layers that treat records apart, as the caller states.
         loss_reduction: how the loop's loss adds up the losses of a batch's records.
         source: where noise comes from.
+        processes: the processes that make the run together.
+
+    Attributes:
+        done: how many steps the parameters have made.
+        journal: what counts steps on the disk; None as long as there is no checkpoint.
     """
 
     def __init__(
@@ -48,9 +59,11 @@ class Run:
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
         source: Source,
+        processes: Processes,
     ) -> None:
-        self.mean, self.optimizer, self._source = mean, optimizer, source
-        self._reduction = loss_reduction
+        self.module, self.mean, self.optimizer, self.source = module, mean, optimizer, source
+        self.processes, self.reduction = processes, loss_reduction
+        self._made_by = os.getpid()
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._recorder = Recorder(module, apart, self._read)
         self._precision = (
@@ -58,20 +71,41 @@ class Run:
             if all(p.dtype == torch.float64 for p in self.parameters)
             else torch.float32
         )
-        self.done = 0
+        self.done = self._begun = 0
+        self.journal: Journal | None = None
+        self._inside = False
         self._batch: Batch | None = None
         self._was_read = False
         self._vector: Sums = {}
         self._sum = self._empty()
 
     @property
-    def left(self) -> int:
-        """The number of steps that are paid for and not yet made."""
-        return self.mean.rounds - self.done
+    def begun(self) -> int:
+        """The number of steps whose noise may have been drawn, also in processes that were killed."""
+        return self._begun if self.journal is None else self.journal.begun
 
-    def abandon(self) -> None:
-        """Take the hooks off a module whose run was not charged."""
-        self._recorder.remove()
+    def stand(self, done: int, begun: int) -> None:
+        """Go on from where a checkpoint was written.
+
+        Args:
+            done: how many steps the parameters have made.
+            begun: how many steps were begun, in all processes.
+        """
+        self.done, self._begun = done, begun
+
+    @property
+    def left(self) -> int:
+        """The number of steps that are paid for and not yet begun."""
+        return max(self.mean.rounds - self.begun, 0)
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Take the hooks off the module again if what is inside fails, such as a charge."""
+        try:
+            yield
+        except BaseException:
+            self._recorder.remove()
+            raise
 
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.
@@ -80,7 +114,7 @@ class Run:
             ParameterError: if there was no step on the batch before.
         """
         self.check_stepped()
-        self._batch, self._was_read = batch, False
+        self._batch, self._was_read, self._inside = batch, False, True
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -96,17 +130,34 @@ class Run:
                 "batch that the loader hands out, since a step that is left out tells of its batch."
             )
 
-    def check_left(self) -> None:
-        """Refuse another step when all are made.
+    def check_between(self) -> None:
+        """Refuse to look at the run while it is inside a step, whose sums have no noise yet.
 
         Raises:
-            ParameterError: if there are none left.
+            ParameterError: if it is.
         """
-        if self.left == 0:
+        if self._inside:
             raise ParameterError(
-                f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
-                "make_private for more."
+                f"step {self.done + 1} is not over, whose sums have no noise yet: save after "
+                "optimizer.step() has returned True."
             )
+
+    def check_left(self) -> None:
+        """Refuse another step when all are made, or in a copy of the process that makes them.
+
+        Raises:
+            ParameterError: if there are none left, or this process was forked.
+        """
+        if self._made_by != os.getpid():
+            raise _copied()
+        if self.left == 0:
+            raise self._over()
+
+    def _over(self) -> ParameterError:
+        return ParameterError(
+            f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
+            "make_private for more."
+        )
 
     def step(self) -> bool:
         """Add the blocks of the batch, and step against the noisy gradient if the batch is the last.
@@ -118,7 +169,7 @@ class Run:
             ParameterError: if the batch was not drawn, not read, or gradients came by another way.
         """
         batch = self._check_ready()
-        scale = float(batch.layout.rows) if self._reduction == "mean" else 1.0
+        scale = float(batch.layout.rows) if self.reduction == "mean" else 1.0
         calls = self._recorder.calls
         if batch.part:
             uses = uses_of(calls, batch.layout)
@@ -137,22 +188,42 @@ class Run:
     def publish(self) -> None:
         """Step against the noisy gradient of all blocks that were added, also if there were none."""
         self.check_left()
+        # The sum is forgotten before anything can go wrong, so that no other step adds to it.
+        found, self._sum = self._sum, self._empty()
+        self.processes.add_up(found.tensors())
+        self._count()
         with torch.no_grad():
-            for parameter, noisy in self._noisy():
-                parameter.grad = (noisy / self.mean.divisor).to(parameter.dtype)
-        self.done += 1
-        self._sum = self._empty()
+            for parameter, gradient in self._gradients(found):
+                parameter.grad = gradient
+        self.processes.hand_out(parameter.grad for parameter in self.parameters)
+        self.done, self._inside = self.done + 1, False
         self.optimizer.step()
         if self.left == 0:
             self._recorder.remove()
 
-    def _noisy(self) -> Any:
+    def _count(self) -> None:
+        """Count a step as begun; where there is a journal, it counts what other processes begin."""
+        self._begun = self._begun + 1 if self.journal is None else self.journal.note()
+        if self._begun > self.mean.rounds:
+            raise self._over()
+
+    def _gradients(self, found: FloatSum | ExactSum) -> Iterator[tuple[Any, Any]]:
+        """Yield each parameter and its noisy gradient; other processes than the first await it."""
+        if not self.processes.first:
+            yield from (
+                (p, torch.empty(p.shape, dtype=p.dtype, device=p.device)) for p in self.parameters
+            )
+            return
+        for parameter, noisy in self._noisy(found):
+            yield parameter, (noisy / self.mean.divisor).to(parameter.dtype)
+
+    def _noisy(self, found: FloatSum | ExactSum) -> Iterator[tuple[Any, Any]]:
         mean = self.mean
-        if isinstance(self._sum, ExactSum):
-            return on_the_grid(self._sum, self.parameters, mean.noise_multiplier, self._source)
+        if isinstance(found, ExactSum):
+            return on_the_grid(found, self.parameters, mean.noise_multiplier, self.source)
         # A block may be longer than the bound by this, for which there is more noise.
         sd = mean.noise_multiplier * mean.clip * (1 + overshoot(self._precision))
-        return in_floating_point(self._sum, self.parameters, sd, self._source)
+        return in_floating_point(found, self.parameters, sd, self.source)
 
     def _empty(self) -> FloatSum | ExactSum:
         mean = self.mean
@@ -160,6 +231,12 @@ class Run:
             step = grid_step(mean.clip, mean.noise_multiplier)
             return ExactSum(self.parameters, mean.clip, step)
         return FloatSum(self.parameters, mean.clip)
+
+    def __reduce__(self) -> NoReturn:
+        raise _copied()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        raise _copied()
 
     def _read(self) -> int:
         """Begin a pass over the batch, and return how many rows it has."""
@@ -195,3 +272,10 @@ class Run:
                 "the optimizer, and call layers instead of their weights."
             )
         return self._batch
+
+
+def _copied() -> ParameterError:
+    return ParameterError(
+        "a run must not be copied, or go on in a forked process, since each copy would make all of its "
+        "steps: train with what make_private has returned, in the process that called it."
+    )
