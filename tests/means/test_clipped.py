@@ -70,6 +70,19 @@ class TestUsers(Clipped):
     options: ClassVar[dict[str, Any]] = {"level": "user"}
 
 
+class TestBanded(Clipped):
+    options: ClassVar[dict[str, Any]] = {"bands": 3, "sampling_rate": 0.2}
+
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
+        mean = self.mean(mean)
+        # How far a column of the matrix moves is told below; this is how far the sum moves.
+        return (1.0 if relation == "zero_out" else 2.0) * mean.clip / mean.divisor
+
+
+class TestBandedInTurn(TestBanded):
+    options: ClassVar[dict[str, Any]] = {"bands": 3, "sampling_rate": 1 / 3, "sampling": "users"}
+
+
 def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-9, 9, (BLOCKS, 1))
