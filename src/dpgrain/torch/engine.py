@@ -9,22 +9,19 @@ from dpgrain import _validate
 from dpgrain.arrays.blocks import arrange
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean
+from dpgrain.means import Mean
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
-from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.asked import Numbers, clipped_run, given_mean
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.run import Run
+from dpgrain.torch.steps import owners_of, steps_of
 from dpgrain.units import Relation, Unit, User
-
-# The bounds between which squares in single precision neither overflow nor vanish where it matters.
-_SMALLEST_BOUND, _LARGEST_BOUND = 1e-9, 1e9
-_APART = "each record's loss, and each layer, treats the record apart from others"
-_FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
 
 
 class PrivacyEngine:
@@ -79,10 +76,10 @@ class PrivacyEngine:
         module: Any,
         optimizer: Any,
         dataset: Any,
-        n_users: int,
-        steps: int,
-        sampling_rate: float,
-        max_grad_norm: float,
+        n_users: int | None = None,
+        steps: int | None = None,
+        sampling_rate: float | None = None,
+        max_grad_norm: float | AdaptiveNorm | None = None,
         users: Any = None,
         elements: Any = None,
         noise_multiplier: float | None = None,
@@ -94,6 +91,9 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         max_rows: int | None = None,
         exact: bool = False,
+        noise: Literal["independent", "banded"] = "independent",
+        bands: int | None = None,
+        mean: Mean | None = None,
         records_apart: Sequence[type] = (),
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> tuple[Any, PrivateOptimizer, PrivateLoader]:
@@ -106,7 +106,8 @@ class PrivacyEngine:
             n_users: the public size of the roster by which sums are divided, which is never counted.
             steps: how many steps are made; all are charged before the first batch.
             sampling_rate: the public probability q that a block, or a user, is in a step.
-            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters.
+            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
+                ``AdaptiveNorm``, which follows a quantile of them.
             users: (records,) whose each record is; None for one user per record.
             elements: (records,) the cell of each record, by a public partition.
             noise_multiplier: noise sd ÷ clipping bound; or in its place
@@ -122,6 +123,12 @@ class PrivacyEngine:
                 the gradient of a block with more rows is added up before it is clipped.
             exact: True hands out each block by itself, truncates it to a grid and adds integers, with
                 integer noise; no rounding is left out then, and it is slow.
+            noise: ``"banded"`` makes noise that cancels over steps, and draws from random parts of the
+                users in turn; it pays for small rates (:func:`dpgrain.planning.plan_bands`).
+            bands: the number of bands and parts; by default the best for ``target_epsilon``.
+            mean: any private mean of :mod:`dpgrain.means` of one vector per block, for small networks,
+                in place of all public numbers above and of noise. Each step then reads every block, one
+                by one. A mean that publishes that it stops ends the loader.
             records_apart: types of layers of one's own that take one tensor and treat records apart.
             collate_fn: makes a batch of a list of records; PyTorch's by default.
 
@@ -136,48 +143,54 @@ class PrivacyEngine:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
         _check_dataset(dataset)
         _check_optimizer(module, optimizer)
-        _check_numbers(max_grad_norm, sampling, loss_reduction, max_rows)
-        promise = self._promise(noise_multiplier, target_epsilon, target_delta, share)
-        numbers: dict[str, Any] = {
-            "n_users": n_users,
-            "clip": max_grad_norm,
-            "sampling_rate": sampling_rate,
-            "sampling": sampling,
-            "blocks_per_user": elements_per_user,
-            "exact": _validate.truth(exact=exact),
-        }
-        rounds = _validate.integer(minimum=1, steps=steps)
-        if noise_multiplier is None:
-            promise = promise.settled(lambda trial: _calibrated(trial, rounds, numbers).event)
-            mean = _calibrated(promise, rounds, numbers)
+        _check_loop(loss_reduction, max_rows)
+        numbers = Numbers(
+            n_users,
+            steps,
+            sampling_rate,
+            max_grad_norm,
+            noise_multiplier,
+            target_epsilon,
+            share,
+            bands,
+        )
+        if mean is None:
+            asked = clipped_run(
+                self._promise(noise_multiplier, target_epsilon, target_delta, share),
+                numbers,
+                sampling=sampling,
+                elements_per_user=elements_per_user,
+                exact=exact,
+                noise=noise,
+            )
         else:
-            mean = _stated(promise, noise_multiplier, rounds, numbers)
-        rows = arrange(len(dataset), users, elements, self._unit)
+            promise = Promise(self._unit, 1.0, target_delta, self._relation)
+            asked = given_mean(promise, mean, numbers, noise=noise)
+        rows = arrange(len(dataset), users, elements, self._unit, places=asked.mean.fresh)
+        blocks = Blocks.arrange(rows)
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        kept, draws = steps_of(
+            asked, parameters, self._source, blocks.by_size(), owners_of(asked.mean, rows, users)
+        )
         run = Run(
-            module,
-            optimizer,
-            mean,
-            apart=tuple(records_apart),
-            loss_reduction=loss_reduction,
-            source=self._source,
+            module, optimizer, kept, apart=tuple(records_apart), loss_reduction=loss_reduction
         )
         guarantee = guarantee_of(
-            promise,
-            mean.event,
-            _facts(mean),
+            asked.promise,
+            asked.mean.event,
+            asked.facts,
             private=self._source.private,
             users=users,
             elements=elements,
         )
         try:
             self._guarantee = before_publishing(
-                guarantee, n_users=mean.n_users, budget=promise.budget
+                guarantee, n_users=asked.mean.n_users, budget=asked.promise.budget
             )
         except BaseException:
             run.abandon()
             raise
-        draws = mean.start(self._source, rows.owners)
-        loader = PrivateLoader(run, dataset, Blocks.arrange(rows), draws, max_rows, collate_fn)
+        loader = PrivateLoader(run, dataset, blocks, draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
 
     @property
@@ -236,39 +249,6 @@ class PrivacyEngine:
         return Promise.of(self._unit, at, delta, self._relation, share)
 
 
-def _calibrated(promise: Promise, rounds: int, numbers: dict[str, Any]) -> ClippedMean:
-    """Return the public numbers of a run with the least noise that keeps a promise."""
-    return ClippedMean.calibrate(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        unit=promise.unit,
-        relation=promise.relation,
-        rounds=rounds,
-        **numbers,
-    )
-
-
-def _stated(
-    promise: Promise, noise_multiplier: float, rounds: int, numbers: dict[str, Any]
-) -> ClippedMean:
-    """Return the public numbers of a run with stated noise."""
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level = "element" if kept is not None else promise.level
-    return ClippedMean(
-        noise_multiplier=noise_multiplier,
-        rounds=rounds,
-        level=level,
-        max_elements=kept,
-        **numbers,
-    )
-
-
-def _facts(mean: ClippedMean) -> tuple[Fact | str, ...]:
-    """Return what the run takes as public, and what it rests on, in words."""
-    facts: tuple[Fact | str, ...] = (Fact("a roster of {:,} users", (mean.n_users,)), *mean.facts)
-    return (*facts, _APART) if mean.exact else (*facts, _APART, _FLOAT_NOISE)
-
-
 def _check_dataset(dataset: Any) -> None:
     """Refuse what draws batches by itself, or has no places."""
     if isinstance(dataset, torch.utils.data.DataLoader):
@@ -323,18 +303,8 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
         )
 
 
-def _check_numbers(
-    max_grad_norm: float, sampling: str, loss_reduction: str, max_rows: int | None
-) -> None:
-    """Refuse numbers and words that are out of range."""
-    bound = _validate.positive(max_grad_norm=max_grad_norm)
-    if not _SMALLEST_BOUND <= bound <= _LARGEST_BOUND:
-        raise ParameterError(
-            f"max_grad_norm must lie between {_SMALLEST_BOUND:g} and {_LARGEST_BOUND:g}, not "
-            f"{max_grad_norm!r}; scale the loss.",
-            name="max_grad_norm",
-        )
-    _validate.one_of(("pairs", "users"), sampling=sampling)
+def _check_loop(loss_reduction: str, max_rows: int | None) -> None:
+    """Refuse what no loop has."""
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
     if max_rows is not None:
         _validate.integer(minimum=1, max_rows=max_rows)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dpgrain.means.clipped import ClippedRounds
 from dpgrain.torch.batches import Batch, Blocks
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
+from dpgrain.torch.steps import Draws
 
 
 class PrivateLoader:
@@ -35,7 +35,7 @@ class PrivateLoader:
         run: Run,
         dataset: Any,
         blocks: Blocks,
-        draws: ClippedRounds,
+        draws: Draws,
         max_rows: int | None,
         collate: Callable[[list[Any]], Any] | None,
     ) -> None:
@@ -70,7 +70,7 @@ class PrivateLoader:
     def _drawn(self) -> Iterator[Batch]:
         drawn = self._draws.draw(self._blocks.blocks)
         which = np.arange(self._blocks.blocks) if drawn is None else drawn
-        return self._blocks.batches(which, self._max_rows, single=self._run.mean.exact)
+        return self._blocks.batches(which, self._max_rows, single=self._run.steps.single)
 
     def _records(self, batch: Batch) -> Any:
         if type(self._dataset) is torch.utils.data.TensorDataset:

@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean
-from dpgrain.means.grid import grid_step
-from dpgrain.noise import Source
+from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.torch.batches import Batch
-from dpgrain.torch.clipping import (
-    ExactSum,
-    FloatSum,
-    Sums,
-    add_part,
-    overshoot,
-    uses_of,
-    whole_sums,
-)
+from dpgrain.torch.clipping import Sums, add_part, uses_of, whole_sums
 from dpgrain.torch.library import torch
-from dpgrain.torch.noise import in_floating_point, on_the_grid
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.steps import Steps
 
 
 class Run:
@@ -33,41 +22,34 @@ class Run:
     Args:
         module: the network.
         optimizer: what steps against noisy gradients.
-        mean: the public numbers: rounds, rate, clipping bound, noise, divisor.
+        steps: what each step adds up and publishes.
         apart: types of layers that treat records apart, as the caller states.
         loss_reduction: how the loop's loss adds up the losses of a batch's records.
-        source: where noise comes from.
     """
 
     def __init__(
         self,
         module: Any,
         optimizer: Any,
-        mean: ClippedMean,
+        steps: Steps,
         *,
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
-        source: Source,
     ) -> None:
-        self.mean, self.optimizer, self._source = mean, optimizer, source
+        self.mean, self.steps, self.optimizer = steps.mean, steps, optimizer
         self._reduction = loss_reduction
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._recorder = Recorder(module, apart, self._read)
-        self._precision = (
-            torch.float64
-            if all(p.dtype == torch.float64 for p in self.parameters)
-            else torch.float32
-        )
-        self.done = 0
+        self.done, self.ended = 0, False
         self._batch: Batch | None = None
         self._was_read = False
         self._vector: Sums = {}
-        self._sum = self._empty()
+        self._sum = steps.empty()
 
     @property
     def left(self) -> int:
-        """The number of steps that are paid for and not yet made."""
-        return self.mean.rounds - self.done
+        """The number of steps that are paid for and not yet made; none of a run that has ended."""
+        return 0 if self.ended else self.mean.rounds - self.done
 
     def abandon(self) -> None:
         """Take the hooks off a module whose run was not charged."""
@@ -130,36 +112,28 @@ class Run:
             self._sum.add_blocks(calls, batch.layout, scale)
         self._recorder.clear()
         self._batch = None
-        if batch.last:
-            self.publish()
-        return batch.last
+        return batch.last and self.publish()
 
-    def publish(self) -> None:
-        """Step against the noisy gradient of all blocks that were added, also if there were none."""
+    def publish(self) -> bool:
+        """Step against the noisy gradient of all blocks that were added, also if there were none.
+
+        Returns:
+            True if the optimizer has made its step; False if the mean has ended the run instead.
+        """
         self.check_left()
-        with torch.no_grad():
-            for parameter, noisy in self._noisy():
-                parameter.grad = (noisy / self.mean.divisor).to(parameter.dtype)
-        self.done += 1
-        self._sum = self._empty()
-        self.optimizer.step()
+        try:
+            with torch.no_grad():
+                for parameter, gradient in self.steps.gradients(self._sum):
+                    parameter.grad = gradient.to(parameter.dtype)
+        except RunEnded:
+            self.ended = True
+        else:
+            self.done += 1
+            self._sum = self.steps.empty()
+            self.optimizer.step()
         if self.left == 0:
             self._recorder.remove()
-
-    def _noisy(self) -> Any:
-        mean = self.mean
-        if isinstance(self._sum, ExactSum):
-            return on_the_grid(self._sum, self.parameters, mean.noise_multiplier, self._source)
-        # A block may be longer than the bound by this, for which there is more noise.
-        sd = mean.noise_multiplier * mean.clip * (1 + overshoot(self._precision))
-        return in_floating_point(self._sum, self.parameters, sd, self._source)
-
-    def _empty(self) -> FloatSum | ExactSum:
-        mean = self.mean
-        if mean.exact:
-            step = grid_step(mean.clip, mean.noise_multiplier)
-            return ExactSum(self.parameters, mean.clip, step)
-        return FloatSum(self.parameters, mean.clip)
+        return not self.ended
 
     def _read(self) -> int:
         """Begin a pass over the batch, and return how many rows it has."""
