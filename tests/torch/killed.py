@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import dpgrain as dg
-from dpgrain.torch import run
+from dpgrain.torch import steps
 from dpgrain.torch.engine import PrivacyEngine
 
 STEPS, EVERY = 24, 4
@@ -45,7 +45,7 @@ class Log:
 
     def __init__(self) -> None:
         self.file = -1
-        self.real = run.in_floating_point
+        self.real = steps.in_floating_point
 
     def __call__(self, *found: Any) -> Any:
         os.write(self.file, b"d")
@@ -122,7 +122,7 @@ def counted(folder: Path) -> dict[str, Any]:
 
 def main(folder: Path, seed: int | None, kills: int) -> dict[str, Any]:
     """Kill runs at random points, and let them go on, until there were so many kills."""
-    run.in_floating_point = NOTED  # type: ignore[attr-defined]
+    steps.in_floating_point = NOTED  # type: ignore[attr-defined]
     chance, whole, runs = random.Random(7), place_of(folder / "whole"), []
     # All that a run imports is there when the others begin, which are forked.
     work(place_of(folder / "first"), seed)

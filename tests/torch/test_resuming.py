@@ -110,7 +110,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(1)
         return in_floating_point(*given)
 
-    monkeypatch.setattr("dpgrain.torch.run.in_floating_point", counted)
+    monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", counted)
     return found
 
 
@@ -257,7 +257,7 @@ def test_a_step_is_in_the_journal_before_its_noise(
         seen.append(journal.stat().st_size - empty)
         return in_floating_point(*given)
 
-    monkeypatch.setattr("dpgrain.torch.run.in_floating_point", drawn)
+    monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", drawn)
     train(run)
     assert seen == list(range(1, STEPS + 1))
 
@@ -292,7 +292,7 @@ def test_an_interrupted_sum_is_not_added_to(monkeypatch: pytest.MonkeyPatch) -> 
             raise KeyboardInterrupt
         return in_floating_point(found, *given)
 
-    monkeypatch.setattr("dpgrain.torch.run.in_floating_point", drawn)
+    monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", drawn)
     run = begun(sampling_rate=1.0, **network(lr=0.0))
     with pytest.raises(KeyboardInterrupt):
         train(run)

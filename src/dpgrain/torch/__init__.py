@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.optimizer import PrivateOptimizer
 
-__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
+__all__ = ["AdaptiveNorm", "PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
 
 face(
     __name__,
     {
+        "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),

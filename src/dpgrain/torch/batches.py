@@ -63,9 +63,14 @@ class Blocks:
             found.update(places.astype(np.int64).tobytes())
         return found.hexdigest()
 
-    def by_size(self, drawn: IndexArray) -> IndexArray:
-        """Return blocks with small ones first."""
-        return drawn[np.argsort(np.diff(self.starts)[drawn], kind="stable")]
+    def by_size(self, drawn: IndexArray | None = None) -> IndexArray:
+        """Return blocks in the order in which batches hold them: small ones first.
+
+        Args:
+            drawn: the blocks; all by default.
+        """
+        blocks = np.arange(self.blocks) if drawn is None else drawn
+        return blocks[np.argsort(np.diff(self.starts)[blocks], kind="stable")]
 
     def batches(
         self, drawn: IndexArray, max_rows: int | None, *, single: bool = False

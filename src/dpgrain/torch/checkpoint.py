@@ -20,6 +20,7 @@ from dpgrain._files import on_disk, whole_file
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.library import torch
 from dpgrain.units import Level
 
@@ -36,6 +37,7 @@ class Plan:
         level: the unit that is protected.
         max_elements: the number of elements that are kept of each user; None for all.
         mean: rounds, rate, clipping bound, noise and divisor.
+        rule: how the clipping bound is found; None where it is stated.
         loss_reduction: how the loop's loss adds up the losses of records.
         guarantee: the promise, with the lines of ledgers in which the run was charged.
         users: the name of the users' labels; empty without a name, None for one user per record.
@@ -46,6 +48,7 @@ class Plan:
     level: Level
     max_elements: int | None
     mean: ClippedMean
+    rule: AdaptiveNorm | None
     loss_reduction: Literal["mean", "sum"]
     guarantee: Guarantee
     users: str | None
@@ -58,6 +61,8 @@ class Plan:
         """Return the plan as JSON text."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         values |= {"mean": asdict(self.mean), "guarantee": self.guarantee.to_dict()}
+        if self.rule is not None:
+            values["rule"] = asdict(self.rule)
         return json.dumps(values, ensure_ascii=False)
 
     @staticmethod
@@ -78,20 +83,20 @@ class Checkpoint:
         plan: what is public about the run.
         done: how many steps the parameters have made.
         begun: how many steps were begun when the file was written.
+        steps: what steps keep from one to the next: of a private run what they have published.
         module: the state of the network.
         optimizer: the state of the optimizer.
-        seeded: where the seeded source of a run stands that is not private; None for a private run.
-        generator: where PyTorch's generator stands, from which dropout draws; None for a private run.
+        seeded: where the sources of a seeded run stand, which is not private; None for a private run.
         extra: what the caller has added.
     """
 
     plan: Plan
     done: int
     begun: int
+    steps: Mapping[str, Any]
     module: Mapping[str, Any]
     optimizer: Mapping[str, Any]
-    seeded: str | None
-    generator: Any
+    seeded: Mapping[str, Any] | None
     extra: Mapping[str, Any]
 
     def write(self, path: Path) -> None:

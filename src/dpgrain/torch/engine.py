@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.blocks import Rows, arrange
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean
+from dpgrain.means import Mean
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
 from dpgrain.publishing.budget import open_budget
-from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resuming
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
 from dpgrain.torch.batches import Blocks
 from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.library import torch
@@ -27,12 +27,8 @@ from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.run import Run
+from dpgrain.torch.steps import Draws, owners_of, steps_of
 from dpgrain.units import OWN_UNIT, Relation, Unit, User
-
-# The bounds between which squares in single precision neither overflow nor vanish where it matters.
-_SMALLEST_BOUND, _LARGEST_BOUND = 1e-9, 1e9
-_APART = "each record's loss, and each layer, treats the record apart from others"
-_FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
 
 
 class PrivacyEngine:
@@ -79,8 +75,10 @@ class PrivacyEngine:
         # Making a promise checks the unit and the relation.
         _ = Promise(self._unit, 1.0, 1e-6, relation)
         self._relation, self._source = relation, source_of(random_state)
-        self._plan: Plan | None = None
+        self._guarantee: Guarantee | None = None
         self._run: Run | None = None
+        self._plan: Plan | None = None
+        self._draws: Draws
         self._extra: Mapping[str, Any] = {}
 
     def make_private(
@@ -89,10 +87,10 @@ class PrivacyEngine:
         module: Any,
         optimizer: Any,
         dataset: Any,
-        n_users: int,
-        steps: int,
-        sampling_rate: float,
-        max_grad_norm: float,
+        n_users: int | None = None,
+        steps: int | None = None,
+        sampling_rate: float | None = None,
+        max_grad_norm: float | AdaptiveNorm | None = None,
         users: Any = None,
         elements: Any = None,
         noise_multiplier: float | None = None,
@@ -104,6 +102,9 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         max_rows: int | None = None,
         exact: bool = False,
+        noise: Literal["independent", "banded"] = "independent",
+        bands: int | None = None,
+        mean: Mean | None = None,
         records_apart: Sequence[type] = (),
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> tuple[Any, PrivateOptimizer, PrivateLoader]:
@@ -118,7 +119,8 @@ class PrivacyEngine:
             n_users: the public size of the roster by which sums are divided, which is never counted.
             steps: how many steps are made; all are charged before the first batch.
             sampling_rate: the public probability q that a block, or a user, is in a step.
-            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters.
+            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
+                ``AdaptiveNorm``, which follows a quantile of them.
             users: (records,) whose each record is; None for one user per record.
             elements: (records,) the cell of each record, by a public partition.
             noise_multiplier: noise sd ÷ clipping bound; or in its place
@@ -134,6 +136,12 @@ class PrivacyEngine:
                 the gradient of a block with more rows is added up before it is clipped.
             exact: True hands out each block by itself, truncates it to a grid and adds integers, with
                 integer noise; no rounding is left out then, and it is slow.
+            noise: ``"banded"`` makes noise that cancels over steps, and draws from random parts of the
+                users in turn; it pays for small rates (:func:`dpgrain.planning.plan_bands`).
+            bands: the number of bands and parts; by default the best for ``target_epsilon``.
+            mean: any private mean of :mod:`dpgrain.means` of one vector per block, for small networks,
+                in place of all public numbers above and of noise. Each step then reads every block, one
+                by one. A mean that publishes that it stops ends the loader.
             records_apart: types of layers of one's own that take one tensor and treat records apart.
             collate_fn: makes a batch of a list of records; PyTorch's by default.
 
@@ -149,53 +157,51 @@ class PrivacyEngine:
         module, processes = Processes.of(module)
         _check_dataset(dataset)
         _check_optimizer(module, optimizer)
-        _check_numbers(max_grad_norm, sampling, loss_reduction, max_rows)
-        promise = self._promise(noise_multiplier, target_epsilon, target_delta, share)
-        numbers: dict[str, Any] = {
-            "n_users": n_users,
-            "clip": max_grad_norm,
-            "sampling_rate": sampling_rate,
-            "sampling": sampling,
-            "blocks_per_user": elements_per_user,
-            "exact": _validate.truth(exact=exact),
-        }
-        rounds = _validate.integer(minimum=1, steps=steps)
-        if noise_multiplier is None:
-            promise = promise.settled(lambda trial: _calibrated(trial, rounds, numbers).event)
-            mean = _calibrated(promise, rounds, numbers)
+        _check_loop(loss_reduction, max_rows)
+        numbers = Numbers(
+            n_users,
+            steps,
+            sampling_rate,
+            max_grad_norm,
+            noise_multiplier,
+            target_epsilon,
+            share,
+            bands,
+        )
+        if mean is None:
+            asked = clipped_run(
+                self._promise(noise_multiplier, target_epsilon, target_delta, share),
+                numbers,
+                sampling=sampling,
+                elements_per_user=elements_per_user,
+                exact=exact,
+                noise=noise,
+            )
         else:
-            mean = _stated(promise, noise_multiplier, rounds, numbers)
-        rows = arrange(len(dataset), users, elements, self._unit)
-        run = Run(
+            promise = Promise(self._unit, 1.0, target_delta, self._relation)
+            asked = given_mean(promise, mean, numbers, noise=noise)
+        run, blocks = self._start(
+            asked,
             module,
             optimizer,
-            mean,
+            arrange(len(dataset), users, elements, self._unit, places=asked.mean.fresh),
+            users,
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
-            source=self._source,
             processes=processes,
         )
-        guarantee = self._promised(promise, mean, users, elements)
-        plan = Plan(
-            secrets.token_hex(8),
-            self._unit.level,
-            getattr(self._unit, "max_elements", None),
-            mean,
-            loss_reduction,
-            guarantee,
-            resuming.labels_name(users),
-            resuming.labels_name(elements),
-        )
-        blocks = Blocks.arrange(rows)
+        guarantee = self._promised(asked, users, elements)
         with run.hooked():
-            self._charge(
+            guarantee = self._charged(
                 run,
-                plan,
                 blocks,
-                lambda: before_publishing(guarantee, n_users=mean.n_users, budget=promise.budget),
+                lambda: before_publishing(
+                    guarantee, n_users=asked.mean.n_users, budget=asked.promise.budget
+                ),
             )
-        draws = mean.start(self._source, rows.owners)
-        loader = PrivateLoader(run, dataset, blocks, draws, max_rows, collate_fn)
+        self._run, self._guarantee = run, guarantee
+        self._plan = resuming.plan_of(asked, guarantee, loss_reduction, users, elements)
+        loader = PrivateLoader(run, dataset, blocks, self._draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
 
     def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
@@ -215,10 +221,11 @@ class PrivacyEngine:
         The file of a private run holds what was published, and nothing that only the curator may know.
         Of several processes the first one writes.
         """
-        run, plan = self._begun()
+        run = self._begun()
         run.check_between()
         if run.processes.first:
-            resuming.save(run, plan, Path(path), {} if extra is None else extra)
+            held = {} if extra is None else extra
+            resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
 
     @classmethod
     def resume(
@@ -291,31 +298,33 @@ class PrivacyEngine:
         engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
         _check_dataset(dataset)
         _check_optimizer(module, optimizer)
-        _check_rows(max_rows)
+        _check_loop(plan.loss_reduction, max_rows)
         # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
-        guarantee = engine._promised(promise, plan.mean, users, elements)
-        resuming.alike(plan, guarantee, users, elements)
+        asked = Asked(promise, plan.mean, plan.rule)
+        guarantee = engine._promised(asked, users, elements)
+        resuming.check_alike(plan, guarantee, users, elements)
         rows = arrange(len(dataset), users, elements, unit)
         resuming.load(checkpoint, module, optimizer)
-        run = Run(
+        run, blocks = engine._start(
+            asked,
             module,
             optimizer,
-            plan.mean,
+            rows,
+            users,
             apart=tuple(records_apart),
             loss_reduction=plan.loss_reduction,
-            source=engine._source,
             processes=processes,
         )
         guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
-        blocks = Blocks.arrange(rows)
         with run.hooked():
-            resuming.go_on(run, checkpoint, path)
-            engine._charge(
-                run, plan, blocks, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+            resuming.go_on(run, engine._draws, checkpoint, path)
+            guarantee = engine._charged(
+                run, blocks, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-        draws = plan.mean.start(engine._source, rows.owners)
-        loader = PrivateLoader(run, dataset, blocks, draws, max_rows, collate_fn)
+        engine._run, engine._guarantee = run, guarantee
+        engine._plan = replace(plan, guarantee=guarantee)
+        loader = PrivateLoader(run, dataset, blocks, engine._draws, max_rows, collate_fn)
         return engine, module, PrivateOptimizer(run), loader
 
     @property
@@ -330,7 +339,9 @@ class PrivacyEngine:
         Raises:
             ParameterError: if nothing was made private yet.
         """
-        return self._begun()[1].guarantee
+        if self._guarantee is None:
+            raise _no_run()
+        return self._guarantee
 
     def get_epsilon(
         self,
@@ -356,35 +367,63 @@ class PrivacyEngine:
         """
         return self.guarantee.epsilon(delta, units=units, unit=unit, relation=relation)
 
-    def _begun(self) -> tuple[Run, Plan]:
-        """Return the run, and what is public about it."""
-        if self._run is None or self._plan is None:
-            raise ParameterError("this engine has no run yet: call make_private first.")
-        return self._run, self._plan
+    def _begun(self) -> Run:
+        """Return the run."""
+        if self._run is None:
+            raise _no_run()
+        return self._run
 
-    def _promised(
-        self, promise: Promise, mean: ClippedMean, users: Any, elements: Any
-    ) -> Guarantee:
+    def _start(
+        self,
+        asked: Asked,
+        module: Any,
+        optimizer: Any,
+        rows: Rows,
+        users: Any,
+        *,
+        apart: tuple[type, ...],
+        loss_reduction: Literal["mean", "sum"],
+        processes: Processes,
+    ) -> tuple[Run, Blocks]:
+        """Return a run that is not charged yet, and its blocks."""
+        blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, users)
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        steps, self._draws = steps_of(
+            asked, parameters, self._source, blocks.by_size(), owners, alone=processes.alone
+        )
+        run = Run(
+            module,
+            optimizer,
+            steps,
+            apart=apart,
+            loss_reduction=loss_reduction,
+            processes=processes,
+        )
+        return run, blocks
+
+    def _promised(self, asked: Asked, users: Any, elements: Any) -> Guarantee:
         """Return the guarantee of a run, before it is charged."""
-        private = self._source.private
         return guarantee_of(
-            promise, mean.event, _facts(mean), private=private, users=users, elements=elements
+            asked.promise,
+            asked.mean.event,
+            asked.facts,
+            private=self._source.private,
+            users=users,
+            elements=elements,
         )
 
-    def _charge(
-        self, run: Run, plan: Plan, blocks: Blocks, charge: Callable[[], Guarantee]
-    ) -> None:
-        """Charge a run once, in the first of its processes."""
+    def _charged(self, run: Run, blocks: Blocks, charge: Callable[[], Guarantee]) -> Guarantee:
+        """Charge a run once, in the first of its processes, and return its guarantee."""
         processes = run.processes
         processes.check_alike(
             module=[tuple(parameter.shape) for parameter in run.parameters],
-            noise_multiplier=repr((plan.mean, plan.loss_reduction)),
+            noise_multiplier=repr(run.mean),
             users=blocks.digest(),
         )
         charged = processes.told(charge)
         if not processes.first and (budget := open_budget()) is not None:
             budget.charge(charged)
-        self._run, self._plan = run, replace(plan, guarantee=charged)
+        return charged
 
     def _promise(
         self,
@@ -407,37 +446,8 @@ class PrivacyEngine:
         return Promise.of(self._unit, at, delta, self._relation, share)
 
 
-def _calibrated(promise: Promise, rounds: int, numbers: dict[str, Any]) -> ClippedMean:
-    """Return the public numbers of a run with the least noise that keeps a promise."""
-    return ClippedMean.calibrate(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        unit=promise.unit,
-        relation=promise.relation,
-        rounds=rounds,
-        **numbers,
-    )
-
-
-def _stated(
-    promise: Promise, noise_multiplier: float, rounds: int, numbers: dict[str, Any]
-) -> ClippedMean:
-    """Return the public numbers of a run with stated noise."""
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level = "element" if kept is not None else promise.level
-    return ClippedMean(
-        noise_multiplier=noise_multiplier,
-        rounds=rounds,
-        level=level,
-        max_elements=kept,
-        **numbers,
-    )
-
-
-def _facts(mean: ClippedMean) -> tuple[Fact | str, ...]:
-    """Return what the run takes as public, and what it rests on, in words."""
-    facts: tuple[Fact | str, ...] = (Fact("a roster of {:,} users", (mean.n_users,)), *mean.facts)
-    return (*facts, _APART) if mean.exact else (*facts, _APART, _FLOAT_NOISE)
+def _no_run() -> ParameterError:
+    return ParameterError("this engine has no run yet: call make_private first.")
 
 
 def _check_dataset(dataset: Any) -> None:
@@ -494,18 +504,8 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
         )
 
 
-def _check_numbers(
-    max_grad_norm: float, sampling: str, loss_reduction: str, max_rows: int | None
-) -> None:
-    """Refuse numbers and words that are out of range."""
-    bound = _validate.positive(max_grad_norm=max_grad_norm)
-    if not _SMALLEST_BOUND <= bound <= _LARGEST_BOUND:
-        raise ParameterError(
-            f"max_grad_norm must lie between {_SMALLEST_BOUND:g} and {_LARGEST_BOUND:g}, not "
-            f"{max_grad_norm!r}; scale the loss.",
-            name="max_grad_norm",
-        )
-    _validate.one_of(("pairs", "users"), sampling=sampling)
+def _check_loop(loss_reduction: str, max_rows: int | None) -> None:
+    """Refuse what no loop has."""
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
     _check_rows(max_rows)
 

@@ -83,17 +83,20 @@ class Journal:
         """How many steps were begun by now, in this process and in others."""
         return os.fstat(self._file).st_size - self._before
 
-    def note(self) -> int:
-        """Note that a step is begun; when this returns, that is on the disk.
+    def note(self, steps: int = 1) -> int:
+        """Note that steps are begun; when this returns, that is on the disk.
+
+        Args:
+            steps: how many of them.
 
         Returns:
-            How many steps were begun by now, this one included.
+            How many steps were begun by now, these included.
 
         Raises:
             DataError: if the file cannot be written; no noise may be drawn then.
         """
         try:
-            os.write(self._file, b".")
+            os.write(self._file, b"." * steps)
             os.fsync(self._file)
         except OSError as error:
             raise _unwritable(self.path) from error

@@ -50,6 +50,11 @@ class Processes:
         return module.module, Processes(group, group.rank(), group.size())
 
     @property
+    def alone(self) -> bool:
+        """True if there is no other process."""
+        return self.group is None
+
+    @property
     def first(self) -> bool:
         """True in the process that charges, draws and writes."""
         return self.rank == 0
@@ -63,7 +68,7 @@ class Processes:
         Raises:
             DpgrainError: if the function raises one, or a process is gone.
         """
-        if self.group is None:
+        if self.alone:
             return say()
         said: list[Any] = [None, None]
         error: DpgrainError | None = None
@@ -88,7 +93,7 @@ class Processes:
         Raises:
             ParameterError: in all processes, if one is not the same in all; or if a process is gone.
         """
-        if self.group is None:
+        if self.alone:
             return
         found: list[Any] = [None] * self.count
         with _all_there():
@@ -101,16 +106,19 @@ class Processes:
                     name=name,
                 )
 
-    def add_up(self, tensors: Iterable[Any]) -> None:
-        """Put into each tensor the sum of all processes' tensors.
+    def add_up(self, found: Any) -> None:
+        """Put into each tensor of a sum the sum of all processes' tensors.
+
+        Args:
+            found: a sum of blocks, which tells its tensors.
 
         Raises:
             DpgrainError: if a process is gone.
         """
-        if self.group is None:
+        if self.alone:
             return
         with _all_there():
-            for tensor in tensors:
+            for tensor in found.tensors():
                 torch.distributed.all_reduce(tensor, group=self.group)
 
     def hand_out(self, tensors: Iterable[Any]) -> None:
@@ -119,7 +127,7 @@ class Processes:
         Raises:
             DpgrainError: if a process is gone.
         """
-        if self.group is None:
+        if self.alone:
             return
         with _all_there():
             for tensor in tensors:

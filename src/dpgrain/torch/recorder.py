@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import Rule, by_record, rule_of
+from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
@@ -181,8 +181,9 @@ class Recorder:
             if inputs[0].dim() == 0 or len(inputs[0]) != self._layout.rows:
                 raise ParameterError(
                     f"layer {name!r} was called with a tensor of shape {tuple(inputs[0].shape)}, whose "
-                    f"first dimension must be the {self._layout.rows} records of the batch: positions and "
-                    "tokens come after it, and a table that all records share is looked up for each.",
+                    f"first dimension must be the {self._layout.rows} records of the batch: positions "
+                    "and tokens come after it, and a table that all records share is looked up for "
+                    "each.",
                     name="module",
                 )
             self._asleep = trained
