@@ -445,7 +445,7 @@ def test_audit_finds_the_size_of_the_batch_as_a_divisor(monkeypatch: pytest.Monk
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     real = in_floating_point
     monkeypatch.setattr(
-        "dpgrain.torch.run.in_floating_point",
-        lambda found, of, sd, source: real(found, of, sd / 2, source),
+        "dpgrain.torch.steps.in_floating_point",
+        lambda found, of, sd, *others: real(found, of, sd / 2, *others),
     )
     assert mu_below() > CLAIMED

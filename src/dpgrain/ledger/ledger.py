@@ -339,12 +339,15 @@ class Ledger(ShownLedger):
         """Return the last line, which must be what was written, and not before what was seen."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
-            raise DataError(
-                f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
-                "place, which must count every promise that it held as used up."
-            )
+            raise self._older()
         last.check(last.number)
         return last
+
+    def _older(self) -> DataError:
+        return DataError(
+            f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
+            "place, which must count every promise that it held as used up."
+        )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
@@ -435,6 +438,23 @@ class Ledger(ShownLedger):
             ParameterError: if no such promise is in force, or nothing bounds what a unit adds.
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
+
+    def holds(self, receipt: Receipt) -> bool:
+        """Tell whether a release was charged in a line of this ledger.
+
+        Args:
+            receipt: what the release carries of its line.
+
+        Raises:
+            DataError: if the receipt is of this ledger, and the line is not there.
+        """
+        if receipt.ledger != self.id:
+            return False
+        with self._store.reading() as page:
+            line = page.line(receipt.number)
+        if line is None or line.hash != receipt.hash:
+            raise self._older()
+        return True
 
     def verify(self) -> Receipt:
         """Check every line, and that the accounts are what the lines make them; return the last.
