@@ -22,8 +22,11 @@ from tests.torch.library import torch
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.means import ClippedRounds, Recentred
 from dpgrain.publishing.scope import arrays_of
 from dpgrain.regions import Among, Region, Side
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.checkpoint import Checkpoint
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.noise import in_floating_point
 from dpgrain.units import Element, Record, Unit, User
@@ -71,6 +74,12 @@ def begun(labels: str = "user", seed: int | None = 1, **options: Any) -> Any:
             **options,
         }
     )
+
+
+def begun_with(mean: Any) -> Any:
+    """A run whose steps are those of a private mean."""
+    engine = PrivacyEngine(unit=User())
+    return engine, *engine.make_private(**network(), dataset=DATA, users=USERS, mean=mean)
 
 
 def resumed(path: Path, labels: str = "user", **options: Any) -> Any:
@@ -140,10 +149,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "exact": {"exact": True},
     "generator": {},
     "rarely": {"sampling_rate": 0.02},
+    "adaptive": {"max_grad_norm": AdaptiveNorm(start=0.1)},
+    "adaptive, exact": {"max_grad_norm": AdaptiveNorm(start=0.1), "exact": True},
+    "banded": {"noise": "banded", "bands": 3, "sampling_rate": 0.3},
 }
 
 
-@pytest.mark.search(keep=8)
+@pytest.mark.search(keep=12)
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -242,6 +254,90 @@ def test_no_order_of_kills_and_forks_makes_more_steps(
                     train(run, int(rng.integers(1, 3)))
         assert len(draws) <= STEPS
     assert {run[0].get_epsilon() for run in runs} == {runs[0][0].get_epsilon()}
+
+
+@pytest.mark.search(keep=4)
+@pytest.mark.parametrize("seed", range(20))
+def test_no_order_of_kills_gives_a_part_another_turn(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where users have turns, nobody's comes more often than is accounted for."""
+    bands, steps = 3, 14
+    rng, path, turns = np.random.default_rng(seed), tmp_path / "last.pt", []
+    real = ClippedRounds.draw
+
+    def drawn(own: ClippedRounds, blocks: int) -> Any:
+        assert own.parts is not None
+        turns.append(own.parts == own.draws % bands)
+        return real(own, blocks)
+
+    monkeypatch.setattr(ClippedRounds, "draw", drawn)
+    run = begun(seed=None, steps=steps, noise="banded", bands=bands, sampling_rate=0.3)
+    for _ in range(8):
+        train(run, int(rng.integers(0, 5)))
+        if rng.random() < 0.4 or not path.exists():
+            run[0].save(path)
+        elif rng.random() < 0.7:
+            run = resumed(path)
+    train(run)
+    # Each user is in one part, whose turn comes in every cycle once.
+    assert (
+        np.sum(turns, axis=0).max() <= -(-steps // bands) == run[0].guarantee.event.of_a_part.rounds
+    )
+
+
+def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
+    """The file of a private run has no past noise; what is added is that of a first round."""
+    path = tmp_path / "last.pt"
+    run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
+    train(run, 2)
+    run[0].save(path)
+    assert dict(Checkpoint.read(path).steps) == {}
+    # Two steps were made, and the cycle of four is over.
+    again = resumed(path)
+    assert len(again[3]) == STEPS - 4
+    assert all(len(of.past) == 0 for of in again[3]._run.steps._correlated)
+    train(again, 1)
+    assert len(resumed(path)[3]) == 0
+    seeded = begun(seed=1, noise="banded", bands=4, sampling_rate=0.25)
+    train(seeded, 2)
+    seeded[0].save(path)
+    assert len(Checkpoint.read(path).steps["noise"][0]) == 2
+
+
+def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
+    train(run, 1)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpgrain.torch.steps.in_floating_point", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(run, 1)
+    assert len(run[3]) == 0
+    with pytest.raises(ParameterError, match="was interrupted"):
+        next(iter(run[3]))
+
+
+def test_an_adaptive_bound_goes_on_as_it_was_published(tmp_path: Path) -> None:
+    path = tmp_path / "last.pt"
+    run = begun(seed=None, max_grad_norm=AdaptiveNorm(start=0.01))
+    train(run, 3)
+    run[0].save(path)
+    bound = run[3]._run.steps.bound
+    assert bound != 0.01
+    assert dict(Checkpoint.read(path).steps) == {"bound": bound}
+    assert resumed(path)[3]._run.steps.bound == bound
+
+
+def test_a_mean_of_its_own_is_not_saved(tmp_path: Path) -> None:
+    mean = Recentred(1.0, 2.0, PEOPLE, 3)
+    engine, *_ = begun_with(mean)
+    with pytest.raises(ParameterError, match="mean keeps what its rounds share"):
+        engine.save(tmp_path / "last.pt")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_step_is_in_the_journal_before_its_noise(
@@ -435,7 +531,8 @@ def test_workers_may_read_the_records_meanwhile() -> None:
 def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
     """Noise is counted where it is drawn, by another file than the journal."""
     program = [sys.executable, "-m", "tests.torch.killed", str(tmp_path), seed, str(kills)]
-    done = subprocess.run(program, check=True, capture_output=True, text=True)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(program, check=True, capture_output=True, text=True, cwd=root)
     found = json.loads(done.stdout)
     assert sum(one["kills"] for one in found["runs"]) >= kills
     for one in [found["whole"], *found["runs"]]:

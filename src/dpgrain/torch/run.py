@@ -149,6 +149,11 @@ class Run:
             raise self._over()
 
     def _over(self) -> ParameterError:
+        if self.ended:
+            return ParameterError(
+                "this run is over, since its mean has published that it stops, or a step of it was "
+                "interrupted: go on from a checkpoint, or call make_private for another run."
+            )
         return ParameterError(
             f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
             "make_private for more."
@@ -230,7 +235,7 @@ class Run:
         if self.processes.first:
             with torch.no_grad():
                 for parameter, gradient in self.steps.gradients(found):
-                    parameter.grad = gradient.to(parameter.dtype)
+                    parameter.grad = gradient.to(parameter.dtype).contiguous()
         else:
             for parameter in self.parameters:
                 parameter.grad = torch.empty(
