@@ -85,22 +85,7 @@ def tell_release(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
-    ordered, known = printed.in_order(release), printed.known_more(release)
-    table = rich_table.Table(
-        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
-        f"{len(release):,} estimates"
-    )
-    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
-    for place, name in enumerate(release.groups.names):
-        longest = max((len(line.keys[place]) for line in lines), default=0)
-        table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
-    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
-        table.add_column(name, justify="right")
-    for line in lines:
-        more = dict(zip(release.more, line.more, strict=True))
-        numbers = (line.estimate, line.std_error, line.low, line.high)
-        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
-    console().print(table)
+    tell_estimates(release, top)
     say(f"Estimates of: {release.estimand}.")
     if len(release) > top:
         say("All of them: --output FILE, or a larger --top.")
@@ -113,6 +98,28 @@ def tell_release(release: Release, top: int) -> None:
     say(str(release.guarantee))
 
 
-def _heading(name: str) -> str:
-    """Return the heading of a further column of numbers."""
-    return _HEADINGS.get(name, name)
+def tell_estimates(release: Release, top: int) -> None:
+    """Print the first estimates of a release as a table.
+
+    Args:
+        release: the release.
+        top: the number of estimates.
+    """
+    ordered, known = printed.in_order(release), printed.known_more(release)
+    table = rich_table.Table(
+        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
+        f"{len(release):,} estimates"
+    )
+    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
+    for place, name in enumerate(release.groups.names):
+        longest = max((len(line.keys[place]) for line in lines), default=0)
+        table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
+    more = (printed.heading(release, name) for name in known)
+    more = (_HEADINGS.get(name, name) for name in more)
+    for name in ("estimate", "std. error", "95% low", "95% high", *more):
+        table.add_column(name, justify="right")
+    for line in lines:
+        named = dict(zip(release.more, line.more, strict=True))
+        numbers = (line.estimate, line.std_error, line.low, line.high)
+        table.add_row(*map(plain, line.keys), *numbers, *(named[name] for name in known))
+    console().print(table)

@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.optimizer import PrivateOptimizer
+    from dpgrain.torch.trained import Training, TrainingHistory
+    from dpgrain.torch.training import train
 
-__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
+__all__ = [
+    "PrivacyEngine",
+    "PrivateLoader",
+    "PrivateOptimizer",
+    "Training",
+    "TrainingHistory",
+    "train",
+]
 
 face(
     __name__,
@@ -22,5 +31,7 @@ face(
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
+        "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.training": ("train",),
     },
 )

@@ -9,8 +9,7 @@ is added whose norm was found. :func:`overshoot` is what is left, and it is bill
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +19,8 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.recorder import Call
-from dpgrain.torch.uses import Use
+from dpgrain.torch.precision import precisely
+from dpgrain.torch.uses import Uses
 
 #: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
 #: number: 128 roundings in one direction. The tests measure it.
@@ -49,38 +48,7 @@ def overshoot(precision: Any) -> float:
     return 2 * _LONGEST_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
 
 
-@contextmanager
-def precisely() -> Iterator[None]:
-    """Compute in the precision of the numbers: no gradients, no autocast, no shortened products."""
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = False
-    try:
-        half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
-        with torch.no_grad(), next(half), next(half):
-            yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
-
-
-def uses_of(calls: Iterable[Call], layout: Layout) -> dict[Any, list[Use]]:
-    """Return what blocks add to each parameter, in all calls of layers that use it.
-
-    Args:
-        calls: the recorded calls, after a backward pass, which are let go of.
-        layout: the blocks of the batch.
-    """
-    found: dict[Any, list[Use]] = {}
-    with precisely():
-        for call in calls:
-            for parameter, use in call.uses(layout):
-                found.setdefault(parameter, []).append(use)
-    return found
-
-
-def clipped_sums(
-    uses: Mapping[Any, Sequence[Use]], layout: Layout, bound: float, scale: float = 1.0
-) -> Sums:
+def clipped_sums(uses: Uses, layout: Layout, bound: float, scale: float = 1.0) -> Sums:
     """Return the sum over blocks of their mean gradients, each shortened to a bound.
 
     Args:
@@ -97,9 +65,7 @@ def clipped_sums(
         return _clipped_sums(uses, layout, bound, scale)
 
 
-def _clipped_sums(
-    uses: Mapping[Any, Sequence[Use]], layout: Layout, bound: float, scale: float
-) -> Sums:
+def _clipped_sums(uses: Uses, layout: Layout, bound: float, scale: float) -> Sums:
     lengths, norms = _lengths(uses), _norms(uses, layout)
     broken = ~(torch.isfinite(lengths) & torch.isfinite(norms))
     if broken.any():
@@ -132,7 +98,7 @@ def shortened(vector: Sums, bound: float, share: float = 1.0) -> Sums:
     return {parameter: part * weight for parameter, part in vector.items()}
 
 
-def whole_sums(uses: Mapping[Any, Sequence[Use]], layout: Layout, scale: float) -> Sums:
+def whole_sums(uses: Uses, layout: Layout, scale: float) -> Sums:
     """Return the sum over all rows, not clipped: a part of one block.
 
     Args:
@@ -157,9 +123,9 @@ class FloatSum:
         self.bound = bound
         self.sums: Sums = {p: torch.zeros_like(p, dtype=_precision(p)) for p in parameters}
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add the blocks of a batch that holds whole blocks."""
-        _add(self.sums, clipped_sums(uses_of(calls, layout), layout, self.bound, scale))
+        _add(self.sums, clipped_sums(uses, layout, self.bound, scale))
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block whose gradient was added up over batches, a sum over its records."""
@@ -179,10 +145,10 @@ class ExactSum:
         self.parameters, self.bound, self.step = parameters, bound, step
         self.total: IntArray = np.zeros(sum(p.numel() for p in parameters), dtype=np.int64)
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add a batch, which must hold one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses_of(calls, layout), layout, scale), layout.rows)
+        self.add_block(whole_sums(uses, layout, scale), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, a sum over its records."""
@@ -198,13 +164,13 @@ class ExactSum:
         return flat
 
 
-def _lengths(uses: Mapping[Any, Sequence[Use]]) -> Any:
+def _lengths(uses: Uses) -> Any:
     """Return (blocks,) the sums of lengths of the terms of blocks, all parameters together."""
     each = [sum(use.lengths() for use in of) for of in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
 
 
-def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
+def _norms(uses: Uses, layout: Layout) -> Any:
     """Return (blocks,) the norms of blocks' sums, all parameters together."""
     squares = []
     for of in uses.values():
@@ -218,7 +184,7 @@ def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _formed(uses: Mapping[Any, Sequence[Use]], block: int) -> Sums:
+def _formed(uses: Uses, block: int) -> Sums:
     return {p: sum(use.formed(block) for use in of) for p, of in uses.items()}
 
 

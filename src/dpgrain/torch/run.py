@@ -19,9 +19,9 @@ from dpgrain.torch.clipping import (
     Sums,
     add_part,
     overshoot,
-    uses_of,
     whole_sums,
 )
+from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.noise import in_floating_point, on_the_grid
 from dpgrain.torch.recorder import Recorder
@@ -119,15 +119,14 @@ class Run:
         """
         batch = self._check_ready()
         scale = float(batch.layout.rows) if self._reduction == "mean" else 1.0
-        calls = self._recorder.calls
+        uses = self._recorder.uses
         if batch.part:
-            uses = uses_of(calls, batch.layout)
             add_part(self._vector, whole_sums(uses, batch.layout, scale))
             if batch.records:
                 self._sum.add_block(self._vector, batch.records)
                 self._vector = {}
         else:
-            self._sum.add_blocks(calls, batch.layout, scale)
+            self._sum.add_blocks(uses, batch.layout, scale)
         self._recorder.clear()
         self._batch = None
         if batch.last:
@@ -161,8 +160,8 @@ class Run:
             return ExactSum(self.parameters, mean.clip, step)
         return FloatSum(self.parameters, mean.clip)
 
-    def _read(self) -> int:
-        """Begin a pass over the batch, and return how many rows it has."""
+    def _read(self) -> Layout:
+        """Begin a pass over the batch, and return its blocks."""
         if self._batch is None:
             raise ParameterError(
                 "module was trained on a batch that the loader did not draw: take batches from the "
@@ -174,7 +173,7 @@ class Run:
                 "loader hands out."
             )
         self._was_read = True
-        return self._batch.layout.rows
+        return self._batch.layout
 
     def _check_ready(self) -> Batch:
         self.check_left()
@@ -183,7 +182,7 @@ class Run:
                 "optimizer.step() was called on a batch that the loader did not draw, or twice on one: "
                 "step once for each batch that the loader hands out."
             )
-        if not any(call.gradient is not None for call in self._recorder.calls):
+        if not self._recorder.uses:
             raise ParameterError(
                 "optimizer.step() was called before loss.backward(), or on a loss of which no layer "
                 "knows: call the module in training mode, then backward() on its loss."
