@@ -79,11 +79,16 @@ class Run:
             )
 
     def check_left(self) -> None:
-        """Refuse another step when all are made.
+        """Refuse another step when all are made, or the mean has ended the run.
 
         Raises:
             ParameterError: if there are none left.
         """
+        if self.ended:
+            raise ParameterError(
+                f"the run has ended, as it has published, after {self.done} steps: its mean could not "
+                "be told."
+            )
         if self.left == 0:
             raise ParameterError(
                 f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
