@@ -8,12 +8,37 @@ import numpy as np
 import pytest
 from tests.torch.library import torch
 from tests.torch.means import PEOPLE, engine_of, means
-from tests.torch.runs import WIDTH
+from tests.torch.runs import WIDTH, Array
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.means import Recentred, Shuffled, SoftCore, Winsorized
+from dpgrain.means import Contributions, CountedRounds, Recentred, Shuffled, SoftCore, Winsorized
 from dpgrain.units import Relation, User
+
+
+@pytest.mark.parametrize("max_rows", [None, 2])
+def test_vectors_come_in_the_order_of_users(
+    max_rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mean that asks users by place is handed each user's own vector, whatever batches were."""
+    seen: list[Array] = []
+    real = CountedRounds.estimate
+
+    def estimate(own: CountedRounds, contributions: Contributions) -> Array:
+        seen.append(contributions.vectors())
+        return real(own, contributions)
+
+    monkeypatch.setattr(CountedRounds, "estimate", estimate)
+    vectors = np.random.default_rng(6).normal(size=(len(PEOPLE), WIDTH))
+    mean = Recentred(1.0, 2.0**-10, n_users=40, rounds=2)
+    _, module, optimizer, loader = engine_of(mean, vectors=vectors, max_rows=max_rows)
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+    of_users = np.array([vectors[user == PEOPLE].mean(0) for user in range(40)])
+    assert len(seen) == 2
+    for found in seen:
+        assert found == pytest.approx(of_users)
 
 
 @pytest.mark.parametrize("max_rows", [None, 2])
