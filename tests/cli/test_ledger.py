@@ -106,6 +106,69 @@ def test_what_is_published_is_charged_and_shown(
     assert not (tmp_path / "o.csv").exists()
 
 
+FILE = """
+[table]
+source = "visits.parquet"
+user = "who"
+[budget]
+unit = "user"
+epsilon = 1.0
+delta = 5e-7
+[release.visits]
+statistic = "count"
+clip = 5.0
+share = 0.5
+[release.days]
+statistic = "top"
+item = "day"
+share = 0.5
+"""
+
+
+def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    planned, other = tmp_path / "planned.toml", tmp_path / "other.toml"
+    planned.write_text(FILE)
+    other.write_text(FILE.replace("share = 0.5", "share = 0.25"))
+    place = tmp_path / "planned.ledger"
+    asked = ("--name", "visits", "--user", "who", "--unit", "user", "--delta", "1e-6")
+    # What is planned must fit into the promise itself.
+    done = command("ledger", "init", place, *asked, "--epsilon", "0.9", "--plan", planned)
+    assert (done.returncode, place.exists()) == (2, False), done.stderr
+    done = command("ledger", "init", place, *asked, "--epsilon", "2", "--plan", planned)
+    assert done.returncode == 0, done.stderr
+    assert "2 planned" in done.stdout
+    (promise,) = dg.Ledger(place).promises.values()
+    alone = LastingPromise.of(dg.User(), 2.0, 1e-6)
+    assert promise.caps.mu < alone.caps.mu, "the plan takes its part of the promise"
+    left = []
+    for path, again in ((planned, ()), (other, ()), (planned, ("--again",))):
+        done = command("run", path, "--ledger", place, *again)
+        assert done.returncode == 0, done.stderr
+        left.append(dg.Ledger(place).left(1))
+    assert left[0] == 1.0, "the planned file costs the caps nothing"
+    assert left[0] > left[1] > left[2], "another file is charged, and the planned one a second time"
+    first, second, third = (entry.charged for entry in dg.Ledger(place).entries[2:])
+    assert [each.planned for each in (*first, *second, *third)] == [0, 1, None, None]
+
+
+def test_a_plan_is_of_the_users_of_the_ledger(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "planned.toml").write_text(FILE)
+    asked = ("--epsilon", "2", "--delta", "1e-6", "--unit", "user")
+    place, plan = tmp_path / "l", ("--plan", tmp_path / "planned.toml")
+    done = command("ledger", "init", place, "--name", "v", "--user", "person", *asked, *plan)
+    assert (done.returncode, place.exists()) == (2, False)
+    assert "users apart by 'who', and the ledger by 'person'" in done.stderr
+    assert command("ledger", "init", place, "--name", "v", "--user", "who", *asked).returncode == 0
+    for words in (("promise", place), ("renew", place, "1")):
+        done = command("ledger", *words, *(asked if words[0] == "promise" else asked[:4]), *plan)
+        assert done.returncode == 0, done.stderr
+        assert "2 planned" in done.stdout
+
+
 RUNS: dict[str, tuple[str, ...]] = {
     "mean": ("mean", "--columns", "paid", "--bound", "1"),
     "fit": ("fit", "linear", "--target", "paid", "--features", "day", "--range", "day=0:30",

@@ -83,6 +83,26 @@ def tell_release(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
+    tell_estimates(release, top)
+    say(f"Estimates of: {release.estimand}.")
+    if len(release) > top:
+        say("All of them: --output FILE, or a larger --top.")
+    if not len(release):
+        say("None passed the threshold: give --domain or more ε.")
+    elif said := printed.notes(release):
+        say(" ".join(said))
+    if release.asked.care:
+        say(f"Take care: {release.asked.take_care}.", style="yellow")
+    say(str(release.guarantee))
+
+
+def tell_estimates(release: Release, top: int) -> None:
+    """Print the first estimates of a release as a table.
+
+    Args:
+        release: the release.
+        top: the number of estimates.
+    """
     ordered, known = release.statistic.in_order, printed.known_more(release)
     table = rich_table.Table(
         title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
@@ -98,16 +118,6 @@ def tell_release(release: Release, top: int) -> None:
         numbers = (line.estimate, line.std_error, line.low, line.high)
         table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
     console().print(table)
-    say(f"Estimates of: {release.estimand}.")
-    if len(release) > top:
-        say("All of them: --output FILE, or a larger --top.")
-    if not len(release):
-        say("None passed the threshold: give --domain or more ε.")
-    elif said := printed.notes(release):
-        say(" ".join(said))
-    if release.asked.care:
-        say(f"Take care: {release.asked.take_care}.", style="yellow")
-    say(str(release.guarantee))
 
 
 def _heading(name: str) -> str:

@@ -109,6 +109,8 @@ class Ledger(ShownLedger):
                 "promises must be a list of LastingPromise, such as "
                 "[LastingPromise.of(Element('day'), 1.0, 1e-6)]."
             )
+        for promise in listed:
+            _check_users(user, promise.plan)
         noted: dict[str, Any] = {"language": _LANGUAGE, "id": secrets.token_hex(16), "name": name}
         with store_at(place).creating() as page:
             page.set_format(FORMAT)
@@ -202,8 +204,7 @@ class Ledger(ShownLedger):
         """
         if not guarantees:
             raise ParameterError("guarantees must be those of at least one release.")
-        for guarantee in guarantees:
-            self._check_user(guarantee)
+        _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
         charged = [
@@ -241,6 +242,7 @@ class Ledger(ShownLedger):
             ParameterError: if something was charged: it would not be counted.
             DataError: if the ledger cannot be written.
         """
+        _check_users(self._user, promise.plan)
 
         def noted(page: Page, last: Line) -> Line:
             # As long as nothing was charged, every line but the first is a promise.
@@ -268,6 +270,7 @@ class Ledger(ShownLedger):
             DataError: if the ledger cannot be written.
         """
         earlier = self._in_force(number)
+        _check_users(self._user, promise.plan)
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
@@ -298,20 +301,15 @@ class Ledger(ShownLedger):
         """Return the last line, which must be what was written, and not before what was seen."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
-            raise DataError(
-                f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
-                "place, which must count every promise that it held as used up."
-            )
+            raise self._older()
         last.check(last.number)
         return last
 
-    def _check_user(self, guarantee: Guarantee) -> None:
-        if self._user and guarantee.user and guarantee.user != self._user:
-            raise ParameterError(
-                f"the release tells users apart by {guarantee.user!r}, and the ledger by "
-                f"{self._user!r}: where they are the same, rename the column, or pass users as a "
-                "pandas Series of that name."
-            )
+    def _older(self) -> DataError:
+        return DataError(
+            f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
+            "place, which must count every promise that it held as used up."
+        )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
@@ -396,6 +394,23 @@ class Ledger(ShownLedger):
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
 
+    def holds(self, receipt: Receipt) -> bool:
+        """Tell whether a release was charged in a line of this ledger.
+
+        Args:
+            receipt: what the release carries of its line.
+
+        Raises:
+            DataError: if the receipt is of this ledger, and the line is not there.
+        """
+        if receipt.ledger != self.id:
+            return False
+        with self._store.reading() as page:
+            line = page.line(receipt.number)
+        if line is None or line.hash != receipt.hash:
+            raise self._older()
+        return True
+
     def verify(self) -> Receipt:
         """Check every line, and that the accounts are what the lines make them; return the last.
 
@@ -460,6 +475,17 @@ class Ledger(ShownLedger):
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.name!r}: {self.name}, {self._seen.number:,} lines seen)"
+
+
+def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
+    """Raise unless releases tell users apart as the ledger does, where both say how."""
+    for guarantee in guarantees:
+        if user and guarantee.user and guarantee.user != user:
+            raise ParameterError(
+                f"the release tells users apart by {guarantee.user!r}, and the ledger by {user!r}: "
+                "where they are the same, rename the column, or pass users as a pandas Series of that "
+                "name."
+            )
 
 
 def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | None = None) -> Line:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any, Self
 
+import pyarrow as pa
+
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.regions import EVERYTHING, Region
@@ -27,10 +29,13 @@ class CellColumn:
     Args:
         of: the other column.
         elements: the public partition of its values, as given.
+        lookup: the columns ``value`` and ``label`` of all values that rows of users have, where these
+            were found before; else None.
     """
 
     of: str
     elements: Elements
+    lookup: pa.Table | None = None
 
 
 @dataclass(frozen=True, repr=False)

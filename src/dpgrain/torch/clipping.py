@@ -9,8 +9,7 @@ is added whose norm was found. :func:`overshoot` is what is left, and it is bill
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +19,8 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.recorder import Call
-from dpgrain.torch.uses import Use
+from dpgrain.torch.precision import precisely
+from dpgrain.torch.uses import Uses
 
 #: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
 #: number: 128 roundings in one direction. The tests measure it.
@@ -51,37 +50,8 @@ def overshoot(precision: Any) -> float:
     return 2 * _LONGEST_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
 
 
-@contextmanager
-def precisely() -> Iterator[None]:
-    """Compute in the precision of the numbers: no gradients, no autocast, no shortened products."""
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = False
-    try:
-        half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
-        with torch.no_grad(), next(half), next(half):
-            yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
-
-
-def uses_of(calls: Iterable[Call], layout: Layout) -> dict[Any, list[Use]]:
-    """Return what blocks add to each parameter, in all calls of layers that use it.
-
-    Args:
-        calls: the recorded calls, after a backward pass, which are let go of.
-        layout: the blocks of the batch.
-    """
-    found: dict[Any, list[Use]] = {}
-    with precisely():
-        for call in calls:
-            for parameter, use in call.uses(layout):
-                found.setdefault(parameter, []).append(use)
-    return found
-
-
 def clipped_sums(
-    uses: Mapping[Any, Sequence[Use]],
+    uses: Uses,
     layout: Layout,
     bound: float,
     scale: float = 1.0,
@@ -105,7 +75,7 @@ def clipped_sums(
 
 
 def _clipped_sums(
-    uses: Mapping[Any, Sequence[Use]],
+    uses: Uses,
     layout: Layout,
     bound: float,
     scale: float,
@@ -158,7 +128,7 @@ def length(vector: Sums) -> float:
     return norm if math.isfinite(norm) else 0.0
 
 
-def whole_sums(uses: Mapping[Any, Sequence[Use]], layout: Layout, scale: float) -> Sums:
+def whole_sums(uses: Uses, layout: Layout, scale: float) -> Sums:
     """Return the sum over all rows, not clipped: a part of one block.
 
     Args:
@@ -185,12 +155,16 @@ class FloatSum:
     ) -> None:
         self.bound, self._counts = bound, counts
         self.sums: Sums = {p: torch.zeros_like(p, dtype=_precision(p)) for p in parameters}
-        self.counted = torch.zeros((), dtype=torch.float64)
+        self.counted = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def tensors(self) -> list[Any]:
+        """Return what is added up over processes, in place."""
+        return [*self.sums.values(), self.counted]
+
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add the blocks of a batch that holds whole blocks."""
         told = None if self._counts is None else self._count
-        _add(self.sums, clipped_sums(uses_of(calls, layout), layout, self.bound, scale, told))
+        _add(self.sums, clipped_sums(uses, layout, self.bound, scale, told))
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block whose gradient was added up over batches, a sum over its records."""
@@ -230,10 +204,14 @@ class ExactSum:
         entries = sum(p.numel() for p in parameters) + (counts is not None)
         self.total: IntArray = np.zeros(entries, dtype=np.int64)
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def tensors(self) -> list[Any]:
+        """Return what is added up over processes, in place."""
+        return [torch.from_numpy(self.total)]
+
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add a batch, which must hold one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses_of(calls, layout), layout, scale), layout.rows)
+        self.add_block(whole_sums(uses, layout, scale), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, a sum over its records."""
@@ -264,13 +242,13 @@ def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray
     return mean
 
 
-def _lengths(uses: Mapping[Any, Sequence[Use]]) -> Any:
+def _lengths(uses: Uses) -> Any:
     """Return (blocks,) the sums of lengths of the terms of blocks, all parameters together."""
     each = [sum(use.lengths() for use in of) for of in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
 
 
-def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
+def _norms(uses: Uses, layout: Layout) -> Any:
     """Return (blocks,) the norms of blocks' sums, all parameters together."""
     squares = []
     for of in uses.values():
@@ -284,7 +262,7 @@ def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _formed(uses: Mapping[Any, Sequence[Use]], block: int) -> Sums:
+def _formed(uses: Uses, block: int) -> Sums:
     return {p: sum(use.formed(block) for use in of) for p, of in uses.items()}
 
 

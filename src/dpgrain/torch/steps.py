@@ -30,10 +30,11 @@ class Steps(ABC):
         mean: the public numbers.
         single: True if each block must be read by itself, so that nothing of other blocks enters its
             rounding.
+        cycle: how many steps in a row are made as one, since their noise cancels.
     """
 
-    def __init__(self, mean: Mean, *, single: bool) -> None:
-        self.mean, self.single = mean, single
+    def __init__(self, mean: Mean, *, single: bool, cycle: int = 1) -> None:
+        self.mean, self.single, self.cycle = mean, single, cycle
 
     @abstractmethod
     def empty(self) -> Any:
@@ -95,7 +96,7 @@ class ClippedSteps(Steps):
         source: Source,
         rule: AdaptiveNorm | None = None,
     ) -> None:
-        super().__init__(mean, single=mean.exact)
+        super().__init__(mean, single=mean.exact, cycle=mean.bands)
         self._clipped, self.bound = mean, mean.clip
         self._parameters, self._source, self._rule = parameters, source, rule
         self._stretch = 1.0 if rule is None else rule.stretch
@@ -243,6 +244,8 @@ def steps_of(
     source: Source,
     places: IndexArray,
     owners: IndexArray,
+    *,
+    alone: bool = True,
 ) -> tuple[ClippedSteps | MeanSteps, Draws]:
     """Return the steps of a run that is asked for, and what draws their blocks.
 
@@ -252,12 +255,20 @@ def steps_of(
         source: where draws and noise come from.
         places: (blocks,) the blocks in the order in which they are read.
         owners: (blocks,) the user of each block.
+        alone: True if one process makes the run.
 
     Raises:
-        ParameterError: if there are too many parameters for a vector of each block.
+        ParameterError: if there are too many parameters for a vector of each block, or vectors would
+            be in several processes.
     """
     mean = asked.mean
     if not isinstance(mean, ClippedMean):
+        if not alone:
+            raise ParameterError(
+                "mean needs the vectors of all blocks in one process: pass the module itself, or leave "
+                "mean out and clip.",
+                name="mean",
+            )
         check_small(parameters)
         return MeanSteps(mean, parameters, mean.start(source, owners), places), Everybody()
     return ClippedSteps(mean, parameters, source, asked.rule), mean.start(source, owners)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from dpgrain._types import IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.means import Vectors
-from dpgrain.torch.clipping import Sums, mean_of, uses_of, whole_sums
+from dpgrain.torch.clipping import Sums, mean_of, whole_sums
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.recorder import Call
+from dpgrain.torch.uses import Uses
 
 # The vectors of a thousand blocks then take half a gigabyte.
 _MOST_PARAMETERS = 2**16
@@ -47,10 +47,10 @@ class VectorSum:
         self._vectors = np.zeros((len(places), sum(p.numel() for p in parameters)))
         self._come = 0
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add a batch, which must hold one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses_of(calls, layout), layout, scale), layout.rows)
+        self.add_block(whole_sums(uses, layout, scale), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, a sum over its records."""

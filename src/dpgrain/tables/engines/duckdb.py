@@ -20,7 +20,7 @@ from dpgrain._arrow import numbers, plain
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
-from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.elements import labels_of
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -152,10 +152,15 @@ class DuckDB:
             corners=corners,
             digests=self._digests,
         )
-        columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        coded = pa.table({**columns, "code": numbers(np.arange(len(known.groups)))})
-        self._keep("items", coded)
+        self.take_codes(known)
         return known
+
+    def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
+        """Take the codes of groups, and of the cells of a column (cell, code), that were given before."""
+        columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
+        self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
+        if cells is not None:
+            self._keep("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
         """Hash names, on all threads where they are many."""
@@ -343,10 +348,10 @@ class DuckDB:
         """Register the table of a column of cells, value → label, and return its name."""
         if name not in self._lookups:
             column = self.table.cells[name]
-            values = self.distinct([column.of]).columns[0]
-            labels = cell_labels(column.elements, values.to_pylist())
+            made = column.lookup
+            if made is None:
+                made = labels_of(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
-            made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
             self._keep(lookup, made)
             self._lookups[name] = lookup
         return self._lookups[name]
