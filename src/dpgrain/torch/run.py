@@ -97,6 +97,11 @@ class Run:
             self._recorder.remove()
             raise
 
+    def abandon(self) -> None:
+        """Take the hooks off the module, with which no other step is made."""
+        self.ended = True
+        self._recorder.remove()
+
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.
 
