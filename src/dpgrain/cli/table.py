@@ -14,7 +14,9 @@ from dpgrain.cli.options import (
     Days,
     Decimal,
     Delimiter,
+    Engine,
     Ledger,
+    Master,
     PerUser,
     PerUserBy,
     Types,
@@ -27,10 +29,12 @@ from dpgrain.errors import ParameterError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import listed, table
+    from dpgrain.tables.engines import spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
+    spark_session = later("dpgrain.tables.engines.spark_session")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,8 @@ class Reading:
     decimal: Decimal = "."
     days: Days = None
     where: Where = None
+    engine: Engine = "duckdb"
+    master: Master = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -56,8 +62,10 @@ class Reading:
             DpgrainError: as :func:`dpgrain.read`.
         """
         stated: dict[str, str] = {}
+        options |= {"delimiter": self.delimiter, "engine": self._engine()}
         if self.types:
-            columns = list(table.read(source, types={}, delimiter=self.delimiter).schema)
+            opened = {name: options[name] for name in ("delimiter", "engine")}
+            columns = list(table.read(source, types={}, **opened).schema)
             for text in self.types:
                 names, equals, kind = text.rpartition("=")
                 if not (names and equals and kind):
@@ -65,11 +73,20 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        rows = table.read(
-            source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
-        )
+        rows = table.read(source, types=stated, decimal=self.decimal, **options)
         rows = with_days(rows, self.days or ())
         return rows.where(sides_of(self.where)) if self.where else rows
+
+    def _engine(self) -> str:
+        """Return what reads the rows: the name of an engine, or the address of a cluster."""
+        if self.master is None:
+            return self.engine
+        if self.engine != "spark" or not spark_session.ADDRESS.fullmatch(self.master):
+            raise ParameterError(
+                "--master must be the address of a cluster of Spark, such as spark://host:7077 or "
+                f"local[4], beside --engine spark; not {self.master!r} beside {self.engine}."
+            )
+        return self.master
 
 
 def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
