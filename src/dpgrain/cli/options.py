@@ -96,6 +96,17 @@ Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark, typer.Option(help="What stands before decimals in a column of --type.")
 ]
+Engine: TypeAlias = Annotated[
+    Literal["duckdb", "in_memory", "spark"],
+    typer.Option(help="What reads the rows; spark is for tables beyond one machine."),
+]
+Master: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine spark: the address of the cluster, such as spark://host:7077, local[4], or "
+        "sc://host of Spark Connect."
+    ),
+]
 Check: TypeAlias = Annotated[
     bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
 ]

@@ -122,12 +122,13 @@ class Cluster:
             return found
 
         def compute(run: int) -> Partitions:
-            if not sums or self.again is None:
+            again = self.again
+            if not sums or again is None:
                 return answers(run)
             first, second = answers(2 * run), answers(2 * run + 1)
             return [
                 pa.concat_tables(
-                    [(second if self.again and self.again(place, i) else first)[place].slice(i, 1)
+                    [(second if again(place, i) else first)[place].slice(i, 1)
                      for i in range(len(first[place]))] or [first[place]]
                 )
                 for place in range(len(first))

@@ -32,7 +32,10 @@ def spark() -> Iterator[Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
     }
-    builder = SparkSession.builder.master("local[2]").appName("tests")
-    session = builder.config(map=settings).getOrCreate()
+    # Tasks may fail twice.
+    builder = SparkSession.builder.master("local[2,3]").appName("tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     yield session
     session.stop()

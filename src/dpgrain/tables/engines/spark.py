@@ -24,6 +24,7 @@ from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
 from dpgrain.tables.elements import Elements, labels_of
+from dpgrain.tables.engines.dated import DatedSource
 from dpgrain.tables.engines.feed import Narrow
 from dpgrain.tables.engines.people import made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
@@ -212,14 +213,14 @@ class Spark:
         return self._session.map(frame, task, task.schema(kinds) if schema is None else schema)
 
     def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
-        """Return columns of the rows inside the region, in their stated types, and their schema."""
-        source = rows.source
-        if not isinstance(source, OverSource):
-            return self._columns(source, names)
-        read = list(dict.fromkeys([*names, *(side.column for side in rows.scope.sides)]))
-        frame, kinds = self._columns(_inner(source), read)
-        cut = replace(_bare(rows), source=_narrowed(source, read))
-        task = AskRows(cut, tuple(read), Columns(tuple((name, "as it is") for name in names)))
+        """Return columns of the rows inside the region, as they are made, and their schema."""
+        if not isinstance(rows.source, OverSource):
+            return self._columns(rows.source, names)
+        source, needed = _narrowed(rows.source, set(names))
+        read = [name for name in rows.schema if name in needed]
+        frame, kinds = self._columns(_inner(rows.source), read)
+        question = Columns(tuple((name, "as it is") for name in names))
+        task = AskRows(replace(_bare(rows), source=source), tuple(read), question)
         schema = task.schema(kinds)
         self._require(rows.schema, names, schema)
         return self._session.map(frame, task, schema), schema
@@ -412,14 +413,21 @@ def _inner(source: Source) -> Source:
     return _inner(source.source) if isinstance(source, OverSource) else source
 
 
-def _narrowed(source: Source, names: Sequence[str]) -> Source:
-    """Return the region and the stated types of a source, for rows of some columns that come."""
+def _narrowed(source: Source, names: set[str]) -> tuple[Source, set[str]]:
+    """Return a source of some columns, made of rows that come; and the columns that have to come."""
     if isinstance(source, ScopedSource):
-        return replace(source, source=_narrowed(source.source, names), kinds=dict(source.kinds))
+        names = names | {side.column for side in source.region.sides}
+        inner, read = _narrowed(source.source, names)
+        return replace(source, source=inner, kinds=dict(source.kinds)), read
+    if isinstance(source, DatedSource):
+        if source.column not in names:
+            return _narrowed(source.source, names)
+        inner, read = _narrowed(source.source, names - {source.column} | {source.of})
+        return replace(source, source=inner), read
     if isinstance(source, TypedSource):
         stated = {name: kind for name, kind in source.types.items() if name in names}
-        return replace(source, source=Given(), types=stated) if stated else Given()
-    return Given()
+        return (replace(source, source=Given(), types=stated) if stated else Given()), names
+    return Given(), names
 
 
 def _with_origins(rows: Rows, used: Iterable[str]) -> set[str]:

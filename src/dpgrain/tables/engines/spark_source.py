@@ -55,8 +55,8 @@ class SparkSource:
             raise SchemaError(f"The frame names column {twice[0]!r} twice; rename one of them.")
         if not Session(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
-                "source may give other rows each time Spark reads it, as rand() and first() do; write "
-                "it to Parquet and read that, or pass frame.localCheckpoint().",
+                "source may give other rows each time Spark reads it, as with rand(); write it to "
+                "Parquet and read that, or pass frame.localCheckpoint().",
                 name="source",
             )
         return SparkSource(frame)

@@ -31,8 +31,7 @@ from dpgrain.tables.engines.feed import Chunk, Narrow
 from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.people import PerUser, made_of_people
 from dpgrain.tables.engines.protocol import Add, Form
-from dpgrain.tables.engines.scoped import ScopedSource
-from dpgrain.tables.engines.sources import Source, TypedSource, valid_texts
+from dpgrain.tables.engines.sources import OverSource, Source, valid_texts
 from dpgrain.tables.engines.sql import key as key_of
 from dpgrain.tables.rows import Rows
 from dpgrain.tables.split import Split
@@ -89,8 +88,8 @@ class Given:
     _attached: bool = False
 
     def columns(self) -> dict[str, str]:
-        """Nobody asks for the columns where the rows are."""
-        raise NotImplementedError
+        """Return the columns, whose types nobody asks for here."""
+        return {} if self.batches is None else dict.fromkeys(self.batches.schema.names, "")
 
     def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
         """Register the stream, or keep its rows the first time, and return the name."""
@@ -108,12 +107,18 @@ def over(rows: Rows, source: Source) -> Rows:
     return replace(rows, source=_over(rows.source, source))
 
 
-def _over(known: Source, source: Source) -> Source:
+def _over(known: Any, source: Source) -> Source:
     if isinstance(known, PerUser):
         return replace(known, rows=over(known.rows, source))
-    if isinstance(known, ScopedSource | TypedSource):
-        return replace(known, source=_over(known.source, source))
+    if isinstance(known, OverSource):
+        return _made_of(known, _over(known.source, source))
     return source
+
+
+def _made_of(known: Any, source: Source) -> Source:
+    """Return the same change of rows, made to those of another source."""
+    made: Source = replace(known, source=source)
+    return made
 
 
 @dataclass(frozen=True)
