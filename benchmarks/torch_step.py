@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from dpgrain.torch.clipping import clipped_sums, uses_of
+from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.recorder import Recorder
 
@@ -129,14 +129,13 @@ def plain(asked: Problem) -> None:
 
 def ours(asked: Problem) -> None:
     """The sum over blocks of their clipped mean gradients."""
-    rows = 0
-    recorder = Recorder(asked.module, (), lambda: rows)
+    layout = Layout(())
+    recorder = Recorder(asked.module, (), lambda: layout)
     total: dict[Any, Any] = {}
     for x, y in asked.chunks():
-        rows = len(x)
-        layout = Layout.of([asked.size] * (rows // asked.size))
+        layout = Layout.of([asked.size] * (len(x) // asked.size))
         asked.loss(x, y).backward()
-        sums = clipped_sums(uses_of(recorder.calls, layout), layout, BOUND)
+        sums = clipped_sums(recorder.uses, layout, BOUND)
         recorder.clear()
         for parameter, part in sums.items():
             total[parameter] = part if parameter not in total else total[parameter].add_(part)

@@ -11,7 +11,7 @@ from typing import Any
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.clipping import clipped_sums, uses_of
+from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.recorder import Recorder
 
@@ -176,12 +176,11 @@ class Case:
 
     def clipped(self, bound: float) -> dict[str, Any]:
         """The sums that the hooks make, by parameter, in double precision."""
-        recorder = Recorder(self.module, (Scaled,), lambda: self.layout.rows)
+        recorder = Recorder(self.module, (Scaled,), lambda: self.layout)
         try:
             self.losses(self.module, self.x, self.y).mean().backward()
             assert all(p.grad is None for p in self.module.parameters())
-            uses = uses_of(recorder.calls, self.layout)
-            sums = clipped_sums(uses, self.layout, bound, self.layout.rows)
+            sums = clipped_sums(recorder.uses, self.layout, bound, self.layout.rows)
         finally:
             recorder.remove()
         return {name: sums[p].double() for name, p in self.module.named_parameters() if p in sums}

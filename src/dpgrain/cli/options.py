@@ -117,6 +117,13 @@ Types: TypeAlias = Annotated[
         rich_help_panel=TABLE,
     ),
 ]
+Days: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=COLUMN or NAME=COLUMN:ZONE adds a column of days of times, such as "
+        "day=at:Europe/Paris. May repeat."
+    ),
+]
 Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -129,6 +136,17 @@ Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
     Mark,
     typer.Option(help="What stands before decimals in a column of --type.", rich_help_panel=TABLE),
+]
+Engine: TypeAlias = Annotated[
+    Literal["duckdb", "in_memory", "spark"],
+    typer.Option(help="What reads the rows; spark is for tables beyond one machine."),
+]
+Master: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine spark: the address of the cluster, such as spark://host:7077, local[4], or "
+        "sc://host of Spark Connect."
+    ),
 ]
 Check: TypeAlias = Annotated[
     bool,

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dpgrain._later import later
 from dpgrain.cli.options import (
     Check,
+    Days,
     Decimal,
     Delimiter,
+    Engine,
     Ledger,
+    Master,
     PerUser,
     PerUserBy,
     Types,
@@ -27,10 +30,12 @@ from dpgrain.tables.engines.people import FUNCTIONS
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import listed, table
+    from dpgrain.tables.engines import spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
+    spark_session = later("dpgrain.tables.engines.spark_session")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +45,10 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    days: Days = None
     where: Where = None
+    engine: Engine = "duckdb"
+    master: Master = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -56,8 +64,10 @@ class Reading:
         """
         stated: dict[str, str] = {}
         delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
+        options |= {"delimiter": delimiter, "engine": self._engine()}
         if self.types:
-            columns = list(table.read(source, types={}, delimiter=delimiter).schema)
+            opened = {name: options[name] for name in ("delimiter", "engine")}
+            columns = list(table.read(source, types={}, **opened).schema)
             for text in self.types:
                 names, equals, kind = text.rpartition("=")
                 if not (names and equals and kind):
@@ -65,10 +75,20 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        rows = table.read(
-            source, types=stated, delimiter=delimiter, decimal=self.decimal, **options
-        )
+        rows = table.read(source, types=stated, decimal=self.decimal, **options)
+        rows = with_days(rows, self.days or ())
         return rows.where(sides_of(self.where)) if self.where else rows
+
+    def _engine(self) -> str:
+        """Return what reads the rows: the name of an engine, or the address of a cluster."""
+        if self.master is None:
+            return self.engine
+        if self.engine != "spark" or not spark_session.ADDRESS.fullmatch(self.master):
+            raise ParameterError(
+                "--master must be the address of a cluster of Spark, such as spark://host:7077 or "
+                f"local[4], beside --engine spark; not {self.master!r} beside {self.engine}."
+            )
+        return self.master
 
 
 def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
@@ -141,6 +161,28 @@ class People:
                 rows.require(column, "--per-user")
             asked[name] = (column, function) if colon else made
         return rows.per_user(by=self.per_user_by, **asked)
+
+
+def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
+    """Return a table with columns of days of times.
+
+    Args:
+        rows: the table.
+        days: texts NAME=COLUMN or NAME=COLUMN:ZONE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+        DpgrainError: as :meth:`dpgrain.UserTable.with_days`.
+    """
+    for text in days:
+        name, _, rest = text.partition("=")
+        column, colon, zone = (rest, "", "") if rest in rows.schema else rest.rpartition(":")
+        if not (name and (column or zone)):
+            raise ParameterError(
+                f"--days must be NAME=COLUMN or NAME=COLUMN:ZONE, such as day=at, not {text!r}."
+            )
+        rows = rows.with_days(name, column or zone, zone if colon else None)
+    return rows
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

@@ -186,6 +186,8 @@ class EngineContract:
     #: Another engine, whose integers have to be the same.
     reference: str | Opener = "duckdb"
     users = 30
+    #: Of combinations of units, keys and numbers, one in so many is tried where there are the most.
+    one_in = 1
 
     def table(self, rows: Sequence[Row], **options: Any) -> UserTable:
         """Return the table of these rows, with two columns of cells, for the engine that is tested."""
@@ -259,7 +261,8 @@ class EngineContract:
         """Clipped sums and counts agree bit for bit, over units, keys and weights."""
         rows = some_rows(self.users)
         with self.both(rows) as (one, two):
-            for unit, keys, value in itertools.product(UNITS, KEYS, (None, "w")):
+            combinations = list(itertools.product(UNITS, KEYS, (None, "w")))
+            for unit, keys, value in combinations[:: self.one_in]:
                 found, expected = (_integers(one_, UNITS[unit], keys, value) for one_ in (one, two))
                 for what, integers in expected.items():
                     assert np.array_equal(found[what], integers), (what, unit, keys, value)

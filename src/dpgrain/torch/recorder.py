@@ -1,8 +1,9 @@
-"""Hooks that record what goes into each layer, and the gradients by what comes out.
+"""Hooks that turn what goes into layers, and the gradients by what comes out, into uses of parameters.
 
 While a layer runs its parameters ask for no gradient, so that a backward pass makes none of them: it
-hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add. A
-gradient that reaches a parameter all the same came by a way that nobody recorded, and is refused.
+hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add, at
+once, so that what needs no keeping is let go of on the way. A gradient that reaches a parameter all
+the same came by a way that nobody recorded, and is refused.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import Rule, by_record, rule_of
+from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.uses import Use
+from dpgrain.torch.precision import precisely
+from dpgrain.torch.uses import Uses
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Call:
     """One call of one layer.
 
@@ -26,62 +28,81 @@ class Call:
         name: the name of the layer in the module.
         layer: the layer.
         rule: how its parameters are used.
-        x: what went in.
-        version: how often what went in had been changed in place by then.
-        gradient: the gradient of the loss by what came out; None before a backward pass.
+        layout: the blocks of the batch.
+        uses: where to leave what blocks add to each parameter.
     """
 
     name: str
     layer: Any
     rule: Rule
-    x: Any
-    version: int
-    gradient: Any = None
+    layout: Layout
+    uses: Uses
 
-    def uses(self, layout: Layout) -> Iterator[tuple[Any, Use]]:
-        """Yield the layer's parameters that are trained, and what blocks add to them in this call.
-
-        What the call has recorded is let go of, so that uses need not be held beside it.
+    def arrive(self, x: Any, gradient: Any) -> None:
+        """Leave what blocks add to the parameters of the layer that are trained.
 
         Args:
-            layout: the blocks of the batch.
-
-        Raises:
-            ParameterError: if the input has no row for each record, or was changed since.
+            x: (rows, …) what went in.
+            gradient: (rows, …) the gradient of the loss by what came out.
         """
-        if self.gradient is None:
-            return
-        if self.x._version != self.version:
-            raise ParameterError(
-                f"the input of layer {self.name!r} was changed in place after the layer had read it; "
-                "write the change as a new tensor.",
-                name="module",
-            )
-        x, b = (_at_least_single(t) for t in (self.x, self.gradient))
-        self.x = self.gradient = None
-        uses = self.rule(self.layer, x, b, layout)
+        with precisely():
+            x, b = (_at_least_single(t.detach()) for t in (x, gradient))
+            uses = self.rule(self.layer, x, b, self.layout)
         for name, parameter in self.layer.named_parameters():
             if parameter.requires_grad and name in uses:
-                yield parameter, uses[name]
+                self.uses.setdefault(parameter, []).append(uses[name])
 
 
 class _Tap(torch.autograd.Function):
-    """The identity, whose backward pass leaves the gradient with a call."""
+    """The identity, whose backward pass hands the gradient to a call."""
 
     @staticmethod
-    def forward(ctx: Any, out: Any, _anchor: Any, call: Call) -> Any:
+    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call) -> Any:
         """Return what came out of a layer, which now asks for a gradient."""
         ctx.call = call
-        ctx.mark_dirty(out)
-        return out
+        ctx.save_for_backward(x)
+        return out.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Leave the gradient with the call; several backward passes add up."""
+        """Hand the gradient to the call, and on to the layer's own input."""
         (gradient,) = gradients
         call: Call = ctx.call
-        call.gradient = gradient if call.gradient is None else call.gradient + gradient
-        return gradient if ctx.needs_input_grad[0] else None, None, None
+        try:
+            (x,) = ctx.saved_tensors
+        except RuntimeError as error:
+            raise ParameterError(
+                f"the input of layer {call.name!r} is gone: it was changed in place after the layer "
+                "had read it (write the change as a new tensor), or an earlier backward pass has let "
+                "go of it (retain_graph=True keeps it).",
+                name="module",
+            ) from error
+        call.arrive(x, gradient)
+        return gradient if ctx.needs_input_grad[0] else None, None, None, None
+
+
+class _Hook:
+    """A hook that stays with its module: copies of the module have none.
+
+    Args:
+        call: what it does.
+
+    So a copy, such as an average of weights, is an ordinary module, and holds nothing of the run.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._call(*inputs, **keywords)
+
+    def __reduce__(self) -> Any:
+        # Copies and pickles are made by this.
+        return _Hook, (_nothing,)
+
+
+def _nothing(*_inputs: Any, **_keywords: Any) -> None:
+    """Do nothing, as the hooks of copies do."""
 
 
 class Recorder:
@@ -90,25 +111,28 @@ class Recorder:
     Args:
         module: the module.
         apart: types of layers that treat records apart, as the caller states.
-        begin: what is called before each forward pass that is recorded; it returns the number of rows
-            of the batch, or refuses the pass.
+        begin: what is called before each forward pass that is recorded; it returns the blocks of the
+            batch, or refuses the pass.
+
+    Attributes:
+        uses: what blocks add to each parameter, after a backward pass of the loss.
 
     Raises:
         ParameterError: if a layer mixes records, or nothing is known about its parameters.
     """
 
-    def __init__(self, module: Any, apart: tuple[type, ...], begin: Callable[[], int]) -> None:
+    def __init__(self, module: Any, apart: tuple[type, ...], begin: Callable[[], Layout]) -> None:
         self.module, self.begin = module, begin
-        self.calls: list[Call] = []
-        self._rows: int | None = None
+        self.uses: Uses = {}
+        self._layout = Layout(())
         self._recording = False
         self._asleep: list[Any] = []
         self._buffers: Mapping[str, tuple[int, int]] = {}
         self._layers = dict(_leaves("", module, apart))
-        self._hooks = [module.register_forward_pre_hook(self._enter)]
+        self._hooks = [module.register_forward_pre_hook(_Hook(self._enter))]
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
-        self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+        self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
         """Take the hooks off: the module is an ordinary one again."""
@@ -117,13 +141,13 @@ class Recorder:
         self._hooks = []
 
     def clear(self) -> None:
-        """Forget the calls of the last pass."""
-        self.calls = []
+        """Forget the last pass."""
+        self.uses = {}
 
     def _enter(self, module: Any, _inputs: Any) -> None:
         if not (module.training and torch.is_grad_enabled()):
             return
-        self._rows, self.calls, self._recording = self.begin(), [], True
+        self._layout, self.uses, self._recording = self.begin(), {}, True
         self._buffers = _state_of(module)
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
@@ -154,11 +178,12 @@ class Recorder:
                 raise ParameterError(
                     f"layer {name!r} must be called with one tensor.", name="module"
                 )
-            if inputs[0].dim() == 0 or len(inputs[0]) != self._rows:
+            if inputs[0].dim() == 0 or len(inputs[0]) != self._layout.rows:
                 raise ParameterError(
                     f"layer {name!r} was called with a tensor of shape {tuple(inputs[0].shape)}, whose "
-                    f"first dimension must be the {self._rows} records of the batch: positions and "
-                    "tokens come after it, and a table that all records share is looked up for each.",
+                    f"first dimension must be the {self._layout.rows} records of the batch: positions "
+                    "and tokens come after it, and a table that all records share is looked up for "
+                    "each.",
                     name="module",
                 )
             self._asleep = trained
@@ -171,19 +196,18 @@ class Recorder:
             for parameter in trained:
                 parameter.requires_grad_(True)
             self._asleep = []
-            if not isinstance(out, torch.Tensor) or len(out) != self._rows:
+            if not isinstance(out, torch.Tensor) or len(out) != self._layout.rows:
                 raise ParameterError(
                     f"layer {name!r} must return one tensor, with a row for each record.",
                     name="module",
                 )
-            call = Call(name, layer, rule, inputs[0].detach(), inputs[0]._version)
-            self.calls.append(call)
+            call = Call(name, layer, rule, self._layout, self.uses)
             anchor = torch.zeros((), device=out.device, requires_grad=True)
-            return _Tap.apply(out.clone() if rule is by_record else out, anchor, call)
+            return _Tap.apply(out, anchor, inputs[0].detach(), call)
 
         return [
-            layer.register_forward_pre_hook(before, with_kwargs=True),
-            layer.register_forward_hook(after, with_kwargs=True),
+            layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),
+            layer.register_forward_hook(_Hook(after), with_kwargs=True),
         ]
 
     def _refuse_alone(self, layer: Any, name: str) -> None:

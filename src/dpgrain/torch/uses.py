@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
@@ -21,7 +21,7 @@ _MOST_KEPT_ENTRIES = 1 << 24
 # Sums that are kept are made again in double precision where their terms are so many times as long.
 _LONGEST_TERMS = 1024.0
 # Sums over blocks of products are kept if they need at most so many times the memory of the factors.
-_KEPT_MEMORY = 2
+_KEPT_MEMORY = 1.25
 # A Gram matrix of k rows is made while k²·(inputs + outputs) is at most so many times inputs·outputs.
 _GRAM_WORTH = 4
 # At most this many squares are added up in single precision.
@@ -62,6 +62,10 @@ class Use(ABC):
     @abstractmethod
     def without(self, blocks: Any) -> Use:
         """Return the use with nothing from some blocks, given as (blocks,) truths."""
+
+
+#: What blocks add to each parameter, in all calls of layers that use it.
+Uses: TypeAlias = dict[Any, list[Use]]
 
 
 class Kept(Use):
