@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -147,3 +148,22 @@ def test_a_delta_that_is_not_needed_is_said_to_be(path: Path, command: Command) 
     said = "--delta 1e-06 was not needed: this noise keeps the promise with δ = 0."
     assert said in command(*words, *DELTA).stdout
     assert "not needed" not in command(*words).stdout
+
+
+def test_a_release_is_json_for_programs(path: Path, command: Command) -> None:
+    words = ("count", path, *USERS, "--epsilon", "20", *DELTA, "--by", "page", "--json")
+    told = json.loads(command(*words).stdout)
+    assert set(told["estimates"][0]) >= {"page", "estimate", "std_error", "low", "high"}
+    assert told["guarantee"]["delta"] == 1e-6
+    assert "differential privacy" in told["sentence"]
+
+
+def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -> None:
+    words = ("distribution", path, *USERS, *EPSILON, *DELTA, "--value", "amount", "--at", "2,5")
+    picture = tmp_path / "shares.svg"
+    done = command(*words, "--plot", picture)
+    assert f"Written: {picture}" in done.stdout
+    assert "<svg" in picture.read_text(encoding="utf-8")
+    done = command(*words, "--plot", tmp_path / "shares.gif")
+    assert "--plot must end in .png, .svg, .pdf, not" in done.stderr
+    assert not (tmp_path / "shares.gif").exists()

@@ -11,6 +11,7 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
+from dpgrain.errors import ParameterError
 from dpgrain.statistics.shrink import shrink
 
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -153,7 +154,7 @@ def test_dates_and_booleans_in_a_domain() -> None:
     assert by_ok.items.to_pylist() == ["true", "false"]
 
 
-@pytest.mark.parametrize("name", ["histogram", "top"])
+@pytest.mark.parametrize("name", ["two keys", "top", "mean"])
 def test_the_largest_are_a_release_with_a_plot_and_a_file(name: str, tmp_path: Path) -> None:
     release = RELEASES[name]()
     few = release.largest(2)
@@ -161,6 +162,6 @@ def test_the_largest_are_a_release_with_a_plot_and_a_file(name: str, tmp_path: P
     assert few.estimate.tolist() == sorted(release.estimate.tolist(), reverse=True)[:2]
     assert few.guarantee == release.guarantee
     assert few.plot().get_title() == release.plot().get_title()
-    assert len(dg.load(few.save(tmp_path / "few.parquet"))) == 2
+    assert len(dg.Release.load(few.save(tmp_path / "few.parquet"))) == 2
     with pytest.raises(ParameterError, match="count must be a whole number of at least 1"):
         release.largest(0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgrain._files import whole_file
 from dpgrain._later import later
 from dpgrain._wording import rounded_up
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     import rich.console as rich_console
     import rich.markup as rich_markup
     import rich.table as rich_table
+    from matplotlib.axes import Axes
 
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
@@ -50,6 +53,36 @@ def written(*paths: Path | None) -> None:
     for path in paths:
         if path is not None:
             say(f"Written: {path}")
+
+
+def write_plot(axes: Axes, path: Path) -> None:
+    """Write the picture that axes are on, as the path's ending says."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # noqa: S101 - axes that were drawn on have a figure
+    with whole_file(path) as part:
+        figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight")
+
+
+def tell_as_json(release: Release) -> None:
+    """Print all estimates of a release as JSON, with what they are of and the promise."""
+    told = {
+        "statistic": release.statistic.name,
+        "estimates_of": release.estimand,
+        "estimates": [
+            {name: _known(value) for name, value in row.items()}
+            for row in release.to_arrow().to_pylist()
+        ],
+        "notes": printed.notes(release) if len(release) else [],
+        "take_care": release.asked.take_care,
+        "guarantee": release.guarantee.to_dict(),
+        "sentence": str(release.guarantee),
+    }
+    say(json.dumps(told, ensure_ascii=False, indent=1, default=str))
+
+
+def _known(value: Any) -> Any:
+    """Return a value of a table as JSON has it: a number that is not finite is not known."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:

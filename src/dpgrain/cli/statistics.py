@@ -16,7 +16,7 @@ from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, level_of, number
-from dpgrain.cli.printing import say, tell_release, written
+from dpgrain.cli.printing import say, tell_as_json, tell_release, write_plot, written
 from dpgrain.cli.table import People, Publishing, domain_of, tell_curator, with_cells
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.means.methods import METHODS
@@ -33,6 +33,10 @@ else:
     means = later("dpgrain.cli.means")
     MeanMethod = Literal["auto", *METHODS]
     releases = later("dpgrain.statistics.release")
+
+
+# Pictures may be of these kinds.
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,8 @@ class Asked(Publishing, People):
     output: given.Output = None
     report: given.Report = None
     save: given.Save = None
+    plot: given.Plot = None
+    as_json: given.Json = False
     memory: given.Memory = "1GB"
 
     def table(self) -> UserTable:
@@ -113,7 +119,12 @@ class Asked(Publishing, People):
             raise ParameterError("Give --epsilon, such as --epsilon 1.")
         if self.output is not None:
             releases.check_format(self.output)
-        check_outputs([self.output, self.report, self.save], self.inputs())
+        if self.plot is not None and self.plot.suffix.lower() not in _PICTURES:
+            raise ParameterError(
+                f"--plot must end in {', '.join(_PICTURES)}, not {str(self.plot)!r}."
+            )
+        outputs = [self.output, self.report, self.save, self.plot]
+        check_outputs(outputs, self.inputs())
         promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
         with self.charging(), self._delta_is_named("noise" in more):
             release = statistic(table, *subject, **promise, **more)
@@ -123,10 +134,15 @@ class Asked(Publishing, People):
             release.report(self.report)
         if self.save is not None:
             release.save(self.save)
+        if self.plot is not None:
+            write_plot(release.plot(), self.plot)
+        if self.as_json:
+            tell_as_json(release)
+            return
         tell_release(release, self.top)
         if self.delta and not release.guarantee.delta:
             say(f"--delta {self.delta:g} was not needed: this noise keeps the promise with δ = 0.")
-        written(self.output, self.report, self.save)
+        written(*outputs)
 
     @contextmanager
     def _delta_is_named(self, any_noise: bool) -> Iterator[None]:

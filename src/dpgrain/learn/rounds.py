@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -72,7 +73,7 @@ def train(
     *,
     public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
-    progress: bool | None = None,
+    progress: Progress | bool | None = None,
 ) -> tuple[FloatArray, History]:
     """Let a solver take the rounds that a private mean was calibrated for.
 
@@ -85,7 +86,8 @@ def train(
         public: the gradient of what is added to the loss and rests on no data: a ridge, or a pull to
             the last solution; it is added after the noise.
         owners: (blocks,) the user whose data each block is.
-        progress: True shows a bar, False does not; None shows one on a terminal.
+        progress: True shows a bar, False does not; None shows one on a terminal. Or the bar of all
+            rounds of a fit, of which these are some.
 
     Returns:
         the solver's solution, and the history: of the rounds before the mean ended the run, if it did.
@@ -93,11 +95,11 @@ def train(
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
     done = 0
-    with Progress(mean.rounds, progress) as bar:
+    with _bar(mean.rounds, progress) as bar:
 
         def oracle(theta: FloatArray) -> FloatArray:
             nonlocal done
-            bar.stage(f"Round {done + 1:,} of {mean.rounds:,}")
+            bar.stage(f"Round {bar.turn}")
             gradient = rounds.estimate(at(theta))
             if public is not None:
                 gradient = gradient + public(theta)
@@ -107,6 +109,11 @@ def train(
 
         theta = run(solver, oracle, start, mean.rounds)
     return theta, History(points[:done], gradients[:done], mean.noise_sd, mean.reach)
+
+
+def _bar(rounds: int, progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """Return the bar that is shown already, or one of these rounds alone."""
+    return nullcontext(progress) if isinstance(progress, Progress) else Progress(rounds, progress)
 
 
 @dataclass(frozen=True)
@@ -180,36 +187,40 @@ def follow(
         the solution, and the history of all phases, with the noise of the last.
     """
     solution, ends = start, []
-    for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
-        # A user without a record that counts is not there, whatever else was passed.
-        there = np.diff(records.starts) > 0
-        if len(program.stages) > 1:
-            there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-        own = records.taken(np.flatnonzero(there))
-        smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
+    with Progress(sum(stage.mean.rounds for stage in program.stages), progress) as bar:
+        for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
+            # A user without a record that counts is not there, whatever else was passed.
+            there = np.diff(records.starts) > 0
+            if len(program.stages) > 1:
+                there &= (roster >= phase.users.start) & (roster < phase.users.stop)
+            own = records.taken(np.flatnonzero(there))
+            smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
 
-        def at(
-            theta: FloatArray, own: RecordBlocks = own, smooth: Loss = smooth, most: float = longest
-        ) -> Contributions:
-            return own.gradients(smooth, theta, longest=most)
+            def at(
+                theta: FloatArray,
+                own: RecordBlocks = own,
+                smooth: Loss = smooth,
+                most: float = longest,
+            ) -> Contributions:
+                return own.gradients(smooth, theta, longest=most)
 
-        def public(
-            theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
-        ) -> FloatArray:
-            return ridge * theta + pull * (theta - centre)
+            def public(
+                theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
+            ) -> FloatArray:
+                return ridge * theta + pull * (theta - centre)
 
-        whole = len(program.stages) == 1 and stage.smoothing is None
-        solution, history = train(
-            at if quick is None or not whole else _Either(at, quick),
-            stage.mean,
-            stage.solver,
-            solution,
-            source,
-            public=public,
-            owners=roster[there] - phase.users.start if stage.mean.fresh else None,
-            progress=progress,
-        )
-        ends.append(history)
+            whole = len(program.stages) == 1 and stage.smoothing is None
+            solution, history = train(
+                at if quick is None or not whole else _Either(at, quick),
+                stage.mean,
+                stage.solver,
+                solution,
+                source,
+                public=public,
+                owners=roster[there] - phase.users.start if stage.mean.fresh else None,
+                progress=bar,
+            )
+            ends.append(history)
     points, gradients = (
         np.concatenate([getattr(history, name) for history in ends])
         for name in ("points", "gradients")
