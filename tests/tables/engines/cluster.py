@@ -113,7 +113,7 @@ class Cluster:
         def answers(run: int) -> Partitions:
             found = []
             for place, part in enumerate(frame.partitions(run)):
-                batches = part.to_batches(max_chunksize=7) if len(part) else []
+                batches = part.to_batches(max_chunksize=7 + len(part) // 20) if len(part) else []
                 answer = pa.Table.from_batches(list(pickle.loads(pickled)(batches)), schema)
                 if sums:
                     parts = pa.array([place] * len(answer), pa.int32())

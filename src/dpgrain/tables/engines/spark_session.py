@@ -235,10 +235,10 @@ class Session:
         """Tell the line of progress how far the stages of Spark are."""
         if self.remote:
 
-            def tell(stages: Any, *_: Any, **__: Any) -> None:
-                _tell([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
+            def told(stages: Any, *_: Any, **__: Any) -> None:
+                tell([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
 
-            handler: Any = tell
+            handler: Any = told
             self.spark.registerProgressHandler(handler)
             try:
                 yield
@@ -260,10 +260,10 @@ class Session:
         tracker = self.spark.sparkContext.statusTracker()
         while not done.wait(_POLL_SECONDS):
             found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            _tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in found if s is not None])
+            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in found if s is not None])
 
 
-def _tell(stages: list[tuple[int, int, int]]) -> None:
+def tell(stages: list[tuple[int, int, int]]) -> None:
     """Tell how far the latest stage is; the number of its tasks may follow from that of the rows."""
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:
