@@ -75,6 +75,16 @@ def test_what_was_kept_is_dropped() -> None:
     assert cluster.dropped == 1
 
 
+def test_an_error_is_not_hidden_where_what_was_kept_cannot_be_dropped() -> None:
+    class Ended(Cluster):
+        def run(self, work: Callable[[], Any], name: str) -> Any:
+            raise DataError("Spark has ended.")
+
+    table = dg.read(pa.table({"who": [1], "item": ["a"]}), user="who", engine=Ended())
+    found = RELEASES["selected"](table.with_cells("topic", of="item", by=str))
+    assert len(found) == 0
+
+
 # Coordinates that take several slices.
 WIDE = 20_000
 
@@ -290,7 +300,7 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
 
     ids = spark.range(10_000_000)
     one = ids.select(functions.lit(1).alias("who"), (ids.id % 1_000_000).alias("item"))
-    more = ids.limit(0).union(spark.range(500_000))
+    more = spark.range(500_000)
     others = more.select((more.id % 1000 + 2).alias("who"), (more.id % 997).alias("item"))
     frame = one.union(others)
     found = []
