@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 # The tests of dpgrain.torch, which `make test` skips where PyTorch is absent; this version has a CPU build.
 test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/pytest -n auto tests/torch
+	$(BIN)/pytest -n auto tests/torch "tests/docs/test_pages.py::test_the_page_shows_what_its_code_prints[docs/tutorials/networks.md]"
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 
 # The rest of each search, and more random examples.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -29,6 +30,8 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
 autodoc_typehints = "none"
+# Pages of the room that needs PyTorch are made without it, too.
+autodoc_mock_imports = [] if find_spec("torch") else ["torch"]
 autodoc_member_order = "bysource"
 napoleon_use_rtype = False
 

@@ -371,7 +371,6 @@ WITHOUT_A_TEST = {
     "cli/predict.py",
     "cli/printing.py",
     "cli/table.py",
-    "learn/summary.py",
     "ledger/stores/protocol.py",
     "report/axes.py",
     "tables/engines/check.py",

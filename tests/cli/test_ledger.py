@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.partitions import Partition, Rule
 
 OF_USERS = ("--name", "visits", "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
@@ -52,6 +53,10 @@ def place(tmp_path: Path, command: Command) -> Path:
             LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), relation="replace"),
         ),
         (
+            ("--unit", "user", "--any-hours", "720", "--day", "at"),
+            LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at")),
+        ),
+        (
             ("--unit", "record", "--pure", "0.5", "--leak", "0"),
             LastingPromise.of(dg.Record(), 1.0, 1e-6, pure=0.5, leak=0.0),
         ),
@@ -73,6 +78,10 @@ def test_a_promise_is_stated_by_options(
         (("--unit", "user", "--element", "day"), "--element COLUMN goes with --unit element"),
         (("--unit", "element"), "Give --element"),
         (("--unit", "user", "--any-days", "3"), "--any-days and --day go together"),
+        (
+            ("--unit", "user", "--any-days", "3", "--any-hours", "3", "--day", "at"),
+            "--any-days and --day go together",
+        ),
         (("--unit", "user", "--leak", "1"), "--leak must be at most"),
     ],
 )
@@ -167,6 +176,64 @@ def test_a_plan_is_of_the_users_of_the_ledger(
         done = command("ledger", *words, *(asked if words[0] == "promise" else asked[:4]), *plan)
         assert done.returncode == 0, done.stderr
         assert "2 planned" in done.stdout
+
+
+def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command) -> None:
+    first = datetime.datetime(2026, 3, 28, 12, tzinfo=datetime.UTC)
+    times = [first + datetime.timedelta(hours=hour) for hour in range(96)]
+    table = pa.table({"who": np.arange(96) % 7, "at": pa.array(times)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    place = tmp_path / "days.ledger"
+    zone = ("--zone", "Europe/Paris")
+    asked = ("--name", "v", "--element", "at=day", *zone, "--epsilon", "1", "--delta", "1e-6")
+    assert command("ledger", "init", place, *asked).returncode == 0
+    week = (
+        "--unit",
+        "user",
+        "--any-days",
+        "7",
+        "--day",
+        "at",
+        *zone,
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-6",
+    )
+    assert command("ledger", "promise", place, *week).returncode == 0
+    own = (
+        "--user",
+        "who",
+        "--element",
+        "day",
+        "--clip",
+        "5",
+        "--epsilon",
+        "0.9",
+        "--delta",
+        "1e-9",
+    )
+    for day in ("2026-03-28", "2026-03-29", "2026-03-30"):
+        words = ("--days", "day=at:Europe/Paris", "--where", f"day={day}", "--ledger", place)
+        done = command("count", tmp_path / "t.parquet", *own, *words)
+        assert done.returncode == 0, done.stderr
+    assert "the day of 'at' (Europe/Paris)" in done.stdout
+    opened = dg.Ledger(place)
+    promised = zip(opened.entries[-1].charged, opened.promises.values(), strict=True)
+    once, thrice = (each.price.share_of(promise.caps) for each, promise in promised)
+    assert opened.left(1) == pytest.approx(1 - once, abs=1e-6)
+    assert opened.left(2) == pytest.approx(1 - 3 * thrice, abs=1e-6)
+    for wrong, told in (
+        ("day", "--days must be NAME=COLUMN"),
+        ("day=at:Mars", "zone must be a zone"),
+        ("day=who", "days are of times"),
+    ):
+        done = command("count", tmp_path / "t.parquet", *own, "--days", wrong)
+        assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+    done = command(
+        "count", tmp_path / "t.parquet", "--user", "who", "--element", "at", "--epsilon", "1"
+    )
+    assert (done.returncode, "--days day=at" in done.stderr) == (2, True), done.stderr
 
 
 RUNS: dict[str, tuple[str, ...]] = {

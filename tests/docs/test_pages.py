@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,14 @@ PAGES = [
 def test_the_page_shows_what_its_code_prints(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "\nimport torch\n" in text and find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")
     pages.prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     bits = Bits()
     monkeypatch.setattr(SystemSource, "words", lambda self, size: bits.words(size))
-    text = page.read_text(encoding="utf-8")
     blocks = list(pages.run(text, command))
     if os.environ.get("DPGRAIN_PAGES") == "write":
         page.write_text(pages.renewed(text, blocks), encoding="utf-8")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import (
     ClippedMean,
@@ -43,6 +43,7 @@ class Clipped(MeanContract):
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
+        assert not isinstance(mean.event, BandedGaussian)
         return mean.event.contribution.sensitivity(1, relation) * mean.clip / mean.divisor
 
 

@@ -326,11 +326,10 @@ def _labels(text: str, target: str, table: UserTable) -> list[Any]:
 def _tell(model: LinearModel, top: int) -> None:
     """Print the coefficients, with intervals where there are any, and the promise."""
     found = summary.coefficients(model)
-    names = ("corrected", "95% low", "95% high") if found.intervals else ()
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
-    table = grid(title, "coefficient", "value", *names)
+    table = grid(title, *found.headings)
     for row in found.rows[:top]:
-        table.add_row(plain(row.name), *(found.text(value) for value in row.values))
+        table.add_row(plain(row.name), *map(plain, found.cells(row)))
     console().print(table)
     if len(found.rows) > top:
         say("All of them: the model file, or a larger --top.")

@@ -23,6 +23,7 @@ def before_publishing(
     expected: Expected | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
+    again: bool = True,
 ) -> Guarantee:
     """Warn of a large δ, then charge the open budget and ledger, before anything is read.
 
@@ -37,6 +38,7 @@ def before_publishing(
         expected: the error to expect, which a rehearsal tells; None where public numbers do not.
         parts: the guarantees of the releases that it is composed of, where they are several.
         mark: the text by which the line of a ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee to publish, which has the receipt of the ledger that is open, if one is.
@@ -52,7 +54,7 @@ def before_publishing(
     if (among := reservation()) is not None:
         return among.take(guarantee)
     budget = shared_budget() if budget is None else budget
-    return charge(guarantee, budget, parts=parts, mark=mark)
+    return charge(guarantee, budget, parts=parts, mark=mark, again=again)
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
@@ -85,6 +87,7 @@ def reserved(
     *,
     n_users: int | None = None,
     mark: str = "",
+    again: bool = True,
 ) -> Iterator[Guarantee]:
     """Charge several releases as one, before any of them reads anything; then each is made once.
 
@@ -93,6 +96,7 @@ def reserved(
         guarantees: the guarantee of each, as its rehearsal told it.
         n_users: the stated size of the roster, if it was stated.
         mark: the text by which the line of a ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee of all of them, with the receipt of the ledger that is open, if one is; each
@@ -105,7 +109,7 @@ def reserved(
     What is reserved is spent, whatever happens to the releases then. Source: docs/theory.md,
     "Budgets".
     """
-    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark)
+    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
     with open_reservation(guarantees, charged.receipts):
         yield charged
 

@@ -14,8 +14,18 @@ if TYPE_CHECKING:
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.optimizer import PrivateOptimizer
+    from dpgrain.torch.trained import Training, TrainingHistory
+    from dpgrain.torch.training import train
 
-__all__ = ["AdaptiveNorm", "PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
+__all__ = [
+    "AdaptiveNorm",
+    "PrivacyEngine",
+    "PrivateLoader",
+    "PrivateOptimizer",
+    "Training",
+    "TrainingHistory",
+    "train",
+]
 
 face(
     __name__,
@@ -24,5 +34,7 @@ face(
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
+        "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.training": ("train",),
     },
 )

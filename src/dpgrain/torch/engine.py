@@ -155,7 +155,7 @@ class PrivacyEngine:
         if self._run is not None:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
         module, processes = Processes.of(module)
-        _check_dataset(dataset)
+        check_dataset(dataset)
         _check_optimizer(module, optimizer)
         _check_loop(loss_reduction, max_rows)
         numbers = Numbers(
@@ -296,7 +296,7 @@ class PrivacyEngine:
         unit = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
         engine = cls(unit=unit, relation=plan.guarantee.relation)
         engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
-        _check_dataset(dataset)
+        check_dataset(dataset)
         _check_optimizer(module, optimizer)
         _check_loop(plan.loss_reduction, max_rows)
         # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
@@ -342,6 +342,15 @@ class PrivacyEngine:
         if self._guarantee is None:
             raise _no_run()
         return self._guarantee
+
+    @property
+    def mean(self) -> Mean:
+        """The public numbers of a step: clipping bound, noise, rate, divisor.
+
+        Raises:
+            ParameterError: if nothing was made private yet.
+        """
+        return self._begun().mean
 
     def get_epsilon(
         self,
@@ -450,7 +459,7 @@ def _no_run() -> ParameterError:
     return ParameterError("this engine has no run yet: call make_private first.")
 
 
-def _check_dataset(dataset: Any) -> None:
+def check_dataset(dataset: Any) -> None:
     """Refuse what draws batches by itself, or has no places."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ParameterError(

@@ -40,7 +40,7 @@ class PrivateLoader:
     ) -> None:
         self._run, self._dataset, self._blocks, self._draws = run, dataset, blocks, draws
         self._max_rows = max_rows
-        self._collate = torch.utils.data.default_collate if collate is None else collate
+        self._collate = collate
         self._pending: deque[Batch] = deque()
 
     def __len__(self) -> int:
@@ -70,6 +70,10 @@ class PrivateLoader:
             self._pending.popleft()
             yield records
 
+    def abandon(self) -> None:
+        """Take the hooks off the network, which no other step is made with."""
+        self._run.abandon()
+
     def _drawn(self) -> Iterator[Batch]:
         blocks, processes = self._blocks, self._run.processes
         drawn = processes.told(lambda: self._draws.draw(blocks.blocks))
@@ -78,6 +82,7 @@ class PrivateLoader:
         return blocks.batches(own, self._max_rows, single=self._run.steps.single)
 
     def _records(self, batch: Batch) -> Any:
-        if type(self._dataset) is torch.utils.data.TensorDataset:
+        if self._collate is None and type(self._dataset) is torch.utils.data.TensorDataset:
             return self._dataset[torch.from_numpy(batch.rows)]
-        return self._collate([self._dataset[int(row)] for row in batch.rows])
+        collate = self._collate or torch.utils.data.default_collate
+        return collate([self._dataset[int(row)] for row in batch.rows])

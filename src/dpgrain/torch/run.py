@@ -88,13 +88,17 @@ class Run:
             return 0
         return max(self.mean.rounds - self.begun, 0) + self._ahead
 
+    def abandon(self) -> None:
+        """Take the hooks off a module with which no other step is made."""
+        self._recorder.remove()
+
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Take the hooks off the module again if what is inside fails, such as a charge."""
         try:
             yield
         except BaseException:
-            self._recorder.remove()
+            self.abandon()
             raise
 
     def begin(self, batch: Batch) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpgrain._arrow import numbers, plain
+from dpgrain._arrow import numbers, plain, whole
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
@@ -122,7 +122,7 @@ class DuckDB:
         columns = [f"{self._key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         found = self.ask(query, [*keys])
-        return Groups.of(keys, [_one_array(column) for column in found.columns])
+        return Groups.of(keys, [whole(column) for column in found.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -156,7 +156,7 @@ class DuckDB:
         return known
 
     def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
-        """Take the codes of groups, and of the cells of a column (cell, code), that were given before."""
+        """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
         columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
         self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
         if cells is not None:
@@ -173,8 +173,8 @@ class DuckDB:
             ).to_arrow_table()
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
-        digests = _one_array(hashed.column("digest")).cast(pa.binary(16))
-        words[plain(_one_array(hashed.column("place")))] = words_of(digests.buffers()[1])
+        digests = whole(hashed.column("digest")).cast(pa.binary(16))
+        words[plain(whole(hashed.column("place")))] = words_of(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str) -> int:
@@ -419,8 +419,3 @@ def _in_share(user: str, share: Share) -> str:
     for shift in MIXING:
         mixed = f"xor({mixed}, {user} >> {shift})"
     return f" WHERE {mixed} & {share.parts - 1} = {share.part}"
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
