@@ -250,7 +250,7 @@ def test_every_command_that_publishes_charges(
 ) -> None:
     kind, *words = RUNS[name]
     words = [*words[:1], str(visits), *words[1:]] if kind == "fit" else [str(visits), *words]
-    out = ("--out", str(tmp_path / "m.json")) if kind == "fit" else ()
+    out = ("--output", str(tmp_path / "m.json")) if kind == "fit" else ()
     promise = ("--user", "who", "--unit", "user", "--epsilon", "0.3", "--delta", "1e-7")
     done = command(kind, *words, *promise, *out, "--ledger", place)
     assert done.returncode == 0, done.stderr

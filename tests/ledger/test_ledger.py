@@ -381,6 +381,16 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
     dg.Ledger(tmp_path / "l").verify()
 
 
+def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:
+    made, other = cases.made(place), cases.made(tmp_path / "other")
+    receipt = made.charge(cases.of_users())
+    assert made.holds(receipt)
+    assert not other.holds(receipt)
+    for wrong in ({"number": receipt.number + 1}, {"hash": "f" * 64}):
+        with pytest.raises(dg.DataError, match="an older copy was put in its place"):
+            made.holds(dataclasses.replace(receipt, **wrong))
+
+
 # -- processes ---
 
 
@@ -650,14 +660,16 @@ def test_any_days_have_an_account_for_each_start(place: str) -> None:
     made.verify()
 
 
-DAY = 24 * 3600 * 10**6
+LENGTH_OF_DAY = 24 * 3600 * 10**6
 
 
 def of_moments(noise: float, number: int, coordinates: Any) -> dg.Guarantee:
     """Gaussian noise on sums of the blocks of a user's day, of the day of a number."""
     event = Gaussian(noise, Contribution(block="element", coordinates=coordinates))
     partition = Partition((Rule("at", "day"),))
-    scope = Region((Side("at", Span("time", number * DAY, (number + 1) * DAY)),))
+    scope = Region(
+        (Side("at", Span("time", number * LENGTH_OF_DAY, (number + 1) * LENGTH_OF_DAY)),)
+    )
     return dg.Guarantee("element", "", "zero_out", 1e-9, event, scope=scope, partition=partition)
 
 
@@ -864,3 +876,38 @@ def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
     assert said == pytest.approx(Caps(whole + whole + whole).epsilon(3e-6), rel=1e-3)
     with pytest.raises(dg.ParameterError, match="number must be the line of a promise, not 9"):
         made.renewed_with(9)
+
+
+@pytest.mark.parametrize(
+    ("promise", "expected"),
+    [
+        (cases.OF_DAYS, "day 2026-01-05"),
+        (cases.USERS, "everything"),
+        (LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day")),
+         "day from 2026-01-04 to 2026-01-05"),
+        (LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(12, "day")),
+         "day from 2026-01-04 12:00:00.000001 to 2026-01-05"),
+        (LastingPromise.of(dg.Record(), 1.0, 1e-6), "country FR, day 2026-01-05"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_where_least_is_left_is_told(promise: LastingPromise, expected: str, tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", promise)
+    assert str(made.fullest(1)) == "everything"
+    with made:
+        for first, last in (("2026-01-01", "2026-01-05"), ("2026-01-05", "2026-01-09")):
+            made.charge(cases.of_users(scope=cases.on(first, last)))
+        made.charge(cases.of_users(scope=cases.on("2026-01-05", "2026-01-05", "FR")))
+    found = made.fullest(1)
+    assert made.left(1, found) == made.left(1), "nowhere is less left"
+    assert str(found).startswith(expected), str(found)
+
+
+def test_where_least_is_left_may_be_what_has_no_day(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", cases.OF_DAYS)
+    side = Side("day", days("2026-01-01", "2026-01-01"), missing=True)
+    with made:
+        made.charge(cases.of_days(100.0, Region((side,))))
+        missing = Side("day", Among(), missing=True, kind="DATE")
+        made.charge(cases.of_days(100.0, Region((missing,))))
+    assert "missing" in str(made.fullest(1))

@@ -14,7 +14,7 @@ from dpgrain._later import later
 from dpgrain._wording import counted, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
-from dpgrain.cli.printing import console, grid, say, written
+from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
 
@@ -309,9 +309,10 @@ def _described(opened: Ledger) -> dict[str, Any]:
 def _tell(opened: Ledger) -> None:
     """Print the promises of a ledger, and what is left of each."""
     say(f"The ledger {opened.name!r}, id {opened.id}.")
-    table = grid("What it promises", "to everybody, about", "line", "left where least is")
+    table = grid("What it promises", "to everybody, about", "line", "left where least is", "there")
     for number, one in opened.promises.items():
-        table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
+        there = plain(str(opened.fullest(number)))
+        table.add_row(plain(str(one)), str(number), f"{100 * opened.left(number):.1f}%", there)
     console().print(table)
 
 

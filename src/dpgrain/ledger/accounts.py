@@ -158,6 +158,32 @@ def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> U
     )
 
 
+def fullest(page: Page, promise: LastingPromise, number: int) -> Region:
+    """Return the records of the units whose account is the fullest, the first one of several.
+
+    Args:
+        page: the page to read.
+        promise: the promise.
+        number: the line of the promise.
+    """
+    rows = [row[1:] for row in page.accounts() if row[0] == number]
+    place = max(range(len(rows)), key=lambda one: max(rows[one][2:]))
+    within, first = rows[place][:2]
+    follows = place + 1 < len(rows) and rows[place + 1][0] == within
+    end = rows[place + 1][1] if follows else END
+    known, axis = _region(page.classes(number)[within]), page.axis(number)
+    if axis is None or known.side(axis.column) is not None or (first, end) == (START, END):
+        return known
+    if (first, end) == (_MISSING, _MISSING + 1):
+        return Region((*known.sides, Side(axis.column, Among(), missing=True)))
+    low, high = (None if first <= START + 1 else first), (None if end == END else end)
+    counted, _, kind = axis.kind.partition(" ")
+    span = _fields.read(Span, {"axis": counted, "low": low, "high": high}, "an interval")
+    if promise.window is not None:
+        span = promise.window.records(span)
+    return Region((*known.sides, Side(axis.column, span, kind=kind)))
+
+
 def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cells]:
     """Yield the cells that a charge meets, in classes that lie inside it."""
     axis = page.axis(charged.promise)

@@ -427,6 +427,19 @@ class Ledger(ShownLedger):
         promise = self._in_force(number)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
+    def fullest(self, number: int) -> Region:
+        """Return the region of the units of which least is left, the first one of several; a note.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if no such promise is in force.
+        """
+        promise = self._in_force(number)
+        with self._store.reading() as page:
+            return accounts.fullest(page, promise, number)
+
     def would_take(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
         """Return what releases would take of a promise if they were charged now; a note.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from dpgrain import _fields, _validate
 from dpgrain.partitions import Rule, shown_days
 from dpgrain.regions import Side, Span
-from dpgrain.zones import check_zone
+from dpgrain.zones import check_zone, midnight
 
 _EPOCH = date(1970, 1, 1).toordinal()
 # The microseconds of an hour.
@@ -40,6 +40,10 @@ class Window:
 
     def starts_that(self, meeting: Meeting, span: Span) -> list[tuple[int | None, int | None]]:
         """Return the starts of windows that meet an interval in one of these ways, as intervals."""
+        raise NotImplementedError
+
+    def records(self, starts: Span) -> Span:
+        """Return what the first window of some starts holds, or the last one if there is no first."""
         raise NotImplementedError
 
     @staticmethod
@@ -113,6 +117,16 @@ class AnyDays(Window):
             first, last = (None if day is None else day.toordinal() - _EPOCH for day in days)
             end = None if last is None else last + 1
         return None if first is None else first - self.days + 1, end
+
+    def records(self, starts: Span) -> Span:
+        """Return what the first window of some starts holds, or the last one if there is no first."""
+        first = _one_of(starts)
+        ends = None if first is None else (first, first + self.days)
+        if ends is None or starts.axis == "whole":
+            return Span(starts.axis, *(ends or ()))
+        zone = (self.zone or "UTC") if starts.axis == "instant" else ""
+        low, high = (midnight(date.fromordinal(end + _EPOCH), zone) for end in ends)
+        return Span(starts.axis, low, high)
 
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""
@@ -188,9 +202,19 @@ class AnyHours(Window):
             return [(first_of_whole, last_of_whole)]
         return [(first, first_of_whole), (last_of_whole, end)]
 
+    def records(self, starts: Span) -> Span:
+        """Return what the first window of some starts holds, or the last one if there is no first."""
+        first = _one_of(starts)
+        return Span(starts.axis, *(() if first is None else (first, first + self._length)))
+
     @property
     def _length(self) -> int:
         return self.hours * _HOUR
 
     def __str__(self) -> str:
         return f"any {self.hours} hours in a row of {self.column!r}"
+
+
+def _one_of(starts: Span) -> int | None:
+    """Return the first start, or the last one; None where there is neither."""
+    return starts.low if starts.low is not None or starts.high is None else starts.high - 1

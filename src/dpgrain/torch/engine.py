@@ -345,7 +345,7 @@ class PrivacyEngine:
 
     @property
     def mean(self) -> Mean:
-        """The public numbers of a step: clipping bound, noise, rate, divisor.
+        """The public numbers of a step, such as its noise, rate and divisor.
 
         Raises:
             ParameterError: if nothing was made private yet.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dpgrain.torch.batches import Batch, Blocks
@@ -70,8 +70,13 @@ class PrivateLoader:
             self._pending.popleft()
             yield records
 
+    @property
+    def published(self) -> Mapping[str, Any]:
+        """The public numbers that have changed since the first step, such as an adaptive bound."""
+        return self._run.steps.published()
+
     def abandon(self) -> None:
-        """Take the hooks off the network, which no other step is made with."""
+        """Take the hooks off the network, with which no other step is made."""
         self._run.abandon()
 
     def _drawn(self) -> Iterator[Batch]:
