@@ -89,7 +89,8 @@ class Run:
         return max(self.mean.rounds - self.begun, 0) + self._ahead
 
     def abandon(self) -> None:
-        """Take the hooks off a module with which no other step is made."""
+        """Take the hooks off the module, with which no other step is made."""
+        self.ended = True
         self._recorder.remove()
 
     @contextmanager
