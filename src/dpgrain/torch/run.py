@@ -88,19 +88,19 @@ class Run:
             return 0
         return max(self.mean.rounds - self.begun, 0) + self._ahead
 
+    def abandon(self) -> None:
+        """Take the hooks off the module, with which no other step is made."""
+        self.ended = True
+        self._recorder.remove()
+
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Take the hooks off the module again if what is inside fails, such as a charge."""
         try:
             yield
         except BaseException:
-            self._recorder.remove()
+            self.abandon()
             raise
-
-    def abandon(self) -> None:
-        """Take the hooks off the module, with which no other step is made."""
-        self.ended = True
-        self._recorder.remove()
 
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.
