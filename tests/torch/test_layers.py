@@ -23,12 +23,15 @@ MIXING = {
     "plain running": (nn.BatchNorm1d(3, affine=False), "BatchNorm1d"),
     "shortened": (nn.Embedding(3, 2, max_norm=1.0), "max_norm=None"),
     "frequent": (nn.Embedding(3, 2, scale_grad_by_freq=True), "scale_grad_by_freq=False"),
-    "attention": (nn.MultiheadAttention(4, 2), "MultiheadAttention.*scaled_dot_product"),
-    "recurrent": (nn.LSTM(3, 2), "LSTM.*nn.Linear"),
+    "shortened bag": (nn.EmbeddingBag(3, 2, max_norm=1.0), "max_norm=None"),
+    "largest": (nn.EmbeddingBag(3, 2, mode="max"), "mode='sum' or 'mean'"),
+    "attention": (
+        nn.MultiheadAttention(4, 2),
+        r"MultiheadAttention.*through_linear_maps\(module\)",
+    ),
+    "recurrent": (nn.LSTM(3, 2), r"LSTM.*through_linear_maps\(module\)"),
     "own": (Scaled(), r"layer Scaled with parameters.*records_apart=\(Scaled,\)"),
     "bilinear": (nn.Bilinear(2, 2, 2), "layer Bilinear"),
-    "slope": (nn.PReLU(), "layer PReLU"),
-    "transposed": (nn.ConvTranspose1d(2, 2, 2), "layer ConvTranspose1d"),
 }
 
 

@@ -12,15 +12,17 @@ from dpgrain._later import face
 if TYPE_CHECKING:
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
+    from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
 
-__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
+__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer", "through_linear_maps"]
 
 face(
     __name__,
     {
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
+        "dpgrain.torch.maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
     },
 )

@@ -95,6 +95,7 @@ class PrivacyEngine:
         max_rows: int | None = None,
         exact: bool = False,
         records_apart: Sequence[type] = (),
+        example: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> tuple[Any, PrivateOptimizer, PrivateLoader]:
         """Charge a training run, and return what an ordinary training loop needs.
@@ -123,6 +124,9 @@ class PrivacyEngine:
             exact: True hands out each block by itself, truncates it to a grid and adds integers, with
                 integer noise; no rounding is left out then, and it is slow.
             records_apart: types of layers of one's own that take one tensor and treat records apart.
+            example: what the module is called with for a few made-up records: a tensor, a tuple, or a
+                dictionary of named inputs. On these it is tried, before anything is charged, on whether
+                it mixes records; without them, on random numbers in the shapes of the first batch.
             collate_fn: makes a batch of a list of records; PyTorch's by default.
 
         Returns:
@@ -170,6 +174,8 @@ class PrivacyEngine:
             elements=elements,
         )
         try:
+            if example is not None:
+                run.try_on(example)
             self._guarantee = before_publishing(
                 guarantee, n_users=mean.n_users, budget=promise.budget
             )

@@ -6,7 +6,10 @@ is refused by name, since it was not accounted for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
+
+from torch.utils._pytree import tree_leaves
 
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
@@ -72,6 +75,26 @@ class Run:
     def abandon(self) -> None:
         """Take the hooks off a module whose run was not charged."""
         self._recorder.remove()
+
+    def try_on(self, example: Any) -> None:
+        """Try the module on made-up records.
+
+        Args:
+            example: what the module is called with.
+
+        Raises:
+            ParameterError: if the module mixes records, or the example holds fewer than two.
+        """
+        named = isinstance(example, Mapping)
+        given = () if named else example if isinstance(example, tuple) else (example,)
+        inputs = (given, dict(example) if named else {})
+        records = max((len(t) for t in tree_leaves(inputs) if hasattr(t, "__len__")), default=0)
+        if records < 2:
+            raise ParameterError(
+                "example must hold tensors of two made-up records at least, their first dimension.",
+                name="example",
+            )
+        self._recorder.try_on(inputs, records)
 
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.
