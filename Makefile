@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-torch audit test-all check install clean
+.PHONY: demo docs test test-torch audit test-all check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 # The tests of dpgrain.torch, which `make test` skips where PyTorch is absent; this version has a CPU build.
 test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/pytest -n auto tests/torch
+	$(BIN)/pytest -n auto tests/torch "tests/docs/test_pages.py::test_the_page_shows_what_its_code_prints[docs/tutorials/networks.md]"
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 
 # The rest of each search, and more random examples.
@@ -39,6 +39,12 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q --doctest-modules src -m "not slow"
+
+# The site, from pages and docstrings; a warning is an error.
+docs: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+	@echo "The site: build/site/index.html"
 
 install: $(VENV)/.dev
 

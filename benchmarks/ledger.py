@@ -46,7 +46,7 @@ def filled(ledger: dg.Ledger, releases: int) -> None:
     store: Any = ledger._store
     with store.reading():
         pass
-    store._connection.execute("PRAGMA synchronous = OFF")
+    store._connections._connection.execute("PRAGMA synchronous = OFF")
     for number in range(releases):
         ledger.charge(hour(number))
     ledger.close()

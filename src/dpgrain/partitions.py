@@ -18,7 +18,8 @@ from zoneinfo import ZoneInfo
 
 from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span, microseconds
+from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span
+from dpgrain.zones import midnight
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
 #: stated mapping or function, known by its fingerprint; any stretch of days in a row.
@@ -119,7 +120,8 @@ class Rule:
         shortest = {"day": 1, "week": 7, "month": 28, "year": 365}[self.kind]
         # The stretch is longest in periods where one day lies in the first of them.
         cells = (days + shortest - 2) // shortest + 1
-        if self.zone != zone:
+        # Times without a zone are shown by their own clocks; days of moments begin in UTC by default.
+        if self.zone and self.zone != (zone or "UTC"):
             return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
         return Overlap(cells, whole=self.kind == "day")
 
@@ -204,8 +206,7 @@ class Rule:
             day = period_of(met, self.kind)[which]
         except OverflowError:
             return None
-        zone = ZoneInfo(self.zone) if self.zone else None
-        return microseconds(datetime(day.year, day.month, day.day, tzinfo=zone))
+        return midnight(day, self.zone)
 
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""

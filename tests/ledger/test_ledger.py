@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -415,6 +416,91 @@ def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     assert opened.left(1) < 1e-6
 
 
+def marking(place: str, start: Any, marks: list[str], results: Any) -> None:
+    opened, done = dg.Ledger(place), []
+    start.wait(60)
+    for mark in marks:
+        with suppress(dg.ParameterError):
+            opened.charge(cases.of_users(), mark=mark, again=False)
+            done.append(mark)
+    results.put(done)
+
+
+def test_of_processes_that_charge_the_same_at_once_one_does(place: str) -> None:
+    cases.made(place, LastingPromise.of(dg.User(), 9.0, 1e-6))
+    context = multiprocessing.get_context("fork")
+    results, start, marks = context.Queue(), context.Barrier(4), [f"day {i}" for i in range(25)]
+    asked = (place, start, marks, results)
+    workers = [context.Process(target=marking, args=asked) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    done = [mark for _ in workers for mark in results.get(timeout=300)]
+    for worker in workers:
+        worker.join(60)
+    assert sorted(done) == sorted(marks)
+    assert dg.Ledger(place).verify().number == 1 + len(marks)
+
+
+def test_a_mark_is_looked_up_in_the_transaction_of_the_charge(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one charges the same between what a charge prepares and its line."""
+    made, other = cases.made(place), dg.Ledger(place)
+    usual = dg.Ledger._charges
+
+    def meanwhile(self: dg.Ledger, *asked: Any) -> Any:
+        monkeypatch.undo()
+        other.charge(cases.of_users(), mark="January", again=False)
+        return usual(self, *asked)
+
+    monkeypatch.setattr(dg.Ledger, "_charges", meanwhile)
+    with pytest.raises(dg.ParameterError, match="'January' was charged before, in line 2 of"):
+        made.charge(cases.of_users(), mark="January", again=False)
+    assert made.verify().number == 2
+    # Another mark, or the same one again where that is asked for, is charged.
+    for mark, again in (("February", False), ("January", True), ("", False), ("", False)):
+        made.charge(cases.of_users(), mark=mark, again=again)
+    with pytest.raises(dg.ParameterError, match="in line 4 of"):
+        other.charge(cases.of_users(), mark="January", again=False)
+
+
+def test_what_is_rehearsed_is_refused_as_a_charge_and_leaves_nothing(place: str) -> None:
+    made = cases.made(place)
+    large, small = cases.of_users(1 / (0.8 * cases.USERS.caps.mu)), cases.of_users()
+    with made._store.reading() as page:
+        before = page.accounts()
+    made.rehearse(large, mark="a")
+    with made._store.reading() as page:
+        assert (page.accounts(), page.marked("a")) == (before, None)
+    assert len(made.entries) == 2
+    made.charge(large, mark="a")
+    said = []
+    for ask in (made.rehearse, made.charge):
+        with pytest.raises(dg.ParameterError, match="would fit") as caught:
+            ask(large)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    with pytest.raises(dg.ParameterError, match="in line 2 of"):
+        made.rehearse(small, mark="a", again=False)
+    assert made.charge(small).number == made.verify().number == 3
+
+
+def test_marks_of_lines_are_made_again_and_checked(place: str) -> None:
+    made = cases.made(place)
+    made.charge(cases.of_users(), mark="a")
+    cases.tamper(made, "DELETE FROM marks")
+    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+        made.verify()
+    # Ledgers of the second format have no marks beside their lines.
+    cases.tamper(made, "DROP TABLE marks")
+    with made._store.writing() as page:
+        page.set_format(2)
+    again = dg.Ledger(place)
+    with pytest.raises(dg.ParameterError, match="in line 2 of"):
+        again.charge(cases.of_users(), mark="a", again=False)
+    again.verify()
+
+
 def test_forked_workers_share_the_ledger(place: str) -> None:
     made = cases.made(place)
     with made:
@@ -665,10 +751,10 @@ def test_a_charge_reads_the_last_line_and_scans_nothing(tmp_path: Any) -> None:
             day = cases.on(f"2026-{1 + number // 28:02}-{1 + number % 28:02}")
             store: Any = made._store
             with store.reading():
-                connection = store._connection
+                connection = store._connections._connection
             said.clear()
             connection.set_trace_callback(said.append)
-            made.charge(cases.of_days(1e3, day))
+            made.charge(cases.of_days(1e3, day), mark=f"day {number}", again=False)
             connection.set_trace_callback(None)
             counts[number] = len(said)
         assert counts[10] == counts[99]

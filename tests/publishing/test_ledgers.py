@@ -21,7 +21,7 @@ class Listed:
     place: str = "listed"
     charged: list[dg.Guarantee] = field(default_factory=list)
 
-    def charge(self, *guarantees: dg.Guarantee, mark: str = "") -> Receipt:
+    def charge(self, *guarantees: dg.Guarantee, mark: str = "", again: bool = True) -> Receipt:
         self.charged += guarantees
         return Receipt("id", "listed", len(self.charged), mark)
 

@@ -189,6 +189,28 @@ def test_a_network_learns_what_people_share() -> None:
 # -- the promise --
 
 
+def test_averages_of_weights_are_made_of_what_is_published() -> None:
+    vectors = np.random.default_rng(1).normal(size=(RECORDS, WIDTH))
+    _engine, module, optimizer, loader = made(vectors, User(), users=USERS, steps=8, lr=0.5)
+    swa = torch.optim.swa_utils
+    average = swa.AveragedModel(module)
+    moving = swa.AveragedModel(module, multi_avg_fn=swa.get_ema_multi_avg_fn(0.5))
+    points = []
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+        points.append(module.weight.detach().clone())
+        average.update_parameters(module)
+        moving.update_parameters(module)
+        # A copy takes part in nothing: it may be called at any time.
+        average(x)
+    assert torch.allclose(average.module.weight, torch.stack(points).mean(0))
+    expected = points[0]
+    for point in points[1:]:
+        expected = 0.5 * expected + 0.5 * point
+    assert torch.allclose(moving.module.weight, expected)
+
+
 def test_one_run_has_the_curve_of_every_unit() -> None:
     vectors = np.ones((RECORDS, WIDTH))
     engine, *_ = made(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -34,6 +36,25 @@ def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -
     assert all(p.grad is not None for p in module.parameters())
 
 
+@pytest.mark.parametrize("way", ["copy", "pickle", "average"])
+def test_copies_are_ordinary_modules(way: str) -> None:
+    module = nn.Sequential(nn.Linear(3, 2))
+    recorder = recorded(module)
+    copies: dict[str, Any] = {
+        "copy": copy.deepcopy,
+        "pickle": lambda of: pickle.loads(pickle.dumps(of)),
+        "average": lambda of: torch.optim.swa_utils.AveragedModel(of).module,
+    }
+    other = copies[way](module)
+    # More rows than the batch has, in training: nothing of it is recorded or refused.
+    other(torch.ones(9, 3)).sum().backward()
+    assert other[0].weight.grad is not None
+    assert recorder.uses == {}
+    module(torch.ones(ROWS, 3)).sum().backward()
+    assert module[0].weight.grad is None
+    assert recorder.uses.keys() == {*module.parameters()}
+
+
 def test_several_backward_passes_add_up() -> None:
     module = nn.Linear(3, 2)
     recorder = recorded(module)
@@ -58,7 +79,7 @@ def test_evaluation_is_not_recorded() -> None:
 def test_rows_must_be_records(shape: tuple[int, ...]) -> None:
     module = nn.Linear(3, 2)
     recorded(module)
-    with pytest.raises(ParameterError, match="first dimension must be the 4 records"):
+    with pytest.raises(ParameterError, match="must be the 4 records"):
         module(torch.ones(shape))
     assert all(p.requires_grad for p in module.parameters())
 

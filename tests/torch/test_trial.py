@@ -156,7 +156,7 @@ def test_dropout_beside_does_not_hide_it() -> None:
         (SequenceFirst(), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
         (SequenceFirst(), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
         (Positions(ROWS), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
-        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "looked up for each record"),
+        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "all records share is looked up"),
     ],
 )
 def test_networks_that_mix_records_are_found_out(module: Any, x: Any, words: str) -> None:
@@ -245,11 +245,17 @@ def test_made_up_records_have_shapes_and_types_of_a_batch_and_none_of_its_number
     assert numbers.dtype == torch.float64
     assert set(whole.tolist()) == {0, 1}
     assert named["mask"].dtype == torch.bool
-    assert named["all"] is batch[2]["all"]
+    assert named["all"].shape == (5,)
+    assert not torch.equal(named["all"], batch[2]["all"])
     assert named["word"] == "mean"
     other = made_up((batch[0] * 2, batch[1] - 1, batch[2]), 9)
     assert torch.equal(other[0], numbers)
     assert torch.equal(other[1], whole)
+
+
+def test_nothing_is_tried_of_what_is_not_the_batch() -> None:
+    with pytest.raises(ParameterError, match="must be the 9 records"):
+        made_up((torch.zeros(8, 9),), 9)
 
 
 def test_randomness_is_as_before() -> None:

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import Entry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
+    from dpgrain.releases import plan as plans
 else:
     ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
-    registries = later("dpgrain.ledger.registry")
+    registries, plans = later("dpgrain.ledger.registry"), later("dpgrain.releases.plan")
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
@@ -66,6 +67,21 @@ class Strength:
     leak: Annotated[
         float | None, typer.Option(help="Part of δ kept for names below a threshold; a tenth.")
     ] = None
+    plan: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File of releases that are fixed now: dpgrain run makes them once without charging "
+            "them. May repeat.",
+            metavar="FILE",
+        ),
+    ] = None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What ε and δ are kept for, as promises take it."""
+        files = map(plans.plan_releases, self.plan or ())
+        planned = [guarantee for file in files for guarantee in file.guarantees]
+        return {"pure": self.pure, "leak": self.leak, "plan": planned}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +121,7 @@ class Promised(Strength):
             self.delta,
             relation=self.relation,
             window=window,
-            pure=self.pure,
-            leak=self.leak,
+            **self.parts,
         )
 
     def _unit(self) -> Unit:
@@ -135,6 +150,8 @@ class Promised(Strength):
     "--epsilon 1 --delta 1e-6",
     "dpgrain ledger init visits.ledger --name visits --unit user --any-days 30 --day day "
     "--epsilon 3 --delta 1e-6",
+    "dpgrain ledger init visits.ledger --name visits --unit user --epsilon 2 --delta 1e-6 "
+    "--plan releases.toml",
     name="init",
 )
 def init(
@@ -169,7 +186,9 @@ def renew(
     earlier = opened.promises.get(number)
     if earlier is None:
         raise ParameterError(f"NUMBER must be the line of a promise in force, not {number}.")
-    entry = opened.renew(number, earlier.renewed(**vars(strength)))
+    entry = opened.renew(
+        number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
+    )
     _tell(opened)
     say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 

@@ -77,6 +77,13 @@ Types: TypeAlias = Annotated[
         "not fit is left out. All columns of CSV are text without it. May repeat.",
     ),
 ]
+Days: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=COLUMN or NAME=COLUMN:ZONE adds a column of days of times, such as "
+        "day=at:Europe/Paris. May repeat."
+    ),
+]
 Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

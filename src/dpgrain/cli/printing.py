@@ -26,6 +26,8 @@ else:
 _HEADINGS = {"at_least": "at least", "up_to": "may be up to", "count_error": "its error"}
 # A key is cut to so many letters.
 _LETTERS = 200
+# A key that is no longer than this, such as a day, stands in one line however many columns there are.
+_WHOLE = 10
 
 
 def console() -> rich_console.Console:
@@ -83,21 +85,7 @@ def tell_release(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
-    ordered, known = release.statistic.in_order, printed.known_more(release)
-    table = rich_table.Table(
-        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
-        f"{len(release):,} estimates"
-    )
-    for name in release.groups.names:
-        table.add_column(plain(name), overflow="fold")
-    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
-        table.add_column(name, justify="right")
-    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
-    for line in lines:
-        more = dict(zip(release.more, line.more, strict=True))
-        numbers = (line.estimate, line.std_error, line.low, line.high)
-        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
-    console().print(table)
+    tell_estimates(release, top)
     say(f"Estimates of: {release.estimand}.")
     if len(release) > top:
         say("All of them: --output FILE, or a larger --top.")
@@ -108,6 +96,31 @@ def tell_release(release: Release, top: int) -> None:
     if release.asked.care:
         say(f"Take care: {release.asked.take_care}.", style="yellow")
     say(str(release.guarantee))
+
+
+def tell_estimates(release: Release, top: int) -> None:
+    """Print the first estimates of a release as a table.
+
+    Args:
+        release: the release.
+        top: the number of estimates.
+    """
+    ordered, known = printed.in_order(release), printed.known_more(release)
+    table = rich_table.Table(
+        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
+        f"{len(release):,} estimates"
+    )
+    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
+    for place, name in enumerate(release.groups.names):
+        longest = max((len(line.keys[place]) for line in lines), default=0)
+        table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
+    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
+        table.add_column(name, justify="right")
+    for line in lines:
+        more = dict(zip(release.more, line.more, strict=True))
+        numbers = (line.estimate, line.std_error, line.low, line.high)
+        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
+    console().print(table)
 
 
 def _heading(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpgrain._later import later
 from dpgrain.cli.options import (
     Check,
+    Days,
     Decimal,
     Delimiter,
     Ledger,
@@ -39,6 +40,7 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    days: Days = None
     where: Where = None
     check: Check = False
 
@@ -66,6 +68,7 @@ class Reading:
         rows = table.read(
             source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
         )
+        rows = with_days(rows, self.days or ())
         return rows.where(sides_of(self.where)) if self.where else rows
 
 
@@ -134,6 +137,28 @@ class People:
                 )
             asked[name] = (column, function) if colon else made
         return rows.per_user(by=self.per_user_by, **asked)
+
+
+def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
+    """Return a table with columns of days of times.
+
+    Args:
+        rows: the table.
+        days: texts NAME=COLUMN or NAME=COLUMN:ZONE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+        DpgrainError: as :meth:`dpgrain.UserTable.with_days`.
+    """
+    for text in days:
+        name, _, rest = text.partition("=")
+        column, colon, zone = (rest, "", "") if rest in rows.schema else rest.rpartition(":")
+        if not (name and (column or zone)):
+            raise ParameterError(
+                f"--days must be NAME=COLUMN or NAME=COLUMN:ZONE, such as day=at, not {text!r}."
+            )
+        rows = rows.with_days(name, column or zone, zone if colon else None)
+    return rows
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

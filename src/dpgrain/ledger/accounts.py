@@ -253,10 +253,10 @@ def _region(text: str) -> Region:
 
 
 def made_again(page: Page, lines: Iterable[Line]) -> None:
-    """Make all accounts from the lines of a ledger.
+    """Make all that is kept beside the lines of a ledger from them.
 
     Args:
-        page: the page to write to, without accounts.
+        page: the page to write to, which holds nothing of it.
         lines: the lines.
 
     Raises:
@@ -270,3 +270,5 @@ def made_again(page: Page, lines: Iterable[Line]) -> None:
             put_in_force(page, line.number, line.values.get("renews"))
         for each in map(Charged.from_dict, line.values.get("charged", ())):
             charge(page, promises[each.promise], each)
+        if mark := line.values.get("mark"):
+            page.set_mark(mark, line.number)

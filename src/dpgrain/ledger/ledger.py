@@ -33,6 +33,10 @@ from dpgrain.regions import EVERYTHING, Region
 _LANGUAGE = 1
 
 
+class _TakenBack(Exception):  # noqa: N818 - it is no error: a rehearsal writes nothing
+    """A line was rehearsed, and its transaction is taken back."""
+
+
 class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge is tried again
     """A promise was renewed after prices were found for it."""
 
@@ -109,6 +113,8 @@ class Ledger(ShownLedger):
                 "promises must be a list of LastingPromise, such as "
                 "[LastingPromise.of(Element('day'), 1.0, 1e-6)]."
             )
+        for promise in listed:
+            _check_users(user, promise.plan)
         noted: dict[str, Any] = {"language": _LANGUAGE, "id": secrets.token_hex(16), "name": name}
         with store_at(place).creating() as page:
             page.set_format(FORMAT)
@@ -183,7 +189,7 @@ class Ledger(ShownLedger):
         """Close the connection to the file or database; it is opened again when it is needed."""
         self._store.close()
 
-    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+    def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases that are about to be made; when this returns, that is on the disk.
 
         Args:
@@ -192,18 +198,40 @@ class Ledger(ShownLedger):
                 fixed before the first of them is made. One that a promise plans is taken out of that
                 plan, and takes nothing of its caps.
             mark: a text by which :attr:`entries` can be searched for the line.
+            again: False to refuse a mark that a line has already, whoever has charged it.
 
         Returns:
             The receipt, which is that of all these releases.
 
         Raises:
-            ParameterError: if a promise does not hold the releases; nothing is charged then.
+            ParameterError: if a promise does not hold the releases, or the mark is refused; nothing is
+                charged then.
             DataError: if the ledger cannot be written, or was changed.
         """
+        line = self._charged_in_a_line(guarantees, mark, again=again, kept=True)
+        return Receipt(self.id, self.name, line.number, line.hash)
+
+    def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
+        """Raise what :meth:`charge` would raise now, and charge nothing.
+
+        Args:
+            guarantees: what each release promises.
+            mark: the text by which the line would be found.
+            again: False to refuse a mark that a line has already.
+
+        Raises:
+            ParameterError: if a promise does not hold the releases, or the mark is refused.
+            DataError: if the ledger cannot be written, or was changed.
+        """
+        self._charged_in_a_line(guarantees, mark, again=again, kept=False)
+
+    def _charged_in_a_line(
+        self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, kept: bool
+    ) -> Line:
+        """Return the line that charges releases, written unless it is to be taken back."""
         if not guarantees:
             raise ParameterError("guarantees must be those of at least one release.")
-        for guarantee in guarantees:
-            self._check_user(guarantee)
+        _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
         charged = [
@@ -215,21 +243,26 @@ class Ledger(ShownLedger):
         def noted(page: Page, last: Line) -> Line:
             if page.in_force() != list(promises):
                 raise _RenewedMeanwhile
+            before = None if again else page.marked(mark)
+            if before is not None:
+                raise _charged_before(mark, before)
             for each in charged:
                 accounts.charge(page, promises[each.promise], each)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
             more = {"mark": mark} if mark else {}
-            return Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+            line = Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+            if mark:
+                page.set_mark(mark, line.number)
+            return line
 
         try:
-            line = self._append(noted)
+            return self._append(noted, kept=kept)
         except (_RenewedMeanwhile, TakenError):
-            return self.charge(*guarantees, mark=mark)
+            return self._charged_in_a_line(guarantees, mark, again=again, kept=kept)
         except DoesNotFitError as error:
             told = refusal(self.name, promises[error.charged.promise], error)
             raise ParameterError(told) from None
-        return Receipt(self.id, self.name, line.number, line.hash)
 
     def add(self, promise: LastingPromise) -> Entry:
         """Add a promise to a ledger that has charged nothing yet.
@@ -241,6 +274,7 @@ class Ledger(ShownLedger):
             ParameterError: if something was charged: it would not be counted.
             DataError: if the ledger cannot be written.
         """
+        _check_users(self._user, promise.plan)
 
         def noted(page: Page, last: Line) -> Line:
             # As long as nothing was charged, every line but the first is a promise.
@@ -268,6 +302,7 @@ class Ledger(ShownLedger):
             DataError: if the ledger cannot be written.
         """
         earlier = self._in_force(number)
+        _check_users(self._user, promise.plan)
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
@@ -284,13 +319,18 @@ class Ledger(ShownLedger):
 
         return self._entry(self._append(noted))
 
-    def _append(self, noted: Callable[[Page, Line], Line]) -> Line:
-        """Append a line durably, after the last one was checked."""
-        with self._store.writing() as page:
-            self._check_format(page)
-            last = self._last(page)
-            line = noted(page, last)
-            page.append(line)
+    def _append(self, noted: Callable[[Page, Line], Line], *, kept: bool = True) -> Line:
+        """Append a line durably, after the last one was checked; or take it back."""
+        try:
+            with self._store.writing() as page:
+                self._check_format(page)
+                last = self._last(page)
+                line = noted(page, last)
+                page.append(line)
+                if not kept:
+                    raise _TakenBack
+        except _TakenBack:
+            return line
         self._seen = line
         return line
 
@@ -304,14 +344,6 @@ class Ledger(ShownLedger):
             )
         last.check(last.number)
         return last
-
-    def _check_user(self, guarantee: Guarantee) -> None:
-        if self._user and guarantee.user and guarantee.user != self._user:
-            raise ParameterError(
-                f"the release tells users apart by {guarantee.user!r}, and the ledger by "
-                f"{self._user!r}: where they are the same, rename the column, or pass users as a "
-                "pandas Series of that name."
-            )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
@@ -462,6 +494,17 @@ class Ledger(ShownLedger):
         return f"Ledger({self._store.name!r}: {self.name}, {self._seen.number:,} lines seen)"
 
 
+def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
+    """Raise unless releases tell users apart as the ledger does, where both say how."""
+    for guarantee in guarantees:
+        if user and guarantee.user and guarantee.user != user:
+            raise ParameterError(
+                f"the release tells users apart by {guarantee.user!r}, and the ledger by {user!r}: "
+                "where they are the same, rename the column, or pass users as a pandas Series of that "
+                "name."
+            )
+
+
 def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | None = None) -> Line:
     """Put a promise in force, and return its line."""
     noted = {} if renews is None else {"renews": renews}
@@ -470,9 +513,16 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     return line
 
 
-def _kept(page: Page) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the accounts, and which planned releases were made."""
-    return page.accounts(), page.all_taken()
+def _charged_before(mark: str, number: int) -> ParameterError:
+    return ParameterError(
+        f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; state "
+        "again=True (--again) to publish anew, which is charged anew."
+    )
+
+
+def _kept(page: Page) -> tuple[object, ...]:
+    """Return the accounts, which planned releases were made, and which lines have marks."""
+    return page.accounts(), page.all_taken(), page.all_marks()
 
 
 def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dpgrain import _fields, _validate
 from dpgrain.partitions import shown_days
 from dpgrain.regions import Span
+from dpgrain.zones import check_zone
 
 _EPOCH = date(1970, 1, 1).toordinal()
 
@@ -41,12 +41,7 @@ class AnyDays:
     def __post_init__(self) -> None:
         _fields.check(self)
         _validate.integer(minimum=1, days=self.days)
-        try:
-            ZoneInfo(self.zone or "UTC")
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            raise _validate.wrong(
-                "zone", f"must be a zone such as 'Europe/Paris', not {self.zone!r}."
-            ) from error
+        check_zone(self.zone or "UTC")
 
     def starts(self, span: Span) -> tuple[int | None, int | None]:
         """Return the first start, and the one after the last, of windows that meet some days.

@@ -28,7 +28,7 @@ class Charging(Protocol):
     def place(self) -> str:
         """The file or database of the ledger, as another process can open it."""
 
-    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+    def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or refuse them."""
 
 

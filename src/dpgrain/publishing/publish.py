@@ -22,6 +22,7 @@ def before_publishing(
     expected: Expected | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
+    again: bool = True,
 ) -> Guarantee:
     """Warn of a large δ, then charge the open budget and ledger, before anything is read.
 
@@ -36,6 +37,7 @@ def before_publishing(
         expected: the error to expect, which a rehearsal tells; None where public numbers do not.
         parts: the guarantees of the releases that it is composed of, where they are several.
         mark: the text by which the line of a ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee to publish, which has the receipt of the ledger that is open, if one is.
@@ -51,7 +53,7 @@ def before_publishing(
     if (among := reservation()) is not None:
         return among.take(guarantee)
     budget = shared_budget() if budget is None else budget
-    return charge(guarantee, budget, parts=parts, mark=mark)
+    return charge(guarantee, budget, parts=parts, mark=mark, again=again)
 
 
 @contextmanager
@@ -61,6 +63,7 @@ def reserved(
     *,
     n_users: int | None = None,
     mark: str = "",
+    again: bool = True,
 ) -> Iterator[Guarantee]:
     """Charge several releases as one, before any of them reads anything; then each is made once.
 
@@ -69,6 +72,7 @@ def reserved(
         guarantees: the guarantee of each, as its rehearsal told it.
         n_users: the stated size of the roster, if it was stated.
         mark: the text by which the line of a ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee of all of them, with the receipt of the ledger that is open, if one is; each
@@ -81,7 +85,7 @@ def reserved(
     What is reserved is spent, whatever happens to the releases then. Source: docs/theory.md,
     "Budgets".
     """
-    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark)
+    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
     with open_reservation(guarantees, charged.receipts):
         yield charged
 

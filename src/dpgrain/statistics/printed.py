@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # A release that is printed shows so many rows, and so many letters of each key.
 _ROWS, _LETTERS = 5, 40
 _COUNTS = ("count", "count_error")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,22 @@ def shown(release: Release, count: int) -> IntArray:
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
+    if _of_days(release):
+        return release.groups.order()[:count]
     return np.argsort(-release.estimate, kind="stable")[:count]
+
+
+def in_order(release: Release) -> bool:
+    """Return True where rows are shown in the order of what they are of, such as days."""
+    return release.statistic.in_order or _of_days(release)
+
+
+def _of_days(release: Release) -> bool:
+    """Return True if the first key of each row is a day."""
+    if not release.groups.names or not len(release):
+        return False
+    keys = release.groups.columns[0].to_pylist()
+    return all(isinstance(key, str) and _DAY.fullmatch(key) is not None for key in keys)
 
 
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
@@ -193,6 +210,6 @@ def _table(release: Release) -> list[str]:
         for row in rows
     ]
     if len(release) > len(places):
-        order = "first" if release.statistic.in_order else "largest"
+        order = "first" if in_order(release) else "largest"
         lines.append(f"({order} {len(places)} of {len(release):,}; all: to_pandas())")
     return lines

@@ -14,8 +14,18 @@ if TYPE_CHECKING:
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
+    from dpgrain.torch.trained import Training, TrainingHistory
+    from dpgrain.torch.training import train
 
-__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer", "through_linear_maps"]
+__all__ = [
+    "PrivacyEngine",
+    "PrivateLoader",
+    "PrivateOptimizer",
+    "Training",
+    "TrainingHistory",
+    "through_linear_maps",
+    "train",
+]
 
 face(
     __name__,
@@ -24,5 +34,7 @@ face(
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
+        "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.training": ("train",),
     },
 )

@@ -72,6 +72,7 @@ class PrivacyEngine:
         _ = Promise(self._unit, 1.0, 1e-6, relation)
         self._relation, self._source = relation, source_of(random_state)
         self._guarantee: Guarantee | None = None
+        self._mean: ClippedMean | None = None
 
     def make_private(
         self,
@@ -138,7 +139,7 @@ class PrivacyEngine:
         """
         if self._guarantee is not None:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
-        _check_dataset(dataset)
+        check_dataset(dataset)
         _check_optimizer(module, optimizer)
         _check_numbers(max_grad_norm, sampling, loss_reduction, max_rows)
         promise = self._promise(noise_multiplier, target_epsilon, target_delta, share)
@@ -182,6 +183,7 @@ class PrivacyEngine:
         except BaseException:
             run.abandon()
             raise
+        self._mean = mean
         draws = mean.start(self._source, rows.owners)
         loader = PrivateLoader(run, dataset, Blocks.arrange(rows), draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
@@ -196,6 +198,17 @@ class PrivacyEngine:
         if self._guarantee is None:
             raise ParameterError("this engine has no run yet: call make_private first.")
         return self._guarantee
+
+    @property
+    def mean(self) -> ClippedMean:
+        """The public numbers of a step: clipping bound, noise, rate, divisor.
+
+        Raises:
+            ParameterError: if nothing was made private yet.
+        """
+        if self._mean is None:
+            raise ParameterError("this engine has no run yet: call make_private first.")
+        return self._mean
 
     def get_epsilon(
         self,
@@ -275,7 +288,7 @@ def _facts(mean: ClippedMean) -> tuple[Fact | str, ...]:
     return (*facts, _APART) if mean.exact else (*facts, _APART, _FLOAT_NOISE)
 
 
-def _check_dataset(dataset: Any) -> None:
+def check_dataset(dataset: Any) -> None:
     """Refuse what draws batches by itself, or has no places."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ParameterError(

@@ -41,7 +41,7 @@ class PrivateLoader:
     ) -> None:
         self._run, self._dataset, self._blocks, self._draws = run, dataset, blocks, draws
         self._max_rows = max_rows
-        self._collate = torch.utils.data.default_collate if collate is None else collate
+        self._collate = collate
         self._pending: deque[Batch] = deque()
 
     def __len__(self) -> int:
@@ -67,12 +67,17 @@ class PrivateLoader:
             self._run.begin(batch)
             yield records
 
+    def abandon(self) -> None:
+        """Take the hooks off the network, which no other step is made with."""
+        self._run.abandon()
+
     def _drawn(self) -> Iterator[Batch]:
         drawn = self._draws.draw(self._blocks.blocks)
         which = np.arange(self._blocks.blocks) if drawn is None else drawn
         return self._blocks.batches(which, self._max_rows, single=self._run.mean.exact)
 
     def _records(self, batch: Batch) -> Any:
-        if type(self._dataset) is torch.utils.data.TensorDataset:
+        if self._collate is None and type(self._dataset) is torch.utils.data.TensorDataset:
             return self._dataset[torch.from_numpy(batch.rows)]
-        return self._collate([self._dataset[int(row)] for row in batch.rows])
+        collate = self._collate or torch.utils.data.default_collate
+        return collate([self._dataset[int(row)] for row in batch.rows])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from dpgrain.errors import ParameterError
@@ -109,6 +110,30 @@ class _Tap(torch.autograd.Function):
         return gradient if ctx.needs_input_grad[0] else None, None, None, None
 
 
+class _Hook:
+    """A hook that stays with its module: copies of the module have none.
+
+    Args:
+        call: what it does.
+
+    So a copy, such as an average of weights, is an ordinary module, and holds nothing of the run.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._call(*inputs, **keywords)
+
+    def __reduce__(self) -> Any:
+        # Copies and pickles are made by this.
+        return _Hook, (_nothing,)
+
+
+def _nothing(*_inputs: Any, **_keywords: Any) -> None:
+    """Do nothing, as the hooks of copies do."""
+
+
 class Recorder:
     """The hooks on one module, which record the calls of one forward pass.
 
@@ -136,10 +161,11 @@ class Recorder:
         self._asleep: list[Any] = []
         self._buffers: Mapping[str, tuple[int, int]] = {}
         self._layers = dict(_leaves("", module, apart))
-        self._hooks = [module.register_forward_pre_hook(self._enter, with_kwargs=True)]
+        enter = _Hook(self._enter)
+        self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
-        self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+        self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
         """Take the hooks off: the module is an ordinary one again."""
@@ -167,9 +193,12 @@ class Recorder:
 
     def _try_on_shapes(self, inputs: Any, rows: int) -> None:
         """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
-        for records in (FEW_RECORDS, rows):
+        # Whole numbers may be places of tables, or mark what is seen.
+        parts = self.module.modules()
+        tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
+        for whole, records in product((min(tables, default=2), 2), (FEW_RECORDS, rows)):
             try:
-                self.try_on(made_up(inputs, rows, records), records)
+                self.try_on(made_up(inputs, rows, records, whole), records)
             except ParameterError:
                 raise
             except Exception as error:
@@ -177,7 +206,7 @@ class Recorder:
             else:
                 return
         raise ParameterError(
-            "module failed on made-up records of random numbers (whole numbers are 0 or 1), on which "
+            "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
             "it is tried before it reads any: mend it, or give make_private records that it can read "
             "as example=.",
             name="example",
@@ -247,7 +276,8 @@ class Recorder:
                 raise ParameterError(
                     f"layer {name!r} was called with a tensor of shape {tuple(inputs[0].shape)}, whose "
                     f"first dimension must be the {self._layout.rows} records of the batch: positions "
-                    "and tokens come after it; a table that all share is looked up for each record.",
+                    "and tokens come after it, and a table that all records share is looked up for "
+                    "each.",
                     name="module",
                 )
             self._asleep = trained
@@ -274,8 +304,8 @@ class Recorder:
             return _Tap.apply(out, anchor, x, look)
 
         return [
-            layer.register_forward_pre_hook(before, with_kwargs=True),
-            layer.register_forward_hook(after, with_kwargs=True),
+            layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),
+            layer.register_forward_hook(_Hook(after), with_kwargs=True),
         ]
 
     def _refuse_alone(self, layer: Any, name: str) -> None:

@@ -8,6 +8,7 @@ others must stay. Nothing here depends on anybody's record: of a batch, shapes a
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ FEW_RECORDS = 4
 # Numbers of the same record may differ by this share of the largest, from rounding.
 _ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
 _ROUNDING_IN_HALF = 0.05
+# Where a number is a sum that cancels, it is compared with this share of the longest in the run.
+_OF_THE_LONGEST = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,31 +67,40 @@ class Runner(Protocol):
         """Return what was seen of these inputs, with all randomness from a seed."""
 
 
-def made_up(inputs: Any, rows: int, records: int = FEW_RECORDS) -> Any:
+def made_up(inputs: Any, rows: int, records: int = FEW_RECORDS, whole: int = 2) -> Any:
     """Return inputs of a few records that nobody holds, in the shapes and types of those of a batch.
 
     Args:
-        inputs: tensors, in tuples and mappings; those with a row for each record are made up.
+        inputs: tensors, in tuples and mappings. All are made up; those with a row for each record of
+            the batch get one for each that is made up.
         rows: the number of records of the batch.
         records: the number of records that are made up.
+        whole: whole numbers are below this; they may be places of tables.
+
+    Raises:
+        ParameterError: if no tensor has a row for each record.
 
     >>> import torch
     >>> made_up((torch.zeros(9, 3), torch.zeros(9, dtype=torch.int64), "words"), 9)[0].shape
     torch.Size([4, 3])
     """
+    if not any(_is_rows(leaf, rows) for leaf in tree_leaves(inputs)):
+        raise ParameterError(
+            f"the first dimension of what the module is called with must be the {rows} records of the "
+            "batch: call it with the rows that the loader hands out, in their order.",
+            name="module",
+        )
     generator = torch.Generator().manual_seed(1)
 
     def of(leaf: Any) -> Any:
-        if not _is_rows(leaf, rows):
+        if not isinstance(leaf, torch.Tensor):
             return leaf
-        shape = (records, *leaf.shape[1:])
+        shape = (records, *leaf.shape[1:]) if _is_rows(leaf, rows) else leaf.shape
         if leaf.is_floating_point():
             made = torch.randn(shape, generator=generator)
         else:
-            # Whole numbers are places of tables, which have two rows at least.
-            made = torch.randint(0, 2, shape, generator=generator)
-            made.reshape(records, -1)[:, :1] = (torch.arange(records) % 2)[:, None]
-        return made.to(leaf)
+            made = torch.randint(0, whole, shape, generator=generator)
+        return made.to(device=leaf.device, dtype=leaf.dtype)
 
     return tree_map(of, inputs)
 
@@ -145,20 +157,26 @@ def _compare(one: Seen, other: Seen, rows: Any, places: Any, half: bool, why: st
 
 def _differing(one: Seen, other: Seen, rows: Any, places: Any, half: bool) -> str | None:
     """Return what differs between rows of one run and places in another; None if nothing does."""
-    for (what, before), (_, after) in zip(one.parts(), other.parts(), strict=True):
-        if not _same(before[rows], after[places], half):
+    pairs = list(zip(one.parts(), other.parts(), strict=True))
+    numbers = (part for (_, part), _ in pairs if part.is_floating_point() and part.numel())
+    longest = max((float(part.abs().max()) for part in numbers), default=0.0)
+    for (what, before), (_, after) in pairs:
+        if not _same(before[rows], after[places], longest, half):
             return what
     return None
 
 
-def _same(one: Any, other: Any, half: bool) -> bool:
+def _same(one: Any, other: Any, longest: float, half: bool) -> bool:
     """Whether two tensors are the same but for rounding; what is not finite is not compared."""
     if one.shape != other.shape:
         return False
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
     rounding = _ROUNDING_IN_HALF if half else _ROUNDING.get(one.dtype, _ROUNDING_IN_HALF)
     one, other = (torch.nan_to_num(t.double(), 0.0, 0.0, 0.0) for t in (one, other))
-    largest = float(one.abs().max()) if one.numel() else 0.0
-    return bool(((one - other).abs() <= rounding * largest).all())
+    own = float(one.abs().max()) if one.numel() else 0.0
+    allowed = rounding * max(own, _OF_THE_LONGEST * longest if math.isfinite(longest) else 0.0)
+    return bool(((one - other).abs() <= allowed).all())
 
 
 def _rows_of(inputs: Any, records: int, rows: Sequence[int]) -> Any:
