@@ -11,6 +11,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import RULES, by_record, rule_of
+from dpgrain.torch.layout import Layout
 
 nn = torch.nn
 MIXING = {
@@ -64,3 +65,16 @@ def test_layers_without_parameters_are_walked_into() -> None:
     assert rule_of(nn.ReLU(), ()) is None
     assert rule_of(nn.Linear(2, 2).requires_grad_(False), ()) is None
     assert rule_of(nn.Linear(2, 2), ()) is RULES[nn.Linear]
+
+
+def test_a_layer_of_ones_own_has_no_dropout_inside() -> None:
+    class Forgetful(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map, self.dropout = nn.Linear(2, 2), nn.Dropout()
+
+        def forward(self, x: Any) -> Any:
+            return self.dropout(self.map(x))
+
+    with pytest.raises(ParameterError, match=r"layer Forgetful.*put dropout beside it"):
+        by_record(Forgetful(), torch.ones(3, 2), torch.ones(3, 2), Layout((1, 2)))

@@ -154,7 +154,14 @@ def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
         return (torch.func.functional_call(bare, named, (x,)) * b).sum()
 
     derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
-    parts = [derivative(parameters, xs, bs) for _, (xs, bs) in layout.views(x, b)]
+    try:
+        parts = [derivative(parameters, xs, bs) for _, (xs, bs) in layout.views(x, b)]
+    except RuntimeError as error:
+        raise ParameterError(
+            f"module has a layer {type(layer).__name__} that torch.func.vmap does not take: put "
+            "dropout beside it, and write it without changes in place and without branches on values.",
+            name="module",
+        ) from error
     return {name: Kept(layout, torch.cat([part[name] for part in parts])) for name in parameters}
 
 
