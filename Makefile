@@ -19,11 +19,14 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(BIN)/pytest -n auto
 
-# The tests of dpgrain.torch, which `make test` skips where PyTorch is absent; this version has a CPU build.
+# The tests of dpgrain.torch and of experiments with it, which `make test` skips where PyTorch is absent;
+# this version has a CPU build.
+NETWORKS = networks images last_layer writers language
 test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
-	$(BIN)/pytest -n auto tests/torch "tests/docs/test_pages.py::test_the_page_shows_what_its_code_prints[docs/tutorials/networks.md]"
+	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
+	$(BIN)/pytest -q tests/docs/test_pages.py -k networks
 
 # The rest of each search, and more random examples.
 audit: $(VENV)/.dev

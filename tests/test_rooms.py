@@ -370,8 +370,6 @@ WITHOUT_A_TEST = {
     "_shown.py",
     "cli/predict.py",
     "cli/printing.py",
-    "cli/table.py",
-    "learn/summary.py",
     "ledger/stores/protocol.py",
     "report/axes.py",
     "tables/engines/check.py",

@@ -48,6 +48,22 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
 
 
+def on_disk(place: Path) -> None:
+    """Return when what was written to a file, or the names in a folder, are on the disk.
+
+    Args:
+        place: the file or folder.
+
+    Raises:
+        OSError: if they cannot be written.
+    """
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_table(table: Any, path: Path) -> None:
     """Write an Arrow table as CSV or Parquet, by the ending of the path.
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.partitions import Partition, Rule
 
 OF_USERS = ("--name", "visits", "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
@@ -53,6 +53,10 @@ def place(tmp_path: Path, command: Command) -> Path:
             LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), relation="replace"),
         ),
         (
+            ("--unit", "user", "--any-hours", "720", "--day", "at"),
+            LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at")),
+        ),
+        (
             ("--unit", "record", "--pure", "0.5", "--leak", "0"),
             LastingPromise.of(dg.Record(), 1.0, 1e-6, pure=0.5, leak=0.0),
         ),
@@ -74,6 +78,10 @@ def test_a_promise_is_stated_by_options(
         (("--unit", "user", "--element", "day"), "--element COLUMN goes with --unit element"),
         (("--unit", "element"), "Give --element"),
         (("--unit", "user", "--any-days", "3"), "--any-days and --day go together"),
+        (
+            ("--unit", "user", "--any-days", "3", "--any-hours", "3", "--day", "at"),
+            "--any-days and --day go together",
+        ),
         (("--unit", "user", "--leak", "1"), "--leak must be at most"),
     ],
 )
@@ -242,7 +250,7 @@ def test_every_command_that_publishes_charges(
 ) -> None:
     kind, *words = RUNS[name]
     words = [*words[:1], str(visits), *words[1:]] if kind == "fit" else [str(visits), *words]
-    out = ("--out", str(tmp_path / "m.json")) if kind == "fit" else ()
+    out = ("--output", str(tmp_path / "m.json")) if kind == "fit" else ()
     promise = ("--user", "who", "--unit", "user", "--epsilon", "0.3", "--delta", "1e-7")
     done = command(kind, *words, *promise, *out, "--ledger", place)
     assert done.returncode == 0, done.stderr

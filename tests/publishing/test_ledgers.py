@@ -25,6 +25,9 @@ class Listed:
         self.charged += guarantees
         return Receipt("id", "listed", len(self.charged), mark)
 
+    def holds(self, receipt: Receipt) -> bool:
+        return receipt.ledger == "id"
+
 
 def count() -> dg.Histogram:
     return dg.count(cases.table(), unit=dg.User(), clip=5.0, epsilon=0.1, delta=1e-8)

@@ -137,7 +137,8 @@ def _fitted(**options: Any) -> learn.LinearRegression:
 
 FITS: dict[str, dict[str, Any]] = {
     "fit": {},
-    "fit with intervals": {"intervals": 0.2},
+    "fit with intervals": {"intervals": 0.2, "epsilon": 300.0},
+    "fit without ends": {"intervals": 0.2},
     "fit of records": {"unit": dg.Record()},
     "fit by devices": {"trust": "shuffle", "n_users": 40},
     "fit of a stream": {"trust": "pan", "n_users": 40},

@@ -402,11 +402,17 @@ def scores(present: bool, unit: Unit, **options: Any) -> Array:
 
 def mu_below(**options: Any) -> float:
     """A lower bound on how many deviations of noise the two data sets are apart, in one step."""
-    present, absent = scores(True, User(), **options), scores(False, User(), **options)
+    return mu_between(scores(True, User(), **options), scores(False, User(), **options))
+
+
+def mu_between(present: Array, absent: Array) -> float:
+    """A lower bound on the distance of two laws, in deviations, from as many scores of each."""
     threshold = float(np.median(np.concatenate([present, absent])))
     hits, false = (int((found >= threshold).sum()) for found in (present, absent))
-    low = float(beta.ppf(CHANCE / 2, hits, TRIALS - hits + 1))
-    high = float(beta.ppf(1 - CHANCE / 2, false + 1, TRIALS - false)) if false < TRIALS else 1.0
+    trials = len(present)
+    assert len(absent) == trials
+    low = float(beta.ppf(CHANCE / 2, hits, trials - hits + 1))
+    high = float(beta.ppf(1 - CHANCE / 2, false + 1, trials - false)) if false < trials else 1.0
     return float(ndtri(low) - ndtri(high))
 
 
@@ -445,7 +451,7 @@ def test_audit_finds_the_size_of_the_batch_as_a_divisor(monkeypatch: pytest.Monk
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     real = in_floating_point
     monkeypatch.setattr(
-        "dpgrain.torch.run.in_floating_point",
-        lambda found, of, sd, source: real(found, of, sd / 2, source),
+        "dpgrain.torch.steps.in_floating_point",
+        lambda found, of, sd, *others: real(found, of, sd / 2, *others),
     )
     assert mu_below() > CLAIMED

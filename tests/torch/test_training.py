@@ -285,7 +285,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "loader": ({"dataset": torch.utils.data.DataLoader(DATA)}, "pass loader.dataset"),
     "norm": ({"module": torch.nn.Sequential(network(), torch.nn.BatchNorm1d(2))}, "BatchNorm"),
     "shapes": ({"module": torch.nn.Linear(3, 2)}, "on zeros in the shape of the first"),
-    "types": ({"module": network().double()}, "on zeros in the shape of the first"),
+    "types": ({"module": network().double()}, "make the inputs .to.torch.float64"),
+    "a pair": ({"dataset": records()}, r"such as torch.utils.data.TensorDataset\(x, y\)"),
+    "option": ({"batch_size": 32}, "batch_size is no option of train"),
+    "rate": ({"learning_rate": 0.1}, "the learning rate is the optimizer's"),
     "several": ({"loss": lambda out, y: out[0]}, "one number for a batch of one record"),
     "branches": (
         {"loss": lambda out, y: out.sum() if out.sum() > 0 else -out.sum()},
@@ -371,6 +374,120 @@ def test_a_seeded_training_says_so() -> None:
     assert not found.guarantee.private
     assert str(found.guarantee).startswith("NOT PRIVATE")
     assert math.isfinite(found.history.ratio)
+
+
+# -- checkpoints --
+
+
+class EndedError(Exception):
+    """A process that ends."""
+
+
+def stopped_after(calls_left: int) -> Any:
+    """An evaluation that ends the training when it was called so often."""
+    calls: list[int] = []
+
+    def evaluate(found: Any) -> Any:
+        calls.append(1)
+        if len(calls) > calls_left:
+            raise EndedError
+        return {"accuracy": accuracy(found)}
+
+    return evaluate
+
+
+def evaluated(found: Any) -> dict[str, Any]:
+    return {"accuracy": accuracy(found)}
+
+
+@pytest.mark.parametrize("random_state", [1, None])
+def test_a_training_goes_on_from_its_checkpoint(random_state: Any, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "every": 4,
+        "checkpoint": tmp_path / "last.pt",
+        "random_state": random_state,
+    }
+    with pytest.raises(EndedError):
+        trained(evaluate=stopped_after(3), **asked)
+    found = trained(evaluate=evaluated, **asked)
+    if random_state is not None:
+        # A seeded one is the same as if it had never stopped.
+        whole = trained(evaluate=evaluated, every=4, random_state=random_state)
+        assert found.history.evaluated == whole.history.evaluated == (0, 4, 8, 12, 16, 20)
+        assert found.history.norms.tolist() == whole.history.norms.tolist()
+        for ours, theirs in zip(found.module.parameters(), whole.module.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+    else:
+        # Steps that were begun count, so that the training is shorter by those that were lost.
+        assert 16 <= len(found.history.norms) < 20
+        assert found.guarantee.private
+    assert found.guarantee.epsilon() <= 8.0
+    again = trained(evaluate=evaluated, **asked)
+    assert again.history.norms.tolist() == found.history.norms.tolist()
+    for ours, theirs in zip(again.module.parameters(), found.module.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_training_is_charged_once(tmp_path: Path) -> None:
+    promise = dg.LastingPromise.of(User(), epsilon=1.5, delta=1e-6)
+    place = tmp_path / "networks.ledger"
+    dg.Ledger.create(place, name="networks", promises=[promise], user="ids")
+    asked: dict[str, Any] = {
+        "checkpoint": tmp_path / "last.pt",
+        "users": NAMED,
+        "epsilon": 1.0,
+        "delta": 1e-8,
+        "random_state": None,
+    }
+    with dg.Ledger(place) as ledger:
+        with pytest.raises(EndedError):
+            trained(evaluate=stopped_after(3), **asked)
+        charged = ledger.verify().number
+        found = trained(evaluate=evaluated, **asked)
+        assert ledger.verify().number == charged
+    assert found.guarantee.receipts
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"epsilon": 9.0}, "epsilon must be that of the training in checkpoint"),
+        ({"steps": 30}, "steps must be that"),
+        ({"sampling_rate": 0.5}, "sampling_rate must be that"),
+        ({"average": Last()}, "average must be that"),
+        ({"relation": "replace"}, "relation must be that"),
+        ({"unit": Record()}, "unit must be that"),
+        ({"noise_multiplier": 3.0, "epsilon": None}, "must be that of the training"),
+    ],
+)
+def test_another_training_does_not_go_on(other: dict[str, Any], words: str, tmp_path: Path) -> None:
+    trained(steps=2, checkpoint=tmp_path / "last.pt")
+    with pytest.raises(ParameterError, match=words):
+        trained(**{"steps": 2, "checkpoint": tmp_path / "last.pt", **other})
+
+
+# -- what else the engine does --
+
+
+def test_a_bound_may_follow_the_norms() -> None:
+    found = trained(max_grad_norm=dg.torch.AdaptiveNorm(start=1.0), steps=30, evaluate=accuracy)
+    assert found.mean.clip != 1.0
+    weights = sum(p.numel() for p in found.module.parameters())
+    assert found.history.noise_norm == pytest.approx(found.mean.noise_sd * weights**0.5)
+    assert found.guarantee.epsilon() <= 8.0
+
+
+def test_noise_may_be_banded(tmp_path: Path) -> None:
+    found = trained(noise="banded", bands=2, steps=8, sampling_rate=0.2)
+    assert found.mean.bands == 2
+    text = found.report(tmp_path / "network.html").read_text(encoding="utf-8")
+    assert "8 steps" in text
+
+
+@pytest.mark.parametrize("option", ["loss_reduction", "mean", "target_epsilon", "max_users"])
+def test_the_loss_is_a_mean_and_the_mean_is_clipped(option: str) -> None:
+    with pytest.raises(ParameterError, match=f"{option} is no option of train"):
+        trained(**{option: "sum"})
 
 
 def test_losses_are_functions_of_any_kind() -> None:

@@ -139,6 +139,11 @@ class _Commands(TyperGroup):
 
     homes: ClassVar[Mapping[str, str]]
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # A misspelt command is told the nearest ones, for which their names must be known.
+        self.commands = dict.fromkeys(self.homes)  # type: ignore[assignment]
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is Typer's
         return list(self.homes)
 

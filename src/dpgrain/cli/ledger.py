@@ -14,7 +14,7 @@ from dpgrain._later import later
 from dpgrain._wording import counted, rounded_up
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Group, command
-from dpgrain.cli.printing import console, grid, say, written
+from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.errors import ParameterError
 from dpgrain.units import OWN_UNIT, Element, Level, Unit
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import Entry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
+    from dpgrain.ledger.window import Window
     from dpgrain.releases import plan as plans
 else:
     ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
@@ -98,7 +99,16 @@ class Promised(Strength):
     any_days: Annotated[
         int | None, typer.Option(help="Protect what a person has in any so many days.", min=1)
     ] = None
-    day: Annotated[str | None, typer.Option(help="With --any-days: the column of days.")] = None
+    any_hours: Annotated[
+        int | None,
+        typer.Option(
+            help="Protect what a person has in any so many hours, whenever they start.", min=1
+        ),
+    ] = None
+    day: Annotated[
+        str | None,
+        typer.Option(help="With --any-days and --any-hours: the column of days or times."),
+    ] = None
     zone: Annotated[
         str, typer.Option(help="Zone in which days of moments begin, such as Europe/Paris.")
     ] = ""
@@ -110,19 +120,27 @@ class Promised(Strength):
         Raises:
             ParameterError: if they do not go together.
         """
-        if (self.any_days is None) != (self.day is None):
-            raise ParameterError("--any-days and --day go together: --any-days 30 --day visited.")
-        window = None
-        if self.any_days is not None and self.day is not None:
-            window = windows.AnyDays(self.any_days, self.day, self.zone)
         return promises.LastingPromise.of(
             self._unit(),
             self.epsilon,
             self.delta,
             relation=self.relation,
-            window=window,
+            window=self._window(),
             **self.parts,
         )
+
+    def _window(self) -> Window | None:
+        """Return the stretch of time that is protected, if one is stated."""
+        if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
+            raise ParameterError(
+                "--any-days and --day go together: --any-days 30 --day visited; or --any-hours 720 "
+                "--day at."
+            )
+        if self.any_days is not None and self.day is not None:
+            return windows.AnyDays(self.any_days, self.day, self.zone)
+        if self.any_hours is not None and self.day is not None:
+            return windows.AnyHours(self.any_hours, self.day)
+        return None
 
     def _unit(self) -> Unit:
         level: Level = given.level_of(self.unit, ",".join(self.element or ()) or None, None)
@@ -291,9 +309,10 @@ def _described(opened: Ledger) -> dict[str, Any]:
 def _tell(opened: Ledger) -> None:
     """Print the promises of a ledger, and what is left of each."""
     say(f"The ledger {opened.name!r}, id {opened.id}.")
-    table = grid("What it promises", "to everybody, about", "line", "left where least is")
+    table = grid("What it promises", "to everybody, about", "line", "left where least is", "there")
     for number, one in opened.promises.items():
-        table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
+        there = plain(str(opened.fullest(number)))
+        table.add_row(plain(str(one)), str(number), f"{100 * opened.left(number):.1f}%", there)
     console().print(table)
 
 

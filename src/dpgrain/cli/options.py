@@ -68,7 +68,7 @@ PerUserBy: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(help="With --per-user: column to keep, with a row for each value. May repeat."),
 ]
-Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
+Delimiter: TypeAlias = Annotated[str, typer.Option(help=r"Delimiter of a CSV file; '\t' is a tab.")]
 Types: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

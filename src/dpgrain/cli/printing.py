@@ -114,15 +114,12 @@ def tell_estimates(release: Release, top: int) -> None:
     for place, name in enumerate(release.groups.names):
         longest = max((len(line.keys[place]) for line in lines), default=0)
         table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
-    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
+    more = (printed.heading(release, name) for name in known)
+    more = (_HEADINGS.get(name, name) for name in more)
+    for name in ("estimate", "std. error", "95% low", "95% high", *more):
         table.add_column(name, justify="right")
     for line in lines:
-        more = dict(zip(release.more, line.more, strict=True))
+        named = dict(zip(release.more, line.more, strict=True))
         numbers = (line.estimate, line.std_error, line.low, line.high)
-        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
+        table.add_row(*map(plain, line.keys), *numbers, *(named[name] for name in known))
     console().print(table)
-
-
-def _heading(name: str) -> str:
-    """Return the heading of a further column of numbers."""
-    return _HEADINGS.get(name, name)

@@ -23,6 +23,7 @@ from dpgrain.cli.options import (
 )
 from dpgrain.cli.printing import console
 from dpgrain.errors import ParameterError
+from dpgrain.tables.engines.people import FUNCTIONS
 
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
@@ -56,8 +57,9 @@ class Reading:
             DpgrainError: as :func:`dpgrain.read`.
         """
         stated: dict[str, str] = {}
+        delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
         if self.types:
-            columns = list(table.read(source, types={}, delimiter=self.delimiter).schema)
+            columns = list(table.read(source, types={}, delimiter=delimiter).schema)
             for text in self.types:
                 names, equals, kind = text.rpartition("=")
                 if not (names and equals and kind):
@@ -66,7 +68,7 @@ class Reading:
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
         rows = table.read(
-            source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
+            source, types=stated, delimiter=delimiter, decimal=self.decimal, **options
         )
         rows = with_days(rows, self.days or ())
         return rows.where(sides_of(self.where)) if self.where else rows
@@ -126,15 +128,20 @@ class People:
             if self.per_user_by:
                 raise ParameterError("--per-user-by goes with --per-user, such as visits=count.")
             return rows
+        if rows.user is None:
+            raise ParameterError("--per-user needs --user: the column of whose a record is.")
         asked: dict[str, str | tuple[str, str]] = {}
         for text in self.per_user:
             name, _, made = text.partition("=")
             column, colon, function = made.rpartition(":")
-            if not (name and made) or name in asked:
+            known = FUNCTIONS if colon else ("size", "count")
+            if not name or name in asked or function not in known:
                 raise ParameterError(
-                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, not "
-                    f"{text!r}."
+                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, with a "
+                    f"function of {', '.join(FUNCTIONS)}, not {text!r}."
                 )
+            if colon:
+                rows.require(column, "--per-user")
             asked[name] = (column, function) if colon else made
         return rows.per_user(by=self.per_user_by, **asked)
 

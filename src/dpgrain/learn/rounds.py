@@ -14,9 +14,9 @@ from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
 from dpgrain.arrays.blocks import Rows
+from dpgrain.arrays.roster import check_holds_all, places_of
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
-from dpgrain.inputs.codes import codes, column
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import Source
@@ -266,29 +266,10 @@ def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -
             )
     if not program.by_place:
         mean = program.stages[0].mean
-        if mean.compares and rows.users > mean.n_users:
-            raise ParameterError(
-                f"n_users = {mean.n_users} must be the size of a roster that holds every id that is "
-                "passed, as users are compared: state its size."
-            )
+        if mean.compares:
+            check_holds_all(mean.n_users, rows.users)
         return np.zeros(len(rows.owners), dtype=np.int64)
-    labels = None if users is None else column(users)
-    if labels is None:
-        raise ParameterError(
-            "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
-            "phases or fresh users, not left out: phases must not depend on who has records."
-        )
-    keys = codes(users, places=True)[1]
-    # Each label is read by itself; a user whose label is no place is asked in no round.
-    return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
-
-
-def _place(kind: str, value: str) -> int:
-    """Return the place in a roster that the key of a label is; −1 if it is none."""
-    if kind != "number" or not value.endswith("/1"):
-        return -1
-    number = int(value[:-2], 16)
-    return number if 0 <= number < 2**62 else -1
+    return places_of(users, rows.owners, "a recipe with phases or fresh users")
 
 
 def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:

@@ -22,6 +22,7 @@ from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import FORMAT, Page
 from dpgrain.ledger.units import Units
+from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
@@ -338,12 +339,15 @@ class Ledger(ShownLedger):
         """Return the last line, which must be what was written, and not before what was seen."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
-            raise DataError(
-                f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
-                "place, which must count every promise that it held as used up."
-            )
+            raise self._older()
         last.check(last.number)
         return last
+
+    def _older(self) -> DataError:
+        return DataError(
+            f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
+            "place, which must count every promise that it held as used up."
+        )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
@@ -358,15 +362,22 @@ class Ledger(ShownLedger):
             Charged(number, Price(), promise.reach(guarantee.scope), place)
             for place, guarantee in planned.items()
         ]
-        return free + [self._charged(number, promise, each) for each in _composed(others)]
+        return free + [
+            self._charged(number, promise, each, meeting)
+            for each in _composed(others)
+            for meeting in promise.meetings(each.scope)
+        ]
 
-    def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:
+    def _charged(
+        self, number: int, promise: LastingPromise, guarantee: Guarantee, meeting: Meeting
+    ) -> Charged:
         """Return what a release takes of a promise, and of which accounts."""
         region, room = promise.reach(guarantee.scope), None
         if promise.caps.pure > 0:
             # Where the promise keeps pure ε, the choice between prices depends on what is left.
             room = self._spent(number, promise, region).rest_of(promise.caps)
-        return Charged(number, promise.price(guarantee, room), region)
+        price = promise.price(guarantee, room, meeting)
+        return Charged(number, price, region, meeting=meeting)
 
     # ------------------------------------------------------------------------------ reading
 
@@ -416,6 +427,19 @@ class Ledger(ShownLedger):
         promise = self._in_force(number)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
+    def fullest(self, number: int) -> Region:
+        """Return the region of the units of which least is left, the first one of several; a note.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if no such promise is in force.
+        """
+        promise = self._in_force(number)
+        with self._store.reading() as page:
+            return accounts.fullest(page, promise, number)
+
     def would_take(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
         """Return what releases would take of a promise if they were charged now; a note.
 
@@ -427,6 +451,23 @@ class Ledger(ShownLedger):
             ParameterError: if no such promise is in force, or nothing bounds what a unit adds.
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
+
+    def holds(self, receipt: Receipt) -> bool:
+        """Tell whether a release was charged in a line of this ledger.
+
+        Args:
+            receipt: what the release carries of its line.
+
+        Raises:
+            DataError: if the receipt is of this ledger, and the line is not there.
+        """
+        if receipt.ledger != self.id:
+            return False
+        with self._store.reading() as page:
+            line = page.line(receipt.number)
+        if line is None or line.hash != receipt.hash:
+            raise self._older()
+        return True
 
     def verify(self) -> Receipt:
         """Check every line, and that the accounts are what the lines make them; return the last.

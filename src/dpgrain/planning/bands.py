@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import Literal
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.means.clipped import ClippedMean
+from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
 from dpgrain.planning.plan import ErrorPlan, Row, checked_promise, promise_words
 from dpgrain.units import Element, Relation, Unit, unit_level
-
-# Fewer bands are chosen where more of them gain less than this share of the noise.
-_WORTH = 0.01
 
 
 def plan_bands(
@@ -25,7 +20,7 @@ def plan_bands(
     unit: Unit | None = None,
     relation: Relation = "zero_out",
     sampling: Literal["pairs", "users"] = "pairs",
-    most: int = 256,
+    most: int = MOST_BANDS,
 ) -> ErrorPlan:
     """Compare the noise of sums of gradients over rounds, for each number of bands, and choose one.
 
@@ -60,41 +55,35 @@ def plan_bands(
     rate = _validate.probability(sampling_rate=sampling_rate)
     if rate == 0:
         raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
-    most = _validate.integer(minimum=1, most=most)
     unit = Element() if unit is None else unit
     unit_level(unit, "element")
-    means = {
-        bands: ClippedMean.calibrate(
-            epsilon=epsilon,
-            delta=delta,
-            n_users=1,
-            rounds=rounds,
-            unit=unit,
-            relation=relation,
-            sampling_rate=rate,
-            sampling=sampling,
-            bands=bands,
-        )
-        for bands in _tried(rate, rounds, most)
-    }
-    errors = {bands: _error(mean) for bands, mean in means.items()}
-    least = min(errors.values())
-    chosen = min(bands for bands, error in errors.items() if error <= least * (1 + _WORTH))
-    mean = means[chosen]
+    means = in_bands(
+        most=_validate.integer(minimum=1, most=most),
+        epsilon=epsilon,
+        delta=delta,
+        n_users=1,
+        rounds=rounds,
+        unit=unit,
+        relation=relation,
+        sampling_rate=rate,
+        sampling=sampling,
+    )
+    mean = best(means)
+    noise = noise_of_sums(mean)
     lines = (
-        Row("bands", chosen),
+        Row("bands", mean.bands),
         Row("noise multiplier σ", mean.noise_multiplier, "clipping bounds"),
         Row("noise of a round", mean.noise_sd * rate, "clipping bounds"),
-        Row("noise of sums", errors[chosen], "clipping bounds"),
-        Row("noise of sums ÷ that of independent noise", errors[chosen] / errors[1]),
+        Row("noise of sums", noise, "clipping bounds"),
+        Row("noise of sums ÷ that of independent noise", noise / noise_of_sums(means[0])),
         *(
             Row(
-                f"noise of sums, {bands} {'band' if bands == 1 else 'bands'}",
-                error,
+                f"noise of sums, {other.bands} {'band' if other.bands == 1 else 'bands'}",
+                noise_of_sums(other),
                 "clipping bounds",
             )
-            for bands, error in errors.items()
-            if bands != chosen
+            for other in means
+            if other != mean
         ),
     )
     title = (
@@ -103,21 +92,6 @@ def plan_bands(
     )
     notes = (
         "Noise of sums is the root mean square over the sums of the first 1, 2, … rounds.",
-        f"A run keeps {chosen - 1} vectors of noise, as long as a gradient, which are secret.",
+        f"A run keeps {mean.bands - 1} vectors of noise, as long as a gradient, which are secret.",
     )
     return ErrorPlan(title, epsilon, delta, mean.event, lines, notes)
-
-
-def _tried(rate: float, rounds: int, most: int) -> Iterator[int]:
-    """Yield the numbers of bands that are tried: powers of 2 with which no part is drawn too often."""
-    bands = 1
-    while bands == 1 or (bands * rate <= 1 and bands <= min(rounds, most)):
-        yield bands
-        bands *= 2
-
-
-def _error(mean: ClippedMean) -> float:
-    """Return the rms noise of sums over rounds, in clipping bounds."""
-    alone = math.sqrt((mean.rounds + 1) / 2)
-    of_sums = alone if mean.bands == 1 else mean.matrix.prefix_error(mean.rounds)
-    return mean.noise_multiplier * of_sums

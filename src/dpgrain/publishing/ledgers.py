@@ -31,6 +31,9 @@ class Charging(Protocol):
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or refuse them."""
 
+    def holds(self, receipt: Receipt) -> bool:
+        """Tell whether a release was charged in a line of this ledger."""
+
 
 class _Slot:
     """The place of the open ledger: one for the whole process, so that no thread is outside of it."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dpgrain.publishing.budget import Budget, charge
+from dpgrain.publishing.budget import Budget, charge, open_budget
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
+from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
 from dpgrain.publishing.reservation import open_reservation, reservation
 from dpgrain.publishing.share import shared_budget
@@ -54,6 +55,29 @@ def before_publishing(
         return among.take(guarantee)
     budget = shared_budget() if budget is None else budget
     return charge(guarantee, budget, parts=parts, mark=mark, again=again)
+
+
+def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
+    """Charge a release that was begun before and goes on now, unless the open ledger holds its line.
+
+    Args:
+        guarantee: what the release promises, with the receipts that it had when it was begun.
+        n_users: the stated size of the roster, if it was stated.
+
+    Returns:
+        The guarantee to publish, which has the receipt of the ledger that is open, if one is.
+
+    Raises:
+        ParameterError: if the open budget, or a ledger that lacks it, does not hold the whole release.
+        DataError: if the ledger cannot be read or written, or lacks the line of a receipt.
+
+    A budget that is open is charged for the whole release: it knows of no other budget.
+    """
+    ledger = open_ledger()
+    if ledger is None or not any(ledger.holds(receipt) for receipt in guarantee.receipts):
+        return before_publishing(guarantee, n_users=n_users)
+    budget = open_budget()
+    return guarantee if budget is None else budget.charge(guarantee)
 
 
 @contextmanager

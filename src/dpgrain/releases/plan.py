@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain._wording import powers, rounded_up
+from dpgrain._wording import aligned, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon, gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget
@@ -134,13 +134,7 @@ class PlannedReleases:
         ]
 
     def __str__(self) -> str:
-        rows = [COLUMNS, *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join([*lines, self.spending])
+        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), self.spending])
 
 
 #: The headings of :meth:`PlannedReleases.rows`.

@@ -86,7 +86,7 @@ def _cost(training: Training) -> list[tuple[str, str]]:
         ("Blocks that are drawn, as sums are divided by", f"{mean.divisor:,.4g}"),
         ("Noise multiplier: noise ÷ clipping bound", f"{mean.noise_multiplier:.4g}"),
         ("Noise multiplier ÷ blocks", f"{mean.noise_multiplier / mean.divisor:.3g}"),
-        ("Clipping bound of a block's mean gradient", f"{mean.clip:.4g}"),
+        ("Clipping bound of a block's mean gradient, in the last step", f"{mean.clip:.4g}"),
         ("Length of the noise in a step, in clipping bounds", f"{noise:.3g}"),
         (
             f"The same, averaged over {counted(mean.rounds, 'step')}",
@@ -99,7 +99,8 @@ def _cost(training: Training) -> list[tuple[str, str]]:
 def _spent(training: Training) -> list[tuple[str, str]]:
     """Return the ε of the first steps, for some numbers of them."""
     guarantee, mean = training.guarantee, training.mean
-    some = [10**power for power in range(len(str(mean.rounds)))]
+    # Banded noise cancels over steps, so that some of them by themselves have no price.
+    some = [10**power for power in range(len(str(mean.rounds)))] if mean.bands == 1 else []
     counts = [*(steps for steps in some if steps < mean.rounds), mean.rounds]
     promises = [
         replace(guarantee, event=replace(mean, rounds=steps).event).epsilon() for steps in counts

@@ -204,8 +204,9 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     """
     if name not in table.schema:
         raise SchemaError(
-            f"element {name!r} is not a column of the table ({', '.join(table.schema)}); "
-            "give a mapping in a file as pathlib.Path(…)."
+            f"element {name!r} is not a column of the table; {table.like(name)}; a mapping in a file "
+            "is given as pathlib.Path(…).",
+            name="element",
         )
     table.require_key(name, "element")
     if name in table.cells:

@@ -6,21 +6,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from difflib import get_close_matches
 from typing import Any, Self
 
 import pyarrow as pa
 
+from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
 from dpgrain.tables.engines.dated import MOMENTS, DatedSource, as_read
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import Source, TypedSource
+from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
 from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
 from dpgrain.zones import check_zone
 
+# A message lists so many columns, or so many of the nearest ones, which share so much of their letters
+# with the one that was asked for; a name is cut to so many letters.
+_LISTED, _NEAREST, _LIKENESS, _LETTERS = 20, 5, 0.6, 40
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 
 
@@ -221,9 +226,18 @@ class Rows:
             raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}.",
-                name=role,
+                f"{role} {column!r} is not a column of the table; {self.like(column)}.", name=role
             )
+
+    def like(self, column: str) -> str:
+        """Say which columns the table has that are like one that it has not."""
+        names = list(self.schema)
+        if len(names) == 1 and (remedy := other_delimiter(names[0])):
+            return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
+        if len(names) <= _LISTED:
+            return f"it has {', '.join(names)}"
+        near = get_close_matches(column, names, n=_NEAREST, cutoff=_LIKENESS) or names[:_NEAREST]
+        return f"of its {len(names):,} columns the nearest are {', '.join(near)}"
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and its decimal mark where that is a comma."""

@@ -7,6 +7,7 @@ What is stated is inclusive: ``("2026-01-01", "2026-01-31")`` holds the whole la
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Protocol
@@ -25,6 +26,10 @@ _PERIOD = re.compile(
     r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.(?P<fraction>\d{1,6}))?)?)?"
     r"(?P<zone>Z|[+-]\d\d:\d\d)?)?)?)?"
 )
+
+
+# Text that looks like this may be meant for all days of the month.
+_MONTH = re.compile(r"\d{4}-\d{2}")
 
 
 class Columns(Protocol):
@@ -122,7 +127,20 @@ def _side(table: Columns, column: str, value: Any) -> Side:
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
     labels = [table.stated(part, column, "where names") for part in parts]
+    _warn_of_months(column, labels)
     return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
+
+
+def _warn_of_months(column: str, labels: Sequence[int | str]) -> None:
+    """Warn of a label that looks like a month, and equals no day of it."""
+    for label in labels:
+        if isinstance(label, str) and _MONTH.fullmatch(label):
+            warnings.warn(
+                f"where takes {label!r} as text, which {column!r} must equal; if the column holds "
+                f"days, state its type, as types={{{column!r}: 'DATE'}} in dg.read or --type "
+                f"{column}=date.",
+                stacklevel=5,
+            )
 
 
 def _side_of_days(table: Columns, column: str, value: Any) -> Side:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.maps import through_linear_maps
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from dpgrain.torch.training import train
 
 __all__ = [
+    "AdaptiveNorm",
     "PrivacyEngine",
     "PrivateLoader",
     "PrivateOptimizer",
@@ -30,6 +32,7 @@ __all__ = [
 face(
     __name__,
     {
+        "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.maps": ("through_linear_maps",),

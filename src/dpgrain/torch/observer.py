@@ -46,6 +46,26 @@ class Observer:
         self._steps = 0
         self._look()
 
+    @property
+    def done(self) -> int:
+        """The number of steps that were seen."""
+        return len(self._norms)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, all of which is published."""
+        return {
+            "norms": list(self._norms),
+            "evaluated": list(self._evaluated),
+            "measures": {name: list(values) for name, values in self._measures.items()},
+            "average": self._average.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` has returned."""
+        self._norms, self._evaluated = list(state["norms"]), list(state["evaluated"])
+        self._measures = {name: list(values) for name, values in state["measures"].items()}
+        self._average.load_state(state["average"])
+
     def begin(self, loader: PrivateLoader, bar: Progress) -> None:
         """Begin to follow a run.
 

@@ -35,14 +35,17 @@ def modules_in(pickled: bytes) -> set[str]:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Partitions that are computed whenever they are asked for; ``run`` counts how often they were."""
+    """Partitions that are computed when they are asked for, once in each run."""
 
     cluster: Cluster
     compute: Callable[[int], Partitions]
     names: list[str]
+    known: dict[int, Partitions] = field(default_factory=dict)
 
     def partitions(self, run: int = 0) -> Partitions:
-        return self.compute(run)
+        if run not in self.known:
+            self.known[run] = self.compute(run)
+        return self.known[run]
 
     def persist(self) -> Self:
         return self
@@ -69,7 +72,7 @@ class Frame:
                 shares[place].append(row)
             return [pa.Table.from_pylist(share, schema) for share in shares]
 
-        return replace(self, compute=compute)
+        return replace(self, compute=compute, known={})
 
 
 @dataclass(eq=False)
@@ -82,7 +85,7 @@ class Cluster:
     """
 
     size: int = 3
-    again: Callable[[int, int], bool] = lambda _part, _slice: False
+    again: Callable[[int, int], bool] | None = None
     source: Callable[[int, pa.Table], pa.Table] = lambda _run, table: table
     sent: set[str] = field(default_factory=set)
     dropped: int = 0
@@ -100,7 +103,7 @@ class Cluster:
         def held(run: int) -> Partitions:
             return [part.filter(part[column].is_valid()) for part in frame.partitions(run)]
 
-        return replace(frame, compute=held).repartition(column)
+        return replace(frame, compute=held, known={}).repartition(column)
 
     def map(self, frame: Frame, task: Task, schema: pa.Schema) -> Frame:
         pickled = pickle.dumps(task)
@@ -119,12 +122,12 @@ class Cluster:
             return found
 
         def compute(run: int) -> Partitions:
-            if not sums:
+            if not sums or self.again is None:
                 return answers(run)
             first, second = answers(2 * run), answers(2 * run + 1)
             return [
                 pa.concat_tables(
-                    [(second if self.again(place, i) else first)[place].slice(i, 1)
+                    [(second if self.again and self.again(place, i) else first)[place].slice(i, 1)
                      for i in range(len(first[place]))] or [first[place]]
                 )
                 for place in range(len(first))

@@ -40,6 +40,8 @@ from dpgrain.tables.engines.csv_rows import (
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
 
+# Headers of CSV files may have these marks between columns, where it is not a comma.
+_MARKS = (";", "\t", "|")
 _PARQUET = (".parquet", ".pq")
 #: Files with these endings are CSV.
 CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -569,9 +571,12 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
     splitter = Splitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.odd:
+        remedy = "put quotes around whole names, and double those inside"
+        if delimiter not in line.decode() and (mark := other_delimiter(line.decode())):
+            remedy = mark
         raise SchemaError(
             f"The first line of the file {path!r}, which must name the columns, has a quote in an odd "
-            "place; put quotes around whole names, and double those inside."
+            f"place; {remedy}."
         )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
@@ -579,6 +584,12 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
     if twice:
         raise SchemaError(f"The file {path!r} names column {twice[0]!r} twice; rename one of them.")
     return header
+
+
+def other_delimiter(header: str) -> str:
+    """Say which delimiter to state where a header of one column looks like several; else nothing."""
+    mark = next((mark for mark in _MARKS if mark in header), None)
+    return "" if mark is None else f"state delimiter={mark!r} in dg.read or --delimiter {mark!r}"
 
 
 def _first_line(path: str) -> bytes:

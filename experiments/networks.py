@@ -1,0 +1,411 @@
+"""What the experiments with networks share: a private run at stated cost, its curve, and its bills.
+
+It needs PyTorch (``pip install dpgrain[torch]``). Every run goes through
+:class:`dpgrain.torch.PrivacyEngine`; random numbers are seeded, so what is made repeats on one machine
+and is, as a release, not private.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import dpgrain as dg
+from dpgrain._files import data_folder
+from dpgrain.accounting import SampledGaussian
+from dpgrain.errors import DataError
+from dpgrain.means import ClippedMean
+from dpgrain.torch import PrivacyEngine
+from dpgrain.units import Element, Unit, User
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+DELTA = 1e-6
+# The least noise that the library knows stands for ε = ∞, which is no promise.
+_HARDLY_ANY_NOISE = 2.0**-10
+
+
+@dataclass(frozen=True)
+class Records:
+    """Whose each record is, and where it stands among the public examples.
+
+    Args:
+        places: (records,) the place of each in arrays of examples.
+        users: (records,) the user of each, 0 to n−1.
+        elements: (records,) its cell of the partition.
+        n_users: the size of the roster n.
+    """
+
+    places: IntArray
+    users: IntArray
+    elements: IntArray
+    n_users: int
+
+    @property
+    def blocks_per_user(self) -> float:
+        """The number of elements per user, which the experiments take as public."""
+        pairs = np.unique(np.column_stack([self.users, self.elements]), axis=0)
+        return len(pairs) / self.n_users
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The public numbers of a run.
+
+    Args:
+        unit: what is protected; ``User(max_elements=M)`` has elements as blocks.
+        epsilon: the promised ε; ∞ for hardly any noise.
+        n_users: the size of the roster n.
+        blocks_per_user: the number of blocks per user that sums are divided by.
+        steps: the number of steps T.
+        rate: the probability q that a block is in a step.
+        clip: the clipping bound ρ.
+        learning_rate: the largest learning rate.
+        drift: how far noise alone may move all weights together, in l2 norm, after all steps; the
+            learning rate is lowered until it does not move them farther.
+    """
+
+    unit: Unit
+    epsilon: float
+    n_users: int
+    blocks_per_user: float
+    steps: int
+    rate: float
+    clip: float = 1.0
+    learning_rate: float = 0.3
+    drift: float = 5.0
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The least noise with which the run keeps its promise, blocks drawn one by one."""
+        return noise_for(self.unit, self.epsilon, self.steps, self.rate)
+
+    def lowered(self, weights: int) -> float:
+        """The learning rate for a network of so many weights, from public numbers alone."""
+        expected = self.rate * self.n_users * self.blocks_per_user
+        sd = self.noise_multiplier * self.clip / expected
+        return min(self.learning_rate, self.drift / (sd * math.sqrt(self.steps * weights)))
+
+
+@cache
+def noise_for(unit: Unit, epsilon: float, steps: int, rate: float) -> float:
+    """The noise multiplier of ``steps`` rounds at rate q, blocks drawn one by one; δ is 1e-6."""
+    if math.isinf(epsilon):
+        return _HARDLY_ANY_NOISE
+    # Neither a clipping bound nor a roster enters the noise multiplier.
+    mean = ClippedMean.calibrate(
+        epsilon=epsilon, delta=DELTA, n_users=1, rounds=steps, unit=unit, sampling_rate=rate
+    )
+    return mean.noise_multiplier
+
+
+@cache
+def with_users_drawn(noise_multiplier: float, steps: int, rate: float, elements: int) -> float:
+    """The ε of one element where users of so many elements are drawn, with noise billed for pairs.
+
+    The element-level paper draws users and bills each element as if it was drawn by itself (Corollaries
+    2.5 and 3.1); this is the least ε that is proved of that mechanism.
+    """
+    event = SampledGaussian(noise_multiplier, rate, steps, "users", "shared", "element")
+    return event.epsilon(DELTA, unit=Element(), max_elements=elements)
+
+
+@cache
+def pairs_drawn(noise_multiplier: float, steps: int, rate: float, unit: Unit) -> float:
+    """The ε of a unit where every pair of user and element is drawn by itself."""
+    event = SampledGaussian(noise_multiplier, rate, steps, "pairs", "shared", "element")
+    return event.epsilon(DELTA, unit=unit)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a run measured on the way.
+
+    Args:
+        steps: after how many steps.
+        figures: what the test said then.
+        last: what the whole test said at the end.
+        noise_multiplier: noise sd ÷ clipping bound; 0 where there is neither.
+        learning_rate: of all steps.
+        seconds: the time of the processor.
+    """
+
+    steps: tuple[int, ...]
+    figures: tuple[float, ...]
+    last: float
+    noise_multiplier: float
+    learning_rate: float
+    seconds: float
+
+
+# What is measured of a network: on the way, with a part of the test (False), or with all of it (True).
+Test = Callable[[Any, bool], float]
+# The mean over records of their losses, from the network and the places of the examples.
+Loss = Callable[[Any, Any], Any]
+
+
+def private(
+    module: Any,
+    loss: Loss,
+    test: Test,
+    records: Records,
+    asked: Asked,
+    *,
+    seed: int,
+    points: int = 20,
+    max_rows: int = 256,
+) -> Curve:
+    """Train a network privately, with its test on the way.
+
+    Args:
+        module: the network, on its device.
+        loss: the mean loss of records, from the network and their places.
+        test: what is measured of the network.
+        records: the records.
+        asked: the public numbers.
+        seed: of draws and noise.
+        points: how often the test is made, evenly; no other step waits for it.
+        max_rows: the most rows of a batch.
+    """
+    weights = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    rate = asked.lowered(weights)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    engine = PrivacyEngine(unit=asked.unit, random_state=seed)
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.DeltaWarning)
+        module, optimizer, loader = engine.make_private(
+            module=module,
+            optimizer=torch.optim.SGD(trained, lr=rate),
+            dataset=torch.utils.data.TensorDataset(torch.from_numpy(records.places)),
+            users=records.users,
+            elements=None if asked.unit == User() else records.elements,
+            n_users=asked.n_users,
+            noise_multiplier=asked.noise_multiplier,
+            steps=asked.steps,
+            sampling_rate=asked.rate,
+            max_grad_norm=asked.clip,
+            elements_per_user=asked.blocks_per_user,
+            max_rows=max_rows,
+        )
+    marks, steps, figures = _marks(asked.steps, points), [0], [test(module, False)]
+    for (places,) in loader:
+        loss(module, places).backward()
+        optimizer.step()
+        # A draw without records is a step that the loader makes by itself.
+        made = asked.steps - len(loader)
+        if made >= marks[0]:
+            steps.append(made)
+            figures.append(test(module, False))
+            marks = [mark for mark in marks if mark > made] or [asked.steps + 1]
+    if steps[-1] != asked.steps:
+        # The last draws had no records, so that no batch was handed out at the end.
+        steps.append(asked.steps)
+        figures.append(test(module, False))
+    spent = time.process_time() - began
+    noise = asked.noise_multiplier
+    return Curve(tuple(steps), tuple(figures), test(module, True), noise, rate, spent)
+
+
+def plain(
+    module: Any,
+    loss: Loss,
+    test: Test,
+    places: IntArray,
+    *,
+    epochs: int,
+    batch: int,
+    learning_rate: float,
+    seed: int,
+    momentum: float = 0.9,
+) -> Curve:
+    """Train a network without clipping and noise, on shuffled batches, with a test after each epoch."""
+    rng, began = np.random.default_rng(seed), time.process_time()
+    optimizer = torch.optim.SGD(module.parameters(), lr=learning_rate, momentum=momentum)
+    steps, figures, made = [0], [test(module, False)], 0
+    for _ in range(epochs):
+        for rows in np.array_split(rng.permutation(places), math.ceil(len(places) / batch)):
+            optimizer.zero_grad()
+            loss(module, torch.from_numpy(rows)).backward()
+            optimizer.step()
+            made += 1
+        steps.append(made)
+        figures.append(test(module, False))
+    spent = time.process_time() - began
+    return Curve(tuple(steps), tuple(figures), test(module, True), 0.0, learning_rate, spent)
+
+
+def _marks(steps: int, points: int) -> list[int]:
+    """After how many steps the test is made."""
+    return sorted({max(1, round(steps * i / points)) for i in range(1, points + 1)})
+
+
+def accuracy(module: Any, x: Any, y: Any, *, top: int = 1, rows: int = 250) -> float:
+    """The share of examples whose class is among the first ``top`` ones."""
+    training = module.training
+    module.eval()
+    right = 0
+    with torch.no_grad():
+        for some, truth in zip(x.split(rows), y.split(rows), strict=True):
+            best = module(some).topk(top, dim=1).indices
+            right += int((best == truth[:, None]).sum())
+    module.train(training)
+    return right / len(y)
+
+
+# Files and pictures ----------------------------------------------------------------------------
+
+
+def kept(folder: Path, name: str, make: Callable[[], Curve]) -> Curve:
+    """A curve from its file, or a new one, which is written when it is whole.
+
+    So an experiment that was stopped goes on with the first cell that it had not finished.
+    """
+    file = folder / f"{name}.json"
+    if file.is_file():
+        found = json.loads(file.read_text())
+        return Curve(tuple(found.pop("steps")), tuple(found.pop("figures")), **found)
+    curve = make()
+    folder.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps(asdict(curve)))
+    part.replace(file)
+    return curve
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a picture.
+
+    Args:
+        label: its name in the legend.
+        curves: of one or several seeds; their mean is drawn.
+        colour: of the line.
+        style: of the line, as Matplotlib has it.
+        width: of the line, in points.
+    """
+
+    label: str
+    curves: Sequence[Curve]
+    colour: str
+    style: str = "-"
+    width: float = 1.6
+
+    def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Steps and the mean of figures, at the steps of the first curve."""
+        at = np.asarray(self.curves[0].steps, dtype=np.float64)
+        values = [np.interp(at, each.steps, each.figures) for each in self.curves]
+        return at, np.mean(values, axis=0)
+
+
+def draw(
+    file: Path,
+    panels: Mapping[str, Sequence[Line]],
+    *,
+    y: str,
+    level: tuple[float, str] | None = None,
+    title: str = "",
+) -> None:
+    """Write a picture of curves, a panel for each title, with one legend for lines of one look.
+
+    Args:
+        file: the picture.
+        panels: lines by title.
+        y: what the figures are.
+        level: a figure for a horizontal line in all panels, and its name.
+        title: of the picture.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.1 * len(panels) + 0.6, 3.9), sharey=True, squeeze=False
+    )
+    for ax, (heading, lines) in zip(axes[0], panels.items(), strict=True):
+        for line in lines:
+            at, value = line.points()
+            ax.plot(at, value, line.style, color=line.colour, lw=line.width, label=line.label)
+        if level is not None:
+            ax.axhline(level[0], color="0.45", lw=1.0, ls=":", label=level[1])
+        ax.set_title(heading, fontsize=10)
+        ax.set_xlabel("steps")
+        ax.grid(visible=True, color="0.92", linewidth=0.8)
+        ax.set_axisbelow(True)
+    axes[0][0].set_ylabel(y)
+    looks = {text: handle for ax in axes[0] for handle, text in _looks(ax)}
+    figure.legend(
+        list(looks.values()),
+        list(looks),
+        loc="outside lower center",
+        ncols=min(4, len(looks)),
+        frameon=False,
+        fontsize=9,
+    )
+    figure.suptitle(title, fontsize=11)
+    figure.set_layout_engine("constrained")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=150)
+    plt.close(figure)
+
+
+def _looks(ax: Any) -> Iterator[tuple[Any, str]]:
+    """The lines of a panel with their names."""
+    yield from zip(*ax.get_legend_handles_labels(), strict=True)
+
+
+def write(file: Path, rows: Sequence[Any]) -> None:
+    """Write dataclass rows as CSV."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(asdict(rows[0])))
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+
+
+def said(epsilon: float) -> str:
+    """ε in words."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+# Command ---------------------------------------------------------------------------------------
+
+
+def options(what: str, *, steps: int) -> argparse.ArgumentParser:
+    """The options that all commands have.
+
+    Args:
+        what: the docstring of the module, whose first line is shown.
+        steps: of a run, by default.
+    """
+    found = argparse.ArgumentParser(description=what.splitlines()[0])
+    found.add_argument("--out", type=Path, default=Path("experiments/out"), help="output folder")
+    found.add_argument("--steps", type=int, default=steps, help="steps of a run")
+    found.add_argument("--device", default="cpu", help="where networks are trained, such as cuda")
+    found.add_argument("--max-rows", type=int, default=256, help="the most rows of a batch")
+    found.add_argument("--quick", action="store_true", help="a small size, in a minute")
+    return found
+
+
+def tables(*names: str) -> Path:
+    """The folder that DPGRAIN_DATA names; without these files the command ends with one sentence."""
+    try:
+        return data_folder(*names)
+    except DataError as error:
+        sys.exit(str(error))

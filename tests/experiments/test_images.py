@@ -1,0 +1,112 @@
+"""The experiment on pictures: its users, its cells, its table, and a tiny run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.experiments.networks import experiment, torch
+from tests.real_data import needs
+
+im: Any = experiment("images")
+
+
+def pictures(rows: int, seed: int = 0) -> Any:
+    """Noise, with a bright half that tells the class."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    labels = torch.arange(rows) % 10
+    for row, label in enumerate(labels.tolist()):
+        pixels[row, :, 3 * label : 3 * label + 3] = 255
+    return im.Pictures(pixels, labels)
+
+
+def test_the_network_is_the_tutorial_s() -> None:
+    module = im.tutorial_network(0)
+    assert sum(p.numel() for p in module.parameters()) == 62_006
+    inputs = pictures(4).inputs(torch.arange(4))
+    assert module(inputs).shape == (4, 10)
+    assert inputs.min() >= -1
+    assert inputs.max() == 1
+
+
+@pytest.mark.parametrize("k", [1, 5, 30])
+def test_users_have_pictures_of_k_elements(k: int) -> None:
+    elements = np.random.default_rng(0).integers(0, 40, 2000)
+    found = im.pseudo_users(elements, 7, k, seed=1)
+    assert np.array_equal(np.bincount(found.users), np.full(7, 100))
+    assert np.array_equal(elements[found.places], found.elements)
+    sizes = [np.unique(found.elements[found.users == u], return_counts=True)[1] for u in range(7)]
+    assert all(len(each) == k and each.max() - each.min() <= 1 for each in sizes)
+    assert found.blocks_per_user == k
+
+
+def test_elements_are_made_of_public_pictures_alone() -> None:
+    """The same public pictures make the same partition, whatever users hold."""
+    torch.set_num_threads(1)
+    held, public = pictures(60, 1), pictures(40, 2)
+    found = im.elements_of(held, public, epochs=1, elements=5)
+    assert found.shape == (60,)
+    assert set(found.tolist()) <= set(range(5))
+    fewer = im.Pictures(held.pixels[:30], held.labels[:30])
+    assert np.array_equal(im.elements_of(fewer, public, epochs=1, elements=5), found[:30])
+
+
+def test_cells_are_those_that_are_asked_for() -> None:
+    cells = im.grid()
+    assert len(cells) == len(set(cells)) == 18
+    assert {(c.k, c.level, c.epsilon) for c in cells if c.n == 2000 and c.seed == 0} == {
+        (k, level, e) for k in (5, 30) for level in im.LEVELS for e in (1.0, 3.0, math.inf)
+    }
+    whole = im.whole_grid()
+    assert whole[:18] == cells
+    assert len(whole) == len(set(whole)) == 2 * 2 * 2 * 3 * 2
+    assert len({cell.name for cell in whole}) == len(whole)
+
+
+def test_a_user_is_a_block_or_has_k_of_them() -> None:
+    user, element = (im.Cell(2000, 30, level, 3.0).asked(10, 4) for level in ("user", "element"))
+    assert user.rate == element.rate == 0.002
+    assert (user.blocks_per_user, element.blocks_per_user) == (1, 30)
+    # Both have a block of a public size in each step, and the same noise multiplier.
+    assert user.noise_multiplier == pytest.approx(element.noise_multiplier, rel=1e-3)
+    assert element.lowered(10**8) == pytest.approx(30 * user.lowered(10**8), rel=1e-3)
+
+
+def test_a_tiny_run_and_its_table(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    elements = np.arange(200) % 8
+    setting = im.Setting(pictures(200), pictures(50, 5), elements, 3, {10: 4.0}, most=8)
+    cells = [im.Cell(10, 2, level, e) for level in im.LEVELS for e in (3.0, math.inf)]
+    found = {cell: setting.run(cell) for cell in cells}
+    reference = setting.without_privacy(1)
+    table = list(im.rows(setting, found, reference))
+    assert len(table) == 4
+    assert all(row.behind == pytest.approx(reference.last - row.accuracy) for row in table)
+    element = next(row for row in table if (row.level, row.epsilon) == ("element", 3.0))
+    assert element.users_drawn > 3
+    assert [math.isnan(row.users_drawn) for row in table].count(True) == 3
+    assert {im.line(row).count("|") for row in table} == {im.HEADER.splitlines()[0].count("|")}
+    assert {title: len(lines) for title, lines in im.panels(found).items()} == {
+        "n = 10, elements 2 of 100": 4
+    }
+
+
+@needs(im.PUBLIC, *im.HELD, im.TEST)
+def test_the_command_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    im.main(["--quick", "--out", str(tmp_path)])
+    first = capsys.readouterr().out
+    assert "not private" in first
+    assert (tmp_path / "images.png").is_file()
+    cells = sorted((tmp_path / "images").glob("*/*.json"))
+    assert len(cells) == 5
+    times = [cell.stat().st_mtime_ns for cell in cells[1:]]
+    cells[0].unlink()
+    im.main(["--quick", "--out", str(tmp_path)])
+    assert [cell.stat().st_mtime_ns for cell in cells[1:]] == times
+    assert cells[0].is_file()
