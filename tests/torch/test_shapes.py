@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
@@ -45,7 +46,7 @@ def layers(draw: Any) -> tuple[Any, tuple[int, ...]]:
     """A layer, and the shape of a record."""
     inputs, positions = draw(st.integers(1, 40)), tuple(draw(st.lists(SMALL, max_size=2)))
     channels = 2 * draw(SIDES)
-    kinds = {
+    kinds: dict[str, Callable[[], Any]] = {
         "linear": lambda: (
             nn.Linear(inputs, draw(st.integers(1, 40)), bias=draw(st.booleans())),
             (*positions, inputs),
