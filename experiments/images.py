@@ -272,7 +272,6 @@ class Setting:
             pseudo_users(self.elements, cell.n, cell.k, cell.seed, self.most),
             cell.asked(self.steps, self.users[cell.n]),
             seed=cell.seed,
-            points=10,
             max_rows=self.max_rows,
         )
 

@@ -167,7 +167,7 @@ def private(
     asked: Asked,
     *,
     seed: int,
-    points: int = 20,
+    points: int = 10,
     max_rows: int = 256,
 ) -> Curve:
     """Train a network privately, with its test on the way.
@@ -179,12 +179,11 @@ def private(
         records: the records.
         asked: the public numbers.
         seed: of draws and noise.
-        points: how often the test is made, evenly; no other step waits for it.
+        points: how often the test is made, at even distances.
         max_rows: the most rows of a batch.
     """
-    weights = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    rate = asked.lowered(weights)
     trained = [p for p in module.parameters() if p.requires_grad]
+    rate = asked.lowered(sum(p.numel() for p in trained))
     engine = PrivacyEngine(unit=asked.unit, random_state=seed)
     began = time.process_time()
     with warnings.catch_warnings():
@@ -207,7 +206,7 @@ def private(
     for (places,) in loader:
         loss(module, places).backward()
         optimizer.step()
-        # A draw without records is a step that the loader makes by itself.
+        # A draw without records is a step, too, which the loader makes by itself.
         made = asked.steps - len(loader)
         if made >= marks[0]:
             steps.append(made)
@@ -336,7 +335,7 @@ def draw(
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.1 * len(panels) + 0.6, 3.9), sharey=True, squeeze=False
+        1, len(panels), figsize=(4.1 * len(panels) + 0.6, 4.1), sharey=True, squeeze=False
     )
     for ax, (heading, lines) in zip(axes[0], panels.items(), strict=True):
         for line in lines:
@@ -354,7 +353,7 @@ def draw(
         list(looks.values()),
         list(looks),
         loc="outside lower center",
-        ncols=min(4, len(looks)),
+        ncols=2 * len(panels),
         frameon=False,
         fontsize=9,
     )
