@@ -221,7 +221,7 @@ def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path:
     for more in ([], ["--master", spark.sparkContext.master]):
         found = command(*words, *promise, "--engine", "spark", *more)
         assert found.returncode == 0, found.stderr
-        assert "epsilon" in found.stdout
+        assert '"statistic": "count"' in found.stdout
 
 
 @pytest.mark.search(keep=0)
