@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-torch audit test-all check install clean
+.PHONY: demo docs test test-torch audit test-all check install clean
 
 # Public tables for tests and the demonstration; the folder of this repository's neighbour, if it is there.
 ifneq ($(wildcard ../shared/data),)
@@ -26,6 +26,7 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0'
 	$(BIN)/pytest -n auto tests/torch $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
+	$(BIN)/pytest -q tests/docs/test_pages.py -k networks
 
 # The rest of each search, and more random examples.
 audit: $(VENV)/.dev
@@ -41,6 +42,12 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q --doctest-modules src -m "not slow"
+
+# The site, from pages and docstrings; a warning is an error.
+docs: $(VENV)/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet docs build/site
+	@echo "The site: build/site/index.html"
 
 install: $(VENV)/.dev
 

@@ -14,6 +14,7 @@ import dpgrain as dg
 
 PUBLIC = [
     "AnyDays",
+    "AnyHours",
     "AutoClip",
     "AutoRange",
     "Budget",

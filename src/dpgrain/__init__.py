@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dpgrain.choices.select import Choice, select
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
-    from dpgrain.ledger.window import AnyDays
+    from dpgrain.ledger.window import AnyDays, AnyHours
     from dpgrain.means.of_users import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
     from dpgrain.publishing.guarantee import Guarantee
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnyDays",
+    "AnyHours",
     "AutoClip",
     "AutoRange",
     "Budget",
@@ -124,7 +125,7 @@ face(
         "dpgrain.publishing.budget": ("Budget", "budget"),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
-        "dpgrain.ledger.window": ("AnyDays",),
+        "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
         "dpgrain.releases.plan": ("PlannedReleases", "plan_releases"),
         "dpgrain.releases.run": ("Releases", "releases"),
         "dpgrain.choices.best_of": ("best_of",),

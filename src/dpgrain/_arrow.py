@@ -43,6 +43,16 @@ def plain(column: pa.Array) -> NDArray[Any]:
     return np.from_dlpack(column)
 
 
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece.
+
+    >>> whole(pa.chunked_array([[1], [2]])).to_pylist()
+    [1, 2]
+    """
+    combined = column.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+
+
 def truths(values: NDArray[np.bool_]) -> pa.Array:
     """Return an Arrow array of truths.
 

@@ -48,6 +48,22 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
 
 
+def on_disk(place: Path) -> None:
+    """Return when what was written to a file, or the names in a folder, are on the disk.
+
+    Args:
+        place: the file or folder.
+
+    Raises:
+        OSError: if they cannot be written.
+    """
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_table(table: Any, path: Path) -> None:
     """Write an Arrow table as CSV or Parquet, by the ending of the path.
 
@@ -59,6 +75,29 @@ def write_table(table: Any, path: Path) -> None:
             arrow_csv.write_csv(table, part)
         else:
             arrow_parquet.write_table(table, part, compression="zstd")
+
+
+def check_folder(path: Path) -> None:
+    """Raise unless there is a folder at ``path``, or one could be made.
+
+    Raises:
+        DataError: if there is none and none can be made.
+    """
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if there != path:
+        check_writable(there / path.name)
+    elif not path.is_dir():
+        raise DataError(f"{str(path)!r} is no folder; name a folder for the outputs.")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder where there is none, with those that it lies in.
+
+    Raises:
+        DataError: if it cannot be made.
+    """
+    with _writing(path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def check_writable(path: str | Path) -> None:
@@ -75,8 +114,18 @@ def check_writable(path: str | Path) -> None:
             pass
 
 
-def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[str | Path | None]) -> None:
+def check_outputs(
+    outputs: Sequence[Path | None],
+    inputs: Sequence[str | Path | None],
+    *,
+    new: Path | None = None,
+) -> None:
     """Refuse outputs that could not be written, or would overwrite an input or another output.
+
+    Args:
+        outputs: the files to write.
+        inputs: the files that are read.
+        new: a folder that is made before anything is written, where there is none yet.
 
     Raises:
         ParameterError: if two of the files are the same.
@@ -91,7 +140,8 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[str | Path | 
                 f"{str(path)!r} is already used in this command; name another file."
             )
         taken.add(path.resolve())
-        check_writable(path)
+        if path.parent != new or path.parent.exists():
+            check_writable(path)
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:

@@ -79,6 +79,11 @@ class Progress:
             self._outer.step(self.text)
 
     @property
+    def turn(self) -> str:
+        """The number of the stage that comes next, of all."""
+        return f"{self._done + bool(self._text) + 1:,} of {self._stages:,}"
+
+    @property
     def text(self) -> str:
         """The words for what is being done."""
         return f"{self._text}: {self._step}" if self._step else self._text

@@ -79,6 +79,25 @@ class ShownModel(Shown):
     """A fitted model: its plot is the coefficients, its page has the rounds as well."""
 
 
+class ShownTraining(Shown):
+    """A trained network: its plot is one of the measures that were made while it was trained."""
+
+    def plot(self, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
+        """Draw a measure, evaluation by evaluation; needs matplotlib.
+
+        Args:
+            ax: axes to draw on; new ones by default.
+            measure: the name of the measure; by default the first, or the norms of gradients where
+                nothing was evaluated.
+
+        Raises:
+            ParameterError: if there is no such measure.
+        """
+        from dpgrain.report import plot
+
+        return plot(self, ax, measure=measure)
+
+
 class ShownSum(Shown):
     """A shuffled sum: its plot is ε over the share of honest devices."""
 

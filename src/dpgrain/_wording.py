@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,27 @@ def shorten(text: str, letters: int) -> str:
         if used > letters:
             return text[: max(place - 1, 0)].rstrip() + "…"
     return text
+
+
+def aligned(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
+    """Write a table as lines, whose columns are two spaces apart.
+
+    Args:
+        rows: the rows, all of one length; the first may hold headings.
+        left: True where columns begin at one place, rather than end there.
+
+    >>> aligned([["item", "count"], ["tea", "12"]])
+    ['item  count', ' tea     12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            text.ljust(width) if left else text.rjust(width)
+            for text, width in zip(row, widths, strict=True)
+        )
+        for row in rows
+    )
+    return [line.rstrip() for line in lines]
 
 
 def decimals_of(std_error: float) -> int | None:

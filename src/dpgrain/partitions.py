@@ -18,7 +18,8 @@ from zoneinfo import ZoneInfo
 
 from dpgrain import _fields, _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span, microseconds
+from dpgrain.regions import DAY, EVERYTHING, Among, Region, Side, Span
+from dpgrain.zones import midnight
 
 #: A rule's kind: each value for itself; the period that a time lies in; bins of whole numbers; a
 #: stated mapping or function, known by its fingerprint; any stretch of days in a row.
@@ -34,6 +35,8 @@ _WHOLE = {
 }
 # … and where some are met in part only. A month of 31 days may meet 6 weeks, a leap year 54.
 _PARTS = {("month", "week"): 6, ("year", "week"): 54, ("week", "month"): 2, ("week", "year"): 2}
+# The days of a period at least.
+_SHORTEST = {"day": 1, "week": 7, "month": 28, "year": 365}
 # A period of another zone is moved by up to a day and may be an hour longer: it meets two more.
 _MORE_OF_ANOTHER_ZONE = 2
 # A region in which a rule has more cells than this has no useful number of them.
@@ -56,6 +59,7 @@ class Rule:
         cells: the number of cells of a stated mapping, where it is finite.
         days: the length of any stretch of days in a row. Such stretches are no partition, but each of
             them may be a promised unit.
+        hours: the length of any stretch of hours in a row, which may start at any time.
         read: the type that values are read as, each of which is a cell for itself; empty in a promise,
             which is about the type that all releases read.
 
@@ -70,14 +74,19 @@ class Rule:
     mark: str = ""
     cells: int | None = None
     days: int | None = None
+    hours: int | None = None
     read: str = ""
 
     def __post_init__(self) -> None:
         _fields.check(self)
-        if (self.days is not None) != (self.kind == "any"):
-            raise ParameterError(f"days must be given for any days alone, not {self.days!r}.")
-        if self.days is not None:
-            _validate.integer(minimum=1, days=self.days)
+        lengths = {"days": self.days, "hours": self.hours}
+        stated = {name: length for name, length in lengths.items() if length is not None}
+        if len(stated) != (self.kind == "any"):
+            raise ParameterError(
+                f"days or hours must be given for any stretch of time alone, not {stated!r}."
+            )
+        for name, length in stated.items():
+            _validate.integer(minimum=1, **{name: length})
         if list(self.edges) != sorted(set(self.edges)) or bool(self.edges) != (self.kind == "bins"):
             raise ParameterError(
                 f"edges must be growing whole numbers, for bins alone, not {list(self.edges)!r}."
@@ -98,6 +107,8 @@ class Rule:
             return self._periods(promised)
         if self.kind in _PERIODS and promised.days is not None:
             return self._any(promised.days, promised.zone)
+        if self.kind in _PERIODS and promised.hours is not None:
+            return self._any_hours(promised.hours)
         if promised.kind == "label" and self.kind == "day" and not self.zone:
             # A column of dates, which a promise names without its type.
             return Overlap(1)
@@ -116,12 +127,19 @@ class Rule:
 
     def _any(self, days: int, zone: str) -> Overlap:
         """Return how any so many days in a row lie in the periods of this rule."""
-        shortest = {"day": 1, "week": 7, "month": 28, "year": 365}[self.kind]
+        shortest = _SHORTEST[self.kind]
         # The stretch is longest in periods where one day lies in the first of them.
         cells = (days + shortest - 2) // shortest + 1
-        if self.zone != zone:
+        # Times without a zone are shown by their own clocks; days of moments begin in UTC by default.
+        if self.zone and self.zone != (zone or "UTC"):
             return Overlap(cells + _MORE_OF_ANOTHER_ZONE, whole=False)
         return Overlap(cells, whole=self.kind == "day")
+
+    def _any_hours(self, hours: int) -> Overlap:
+        """Return how any so many hours in a row lie in the periods of this rule: in parts of two."""
+        cells = -(-hours // (24 * _SHORTEST[self.kind])) + 1
+        # Clocks that are put forward make days shorter.
+        return Overlap(cells + (_MORE_OF_ANOTHER_ZONE if self.zone else 0), whole=False)
 
     def _bins(self, promised: Rule) -> Overlap:
         ends = [-math.inf, *promised.edges, math.inf]
@@ -154,6 +172,9 @@ class Rule:
             number = (values.high - values.low) // DAY
         if self._times(values):
             number = self._periods_in(values)
+        if self.hours is not None:
+            # A stretch may begin anywhere, and hold a part of what is read.
+            return None
         if self.kind == "any":
             # Every stretch that meets a single day holds all of it.
             return number if number == 1 else None
@@ -204,8 +225,7 @@ class Rule:
             day = period_of(met, self.kind)[which]
         except OverflowError:
             return None
-        zone = ZoneInfo(self.zone) if self.zone else None
-        return microseconds(datetime(day.year, day.month, day.day, tzinfo=zone))
+        return midnight(day, self.zone)
 
     def __str__(self) -> str:
         zone = f" ({self.zone})" if self.zone else ""
@@ -213,7 +233,8 @@ class Rule:
             case "label":
                 return repr(self.column)
             case "any":
-                return f"any {self.days} days in a row of {self.column!r}{zone}"
+                length = f"{self.days} days" if self.hours is None else f"{self.hours} hours"
+                return f"any {length} in a row of {self.column!r}{zone}"
             case "bins":
                 return f"bins of {self.column!r} at {', '.join(map(str, self.edges))}"
             case "stated":

@@ -148,7 +148,9 @@ CASES: dict[str, Callable[[], Any]] = {
         learn.LogisticRegression(rounds=6, **{**PROMISE, "epsilon": 8.0})
     ),
     "fit with intervals": lambda: fit(
-        learn.LinearRegression(n_users=300, rounds=6, intervals=0.3, exact=True, **PROMISE)
+        learn.LinearRegression(
+            n_users=300, rounds=20, intervals=0.3, exact=True, **{**PROMISE, "epsilon": 50.0}
+        )
     ).confidence_intervals(),
     "fit that is tuned": lambda: fit(
         learn.LogisticRegression(

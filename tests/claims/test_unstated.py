@@ -529,7 +529,7 @@ def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
         ]
         common += ["--delta", "1e-3"]
         model, mean = folder / "model.json", folder / "mean.json"
-        fitted = ["--target", "y", "--features", "a,b", "--rounds", "5", "--out", str(model)]
+        fitted = ["--target", "y", "--features", "a,b", "--rounds", "5", "--output", str(model)]
         averaged = ["--columns", "a,b", "--bound", "2", "--output", str(mean)]
         for arguments in (
             ["fit", "logistic", *common, *fitted],

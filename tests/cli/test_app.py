@@ -51,10 +51,11 @@ def test_every_statistic_runs(name: str, visits: Path, process: Command) -> None
 def test_a_model_is_fitted_and_predicts(visits: Path, tmp_path: Path, process: Command) -> None:
     model, found = tmp_path / "m.json", tmp_path / "p.csv"
     done = process("fit", "linear", visits, "--target", "seconds", "--features", "person",
-                   "--range", "person=0:300", *OF_USERS, "--rounds", "5", "--out", model)  # fmt: skip
+                   "--range", "person=0:300", *OF_USERS, "--rounds", "5",
+                   "--output", model)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"Written: {model}" in done.stdout
-    done = process("predict", model, visits, "--out", found)
+    done = process("predict", model, visits, "--output", found)
     assert done.returncode == 0, done.stderr
     assert "2,000 rows predicted" in done.stdout
 
@@ -98,6 +99,8 @@ def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
 def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
     for words, sentence in (
         (("nothing",), "No such command 'nothing'"),
+        (("quantiles",), "No such command 'quantiles'. Did you mean 'quantile'?"),
+        (("plan", "unit"), "Did you mean 'units'?"),
         (("plan", "nothing"), "No such command 'nothing'"),
         (("count",), "Missing argument 'SOURCE'"),
         (("count", "x", "--nothing", "1"), "No such option: --nothing"),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from tests.conftest import Command as Runner
 from typer.testing import CliRunner
 
 from dpgrain.cli.command import Command, command, group
@@ -18,7 +19,9 @@ SAID: list[Any] = []
 @dataclass(frozen=True, kw_only=True)
 class Common:
     epsilon: Annotated[float | None, typer.Option(help="The promised ε.")] = None
-    random_state: Annotated[int, typer.Option("--seed", help="A seed.")] = 3
+    random_state: Annotated[
+        int, typer.Option("--seed", help="A seed.", rich_help_panel="The promise")
+    ] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,16 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
     places = [shown.index(option) for option in ("--n-users", "--by", "--epsilon", "--seed")]
     assert places == sorted(places)
     assert "Examples:\n  dpgrain ask --n-users 3\n  dpgrain ask --n-users 4 --by x" in shown
+
+
+def test_help_shows_options_in_groups_and_fits_a_screen(command: Runner) -> None:
+    shown = run("ask", "--help").output
+    assert shown.index("Options:") < shown.index("--by") < shown.index("The promise:")
+    assert shown.index("The promise:") < shown.index("--seed") < shown.index("Examples:")
+    for name in ("histogram", "count", "quantile", "top", "distribution", "elements-per-user"):
+        found = command(name, "--help").stdout
+        assert len(found.splitlines()) <= 60
+        assert "The table:" in found
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def _fit(table: Path, model: Path, kind: str = "logistic", **options: str) -> li
         "delta": "1e-6",
         "rounds": "20",
         "feature-bound": "20",
-        "out": str(model),
+        "output": str(model),
     }
     words: list[str | Path] = ["fit", kind, table]
     for name, value in (base | {key.replace("_", "-"): v for key, v in options.items()}).items():
@@ -92,11 +92,22 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert "Users are told apart by 'person'" in done.stdout
     assert "the range of 'minutes', 0 to 60, scaled to [0, 1]" in done.stdout
     assert "the levels of 'device': phone, desk" in done.stdout
-    for word in ("95% low", "device=phone", "intercept", f"Written: {model}", f"Written: {page}"):
+    # Rows are divided by 20, so that nothing is known of the slopes of all but one feature.
+    assert "Take care: there are no intervals: the curvature" in done.stdout
+    assert "95% low" not in done.stdout
+    for word in (
+        "per",
+        "60, from 0 to 60",
+        "from no to yes",
+        "device=phone",
+        "intercept",
+        f"Written: {model}",
+        f"Written: {page}",
+    ):
         assert word in done.stdout
     assert "<h2>The training</h2>" in page.read_text(encoding="utf-8")
 
-    done = command("predict", model, visits, "--keep", "person", "--out", found)
+    done = command("predict", model, visits, "--keep", "person", "--output", found)
     assert done.returncode == 0, done.stderr
     assert f"{SIZE:,} rows predicted" in done.stdout
     rows = pd.read_csv(found)
@@ -129,7 +140,7 @@ def test_every_kind(
     assert made.n_features_in_ == 5
     assert made.guarantee_.user == "person"
     assert ("500 users" in done.stdout) == ("n_users" in options)
-    done = command("predict", model, visits, "--out", out)
+    done = command("predict", model, visits, "--output", out)
     assert done.returncode == 0, done.stderr
     assert pq.read_table(out).column_names == ["prediction"]
 
@@ -155,7 +166,7 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
     done = command("fit", "logistic", rows, "--target", "y", "--classes", "no,yes", "--features", "x",
                    "--range", "x=-1:3", "--categories", "kind=a|c,d", "--user", "person",
                    "--unit", "user", "--epsilon", "1", "--delta", "1e-6", "--rounds", "3",
-                   "--type", "x=double", "--out", tmp_path / "m.json")  # fmt: skip
+                   "--type", "x=double", "--output", tmp_path / "m.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "no, yes, as stated" in done.stdout
     encoding = Encoding((Number("x", (-1.0, 3.0)), Category("kind", ("a", "c,d"))))
@@ -191,7 +202,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
     words: list[str | Path] = ["fit", "linear", table, "--target", "x", "--features", "x2"]
     rows.assign(x2=1.0).to_csv(table, index=False)
     words += ["--user", "person", "--unit", "user", "--trust", "pan", "--epsilon", "1"]
-    words += ["--delta", "1e-6", "--out", out, "--type", "x,x2=double"]
+    words += ["--delta", "1e-6", "--output", out, "--type", "x,x2=double"]
     done = command(*words)
     assert done.returncode == 2
     assert "--n-users must be stated with trust='pan'" in done.stderr
@@ -208,7 +219,7 @@ def test_an_empty_table_is_a_neighbour_like_any_other(
         more |= {"element": "week"} if unit == "element" else {}
         done = command(*_fit(empty, tmp_path / "m.json", kind, unit=unit, n_users="300", **more))
         assert done.returncode == 0, done.stderr
-    done = command("predict", tmp_path / "m.json", empty, "--out", tmp_path / "p.csv")
+    done = command("predict", tmp_path / "m.json", empty, "--output", tmp_path / "p.csv")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "p.csv").read_text().startswith('"prediction"')
 
@@ -236,11 +247,12 @@ WRONG = [
     ({"clip": "-1"}, 2, "clip must be finite and above 0"),
     ({"sampling_rate": "2"}, 2, "--sampling-rate must lie in [0, 1]"),
     ({"intervals": "1"}, 2, "intervals must be a share"),
+    ({"output": "m.pkl"}, 2, "--output must end in .json, not 'm.pkl'"),
     ({"quantile": "0.5"}, 2, "--quantile goes with quantile, not logistic."),
     ({"classes": "a,b"}, 2, "--classes must be whole numbers"),
     ({"classes": "0"}, 2, "classes must be at least two"),
     ({"seed": "-1"}, 2, "--seed must be at least 0"),
-    ({"out": "/no/such/folder/m.json"}, 1, "cannot be written"),
+    ({"output": "/no/such/folder/m.json"}, 1, "cannot be written"),
     ({"report": "/no/such/folder/m.html"}, 1, "cannot be written"),
 ]
 
@@ -264,9 +276,9 @@ def test_errors_are_one_sentence(
 
 def test_nothing_is_overwritten(visits: Path, tmp_path: Path, command: Command) -> None:
     before = visits.read_bytes()
-    same = tmp_path / "same"
+    same = tmp_path / "same.json"
     for done in (
-        command(*_fit(visits, visits)),
+        command(*_fit(visits, same, report=str(visits))),
         command(*_fit(visits, same, report=str(same))),
     ):
         assert done.returncode == 2
@@ -281,11 +293,15 @@ def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, comman
     narrow = tmp_path / "narrow.parquet"
     pq.write_table(pa.table({"minutes": [1.0]}), narrow)
     wrong: list[tuple[list[str | Path], int, str]] = [
-        ([model, visits, "--out", tmp_path / "p.xls"], 2, "--out must end in .csv or .parquet"),
-        ([visits, visits, "--out", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
-        ([tmp_path / "no.json", visits, "--out", tmp_path / "p.csv"], 1, "cannot be read"),
-        ([model, narrow, "--out", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),
-        ([model, visits, "--keep", "nothing", "--out", tmp_path / "p.csv"], 2, "keep 'nothing'"),
+        (
+            [model, visits, "--output", tmp_path / "p.xls"],
+            2,
+            "--output must end in .csv or .parquet",
+        ),
+        ([visits, visits, "--output", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
+        ([tmp_path / "no.json", visits, "--output", tmp_path / "p.csv"], 1, "cannot be read"),
+        ([model, narrow, "--output", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),
+        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 2, "keep 'nothing'"),
     ]
     for words, code, sentence in wrong:
         done = command("predict", *words)
@@ -330,7 +346,8 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
         assert not re.search(r'(?:src|href)="(?!#)', page)
         for part in ("The promise in plain words", "Coefficients", "The training", "Settings"):
             assert f"<h2>{part}" in page
-        assert ("95% low" in page) == (model.evidence_ is not None)
+        told = model.evidence_ is not None and model.confidence_intervals().resolved
+        assert ("95% low" in page) == told
         assert ("NOT PRIVATE" in page) == (model.random_state is not None)
         assert len(page) < 600_000
 
@@ -379,7 +396,16 @@ def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Comma
     pq.write_table(table, tmp_path / "said.parquet")
     words: list[str | Path] = ["fit", "logistic", tmp_path / "said.parquet", "--target", "said"]
     words += ["--features", "minutes", "--user", "person", "--unit", "user", "--n-users", "4000"]
-    words += ["--epsilon", "2", "--delta", "1e-6", "--out", tmp_path / "model.json", "--seed", "0"]
+    words += [
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-6",
+        "--output",
+        tmp_path / "model.json",
+        "--seed",
+        "0",
+    ]
     told = " ".join(command(*words, "--classes", "0,1").stdout.split())
     assert "Take care: only about" in told
     assert "of 4,000 users have rows that move the fit" in told
@@ -440,14 +466,14 @@ def test_a_fit_of_people(visits: Path, tmp_path: Path, command: Command) -> None
     model, found = tmp_path / "m.json", tmp_path / "p.csv"
     words = [
         "fit", "linear", visits, *numbers, "--target", "spent", "--features", "n,best", "--range",
-        "n=0:20", "--user", "person", "--epsilon", "2", "--delta", "1e-6", "--out", model,
+        "n=0:20", "--user", "person", "--epsilon", "2", "--delta", "1e-6", "--output", model,
     ]  # fmt: skip
     done = command(*words, "--unit", "user", "--rounds", "10")
     assert done.returncode == 0, done.stderr
     told = "a person's row is n (rows), spent (sum of paid), best (max of pages)"
     assert told in " ".join(done.stdout.split())
     assert load(model).feature_names_in_.tolist() == ["n", "best"]
-    again = command("predict", model, visits, "--user", "person", *numbers, "--out", found)
+    again = command("predict", model, visits, "--user", "person", *numbers, "--output", found)
     assert again.returncode == 0, again.stderr
     people = len(set(pq.read_table(visits).column("person").to_pylist()))
     assert len(pd.read_csv(found)) == people

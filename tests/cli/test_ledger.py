@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.partitions import Partition, Rule
 
 OF_USERS = ("--name", "visits", "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
@@ -52,6 +53,10 @@ def place(tmp_path: Path, command: Command) -> Path:
             LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), relation="replace"),
         ),
         (
+            ("--unit", "user", "--any-hours", "720", "--day", "at"),
+            LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at")),
+        ),
+        (
             ("--unit", "record", "--pure", "0.5", "--leak", "0"),
             LastingPromise.of(dg.Record(), 1.0, 1e-6, pure=0.5, leak=0.0),
         ),
@@ -73,6 +78,10 @@ def test_a_promise_is_stated_by_options(
         (("--unit", "user", "--element", "day"), "--element COLUMN goes with --unit element"),
         (("--unit", "element"), "Give --element"),
         (("--unit", "user", "--any-days", "3"), "--any-days and --day go together"),
+        (
+            ("--unit", "user", "--any-days", "3", "--any-hours", "3", "--day", "at"),
+            "--any-days and --day go together",
+        ),
         (("--unit", "user", "--leak", "1"), "--leak must be at most"),
     ],
 )
@@ -106,6 +115,129 @@ def test_what_is_published_is_charged_and_shown(
     assert not (tmp_path / "o.csv").exists()
 
 
+FILE = """
+[table]
+source = "visits.parquet"
+user = "who"
+[budget]
+unit = "user"
+epsilon = 1.0
+delta = 5e-7
+[release.visits]
+statistic = "count"
+clip = 5.0
+share = 0.5
+[release.days]
+statistic = "top"
+item = "day"
+share = 0.5
+"""
+
+
+def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    planned, other = tmp_path / "planned.toml", tmp_path / "other.toml"
+    planned.write_text(FILE)
+    other.write_text(FILE.replace("share = 0.5", "share = 0.25"))
+    place = tmp_path / "planned.ledger"
+    asked = ("--name", "visits", "--user", "who", "--unit", "user", "--delta", "1e-6")
+    # What is planned must fit into the promise itself.
+    done = command("ledger", "init", place, *asked, "--epsilon", "0.9", "--plan", planned)
+    assert (done.returncode, place.exists()) == (2, False), done.stderr
+    done = command("ledger", "init", place, *asked, "--epsilon", "2", "--plan", planned)
+    assert done.returncode == 0, done.stderr
+    assert "2 planned" in done.stdout
+    (promise,) = dg.Ledger(place).promises.values()
+    alone = LastingPromise.of(dg.User(), 2.0, 1e-6)
+    assert promise.caps.mu < alone.caps.mu, "the plan takes its part of the promise"
+    left = []
+    for path, again in ((planned, ()), (other, ()), (planned, ("--again",))):
+        done = command("run", path, "--ledger", place, *again)
+        assert done.returncode == 0, done.stderr
+        left.append(dg.Ledger(place).left(1))
+    assert left[0] == 1.0, "the planned file costs the caps nothing"
+    assert left[0] > left[1] > left[2], "another file is charged, and the planned one a second time"
+    first, second, third = (entry.charged for entry in dg.Ledger(place).entries[2:])
+    assert [each.planned for each in (*first, *second, *third)] == [0, 1, None, None]
+
+
+def test_a_plan_is_of_the_users_of_the_ledger(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "planned.toml").write_text(FILE)
+    asked = ("--epsilon", "2", "--delta", "1e-6", "--unit", "user")
+    place, plan = tmp_path / "l", ("--plan", tmp_path / "planned.toml")
+    done = command("ledger", "init", place, "--name", "v", "--user", "person", *asked, *plan)
+    assert (done.returncode, place.exists()) == (2, False)
+    assert "users apart by 'who', and the ledger by 'person'" in done.stderr
+    assert command("ledger", "init", place, "--name", "v", "--user", "who", *asked).returncode == 0
+    for words in (("promise", place), ("renew", place, "1")):
+        done = command("ledger", *words, *(asked if words[0] == "promise" else asked[:4]), *plan)
+        assert done.returncode == 0, done.stderr
+        assert "2 planned" in done.stdout
+
+
+def test_days_of_times_are_elements_and_windows(tmp_path: Path, command: Command) -> None:
+    first = datetime.datetime(2026, 3, 28, 12, tzinfo=datetime.UTC)
+    times = [first + datetime.timedelta(hours=hour) for hour in range(96)]
+    table = pa.table({"who": np.arange(96) % 7, "at": pa.array(times)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    place = tmp_path / "days.ledger"
+    zone = ("--zone", "Europe/Paris")
+    asked = ("--name", "v", "--element", "at=day", *zone, "--epsilon", "1", "--delta", "1e-6")
+    assert command("ledger", "init", place, *asked).returncode == 0
+    week = (
+        "--unit",
+        "user",
+        "--any-days",
+        "7",
+        "--day",
+        "at",
+        *zone,
+        "--epsilon",
+        "5",
+        "--delta",
+        "1e-6",
+    )
+    assert command("ledger", "promise", place, *week).returncode == 0
+    own = (
+        "--user",
+        "who",
+        "--element",
+        "day",
+        "--clip",
+        "5",
+        "--epsilon",
+        "0.9",
+        "--delta",
+        "1e-9",
+    )
+    for day in ("2026-03-28", "2026-03-29", "2026-03-30"):
+        words = ("--days", "day=at:Europe/Paris", "--where", f"day={day}", "--ledger", place)
+        done = command("count", tmp_path / "t.parquet", *own, *words)
+        assert done.returncode == 0, done.stderr
+    assert "the day of 'at' (Europe/Paris)" in done.stdout
+    opened = dg.Ledger(place)
+    promised = zip(opened.entries[-1].charged, opened.promises.values(), strict=True)
+    once, thrice = (each.price.share_of(promise.caps) for each, promise in promised)
+    assert opened.left(1) == pytest.approx(1 - once, abs=1e-6)
+    assert opened.left(2) == pytest.approx(1 - 3 * thrice, abs=1e-6)
+    shown = command("ledger", "show", place).stdout
+    assert f"Least is left of line 1 for: {opened.fullest(1)}." in shown
+    for wrong, told in (
+        ("day", "--days must be NAME=COLUMN"),
+        ("day=at:Mars", "zone must be a zone"),
+        ("day=who", "days are of times"),
+    ):
+        done = command("count", tmp_path / "t.parquet", *own, "--days", wrong)
+        assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+    done = command(
+        "count", tmp_path / "t.parquet", "--user", "who", "--element", "at", "--epsilon", "1"
+    )
+    assert (done.returncode, "--days day=at" in done.stderr) == (2, True), done.stderr
+
+
 RUNS: dict[str, tuple[str, ...]] = {
     "mean": ("mean", "--columns", "paid", "--bound", "1"),
     "fit": ("fit", "linear", "--target", "paid", "--features", "day", "--range", "day=0:30",
@@ -120,7 +252,7 @@ def test_every_command_that_publishes_charges(
 ) -> None:
     kind, *words = RUNS[name]
     words = [*words[:1], str(visits), *words[1:]] if kind == "fit" else [str(visits), *words]
-    out = ("--out", str(tmp_path / "m.json")) if kind == "fit" else ()
+    out = ("--output", str(tmp_path / "m.json")) if kind == "fit" else ()
     promise = ("--user", "who", "--unit", "user", "--epsilon", "0.3", "--delta", "1e-7")
     done = command(kind, *words, *promise, *out, "--ledger", place)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,19 +78,45 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     place = tmp_path / "visits.ledger"
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
     dg.Ledger.create(place, name="visits", promises=[promise]).close()
-    (tmp_path / "t1").mkdir()
     words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
     done = command(*words, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "100.0% is left where least is, and these releases take at most " in done.stdout
     assert "was charged" not in done.stdout
+    assert not (tmp_path / "t1").exists()
     done = command(*words)
     assert done.returncode == 0, done.stderr
+    estimates = r"\d+ estimates, largest .*: .* ± .*|none passed .*"
+    for name, told in (("count", estimates), ("histogram", estimates), ("fit", "a fitted model"),
+                       ("mean_of_users", "a mean of users")):  # fmt: skip
+        assert re.search(rf"{name} +│ +({told}) │ +{name}.json ", done.stdout), done.stdout
     assert "Only records of this region are read: topic t1." in done.stdout
     assert "Line 2 of the ledger 'visits'" in done.stdout
     assert (tmp_path / "t1" / "count.json").exists()
-    (tmp_path / "t1" / "count.json").unlink()
+    assert "is there already" in command(*words).stderr
+    for written in (tmp_path / "t1").iterdir():
+        written.unlink()
     refused = command(*words)
     assert refused.returncode == 2
-    assert "was charged for the same window in line 2 of the ledger" in refused.stderr
+    for dry in ((), ("--dry-run",)):
+        refused = command(*words, *dry)
+        assert refused.returncode == 2
+        assert "was charged before, in line 2 of the ledger" in refused.stderr
+    assert command(*words, "--again", "--dry-run").returncode == 0
+    left = dg.Ledger(place).left(1)
     assert command(*words, "--again").returncode == 0
+    assert dg.Ledger(place).left(1) < left
+
+
+def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
+    file: Path, tmp_path: Path, command: Command
+) -> None:
+    place = tmp_path / "visits.ledger"
+    promise = dg.LastingPromise.of(dg.User(), 1.0, 1e-6)
+    dg.Ledger.create(place, name="visits", promises=[promise]).close()
+    done = command("run", file, "--ledger", place, "--dry-run")
+    assert done.returncode == 2
+    assert "would fit" in done.stderr
+    assert "these releases take at most" in done.stdout
+    assert len(dg.Ledger(place).entries) == 2
+    assert command("run", file, "--ledger", place).stderr == done.stderr

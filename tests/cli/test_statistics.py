@@ -96,13 +96,13 @@ WRONG = [
     (["--item", "nothing"], 2, "'nothing' is not a column"),
     (["--epsilon", "0"], 2, "epsilon must be finite and above 0, not 0.0."),
     (["--epsilon", "inf"], 2, "epsilon must be finite"),
-    (["--delta", "0"], 2, "noise='laplace'"),
+    (["--delta", "0"], 2, "--noise laplace, which needs none"),
     (["--delta", "1"], 2, "delta must lie in [0, 1)"),
     (["--clip", "0"], 2, "clip must be finite and above 0"),
     (["--clip", "nan"], 2, "clip must be finite and above 0"),
     (["--clip", "much"], 2, "--clip must be a number or 'auto', not 'much'."),
     (["--element", "nothing"], 2, "'nothing' is not a column"),
-    (["--element", "missing.csv"], 1, "'missing.csv' cannot be read"),
+    (["--element", "missing.csv"], 2, "'missing.csv' is no column of the table, and no file"),
     (["--max-elements", "3"], 2, "--max-elements goes with --unit user."),
     (["--output", "/no/such/folder/x.csv"], 1, "cannot be written"),
     (["--memory", "lots"], 2, "memory must be such as"),
@@ -313,10 +313,13 @@ def test_a_distribution_by_group(visits: Path, tmp_path: Path, command: Command)
     [
         (["--per-user", "n"], "--per-user must be NAME=count or NAME=COLUMN:FUNCTION"),
         (["--per-user", "n=count", "--per-user", "n=size"], "each name once"),
-        (["--per-user", "n=seconds:median"], "n must be one of 'size', 'count', 'sum'"),
-        (["--per-user", "n=none:sum"], "n 'none' is not a column of the table"),
+        (["--per-user", "n=seconds:median"], "with a function of size, count, sum"),
+        (["--per-user", "n=none:sum"], "--per-user 'none' is not a column of the table"),
         (["--per-user-by", "topic"], "--per-user-by goes with --per-user"),
-        (["--per-user", "n=count", "--unit", "record"], "must be User() where each row is made"),
+        (
+            ["--per-user", "n=count", "--unit", "record"],
+            "--per-user goes with --unit user, not record",
+        ),
     ],
 )
 def test_wrong_numbers_of_people_are_one_sentence(

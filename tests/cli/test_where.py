@@ -57,7 +57,7 @@ def test_means_and_fits_say_their_region(visits: Path, tmp_path: Path, command: 
     done = command(
         "fit", "linear", visits, "--user", "who", "--element", "day", *PROMISE, "--target", "y",
         "--features", "x", "--type", "x,y=double", "--type", "day=date", "--where", "day=2026-01",
-        "--rounds", "2", "--out", model,
+        "--rounds", "2", "--output", model,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     guarantee: Guarantee = dg.learn.load(model).guarantee_

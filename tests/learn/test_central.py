@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.learn import cases
 
+from dpgrain._progress import Progress
 from dpgrain.gradients.norms import release_norms
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, central
@@ -205,3 +206,17 @@ def test_exact_sums_name_what_is_left_in_floating_point() -> None:
         cases.X, cases.BINARY, users=cases.USERS
     )
     assert "second moments are added in floating point" in str(model.guarantee_)
+
+
+def test_one_bar_shows_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Progress, "stage", lambda bar, text: _told(bar, text, told))
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    LinearRegression(n_users=400, rounds=20, random_state=0).fit(X, X[:, 0])
+    assert told == [f"Round {number} of 20" for number in range(1, 21)]
+
+
+def _told(bar: Progress, text: str, told: list[str]) -> None:
+    bar._done += bool(bar._text)
+    bar._text = text
+    told.append(text)

@@ -55,14 +55,25 @@ def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
 def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
     if isinstance(options.get("algorithm"), Concentrated):
         options = {**options, "rounds": None}
-    assert said in meaning(fitted(**options))[1]
+    assert said in meaning(fitted(**options))[2]
 
 
-def test_intervals_say_what_they_cover() -> None:
-    model = fitted(intervals=0.2)
-    assert len(meaning(model)) == 3
-    assert "what clipping changes is not in them" in str(model)
-    assert "what clipping changes is not in them" in str(model.confidence_intervals())
+@pytest.mark.parametrize(
+    ("model", "labels", "gains"),
+    [
+        (LinearRegression, None, "what the prediction gains when its feature grows by 1"),
+        (LogisticRegression, [0, 1], "what the logarithm of the odds gains"),
+        (LogisticRegression, [0, 1, 2], "what the score of a label gains"),
+        (LinearSVC, [0, 1], "what the score, whose sign is the label, gains"),
+        (PoissonRegressor, None, "what the logarithm of the expected count gains"),
+    ],
+)
+def test_it_says_what_a_coefficient_adds_to(model: Any, labels: Any, gains: str) -> None:
+    options = {"n_users": 600, "rounds": 5, "random_state": 0, "l2": 0.25}
+    made = model(**options) if labels is None else model(classes=labels, **options)
+    said = meaning(made.fit(cases.X, cases.BINARY, users=cases.USERS))
+    assert gains in said[1]
+    assert "A ridge of 0.25 pulls the coefficients" in said[3]
 
 
 def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import math
 import multiprocessing
 import os
 import pickle
+import random
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from tests.publishing import cases as tables
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, PureDP
-from dpgrain.ledger import AnyDays, LastingPromise, ledger
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, ledger
 from dpgrain.ledger.lines import Line
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
@@ -379,6 +381,16 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
     dg.Ledger(tmp_path / "l").verify()
 
 
+def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:
+    made, other = cases.made(place), cases.made(tmp_path / "other")
+    receipt = made.charge(cases.of_users())
+    assert made.holds(receipt)
+    assert not other.holds(receipt)
+    for wrong in ({"number": receipt.number + 1}, {"hash": "f" * 64}):
+        with pytest.raises(dg.DataError, match="an older copy was put in its place"):
+            made.holds(dataclasses.replace(receipt, **wrong))
+
+
 # -- processes ---
 
 
@@ -413,6 +425,91 @@ def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     opened = dg.Ledger(place)
     assert opened.verify().number == 1 + fit
     assert opened.left(1) < 1e-6
+
+
+def marking(place: str, start: Any, marks: list[str], results: Any) -> None:
+    opened, done = dg.Ledger(place), []
+    start.wait(60)
+    for mark in marks:
+        with suppress(dg.ParameterError):
+            opened.charge(cases.of_users(), mark=mark, again=False)
+            done.append(mark)
+    results.put(done)
+
+
+def test_of_processes_that_charge_the_same_at_once_one_does(place: str) -> None:
+    cases.made(place, LastingPromise.of(dg.User(), 9.0, 1e-6))
+    context = multiprocessing.get_context("fork")
+    results, start, marks = context.Queue(), context.Barrier(4), [f"day {i}" for i in range(25)]
+    asked = (place, start, marks, results)
+    workers = [context.Process(target=marking, args=asked) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    done = [mark for _ in workers for mark in results.get(timeout=300)]
+    for worker in workers:
+        worker.join(60)
+    assert sorted(done) == sorted(marks)
+    assert dg.Ledger(place).verify().number == 1 + len(marks)
+
+
+def test_a_mark_is_looked_up_in_the_transaction_of_the_charge(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one charges the same between what a charge prepares and its line."""
+    made, other = cases.made(place), dg.Ledger(place)
+    usual = dg.Ledger._charges
+
+    def meanwhile(self: dg.Ledger, *asked: Any) -> Any:
+        monkeypatch.undo()
+        other.charge(cases.of_users(), mark="January", again=False)
+        return usual(self, *asked)
+
+    monkeypatch.setattr(dg.Ledger, "_charges", meanwhile)
+    with pytest.raises(dg.ParameterError, match="'January' was charged before, in line 2 of"):
+        made.charge(cases.of_users(), mark="January", again=False)
+    assert made.verify().number == 2
+    # Another mark, or the same one again where that is asked for, is charged.
+    for mark, again in (("February", False), ("January", True), ("", False), ("", False)):
+        made.charge(cases.of_users(), mark=mark, again=again)
+    with pytest.raises(dg.ParameterError, match="in line 4 of"):
+        other.charge(cases.of_users(), mark="January", again=False)
+
+
+def test_what_is_rehearsed_is_refused_as_a_charge_and_leaves_nothing(place: str) -> None:
+    made = cases.made(place)
+    large, small = cases.of_users(1 / (0.8 * cases.USERS.caps.mu)), cases.of_users()
+    with made._store.reading() as page:
+        before = page.accounts()
+    made.rehearse(large, mark="a")
+    with made._store.reading() as page:
+        assert (page.accounts(), page.marked("a")) == (before, None)
+    assert len(made.entries) == 2
+    made.charge(large, mark="a")
+    said = []
+    for ask in (made.rehearse, made.charge):
+        with pytest.raises(dg.ParameterError, match="would fit") as caught:
+            ask(large)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    with pytest.raises(dg.ParameterError, match="in line 2 of"):
+        made.rehearse(small, mark="a", again=False)
+    assert made.charge(small).number == made.verify().number == 3
+
+
+def test_marks_of_lines_are_made_again_and_checked(place: str) -> None:
+    made = cases.made(place)
+    made.charge(cases.of_users(), mark="a")
+    cases.tamper(made, "DELETE FROM marks")
+    with pytest.raises(dg.DataError, match=r"accounts of .* are not those"):
+        made.verify()
+    # Ledgers of the second format have no marks beside their lines.
+    cases.tamper(made, "DROP TABLE marks")
+    with made._store.writing() as page:
+        page.set_format(2)
+    again = dg.Ledger(place)
+    with pytest.raises(dg.ParameterError, match="in line 2 of"):
+        again.charge(cases.of_users(), mark="a", again=False)
+    again.verify()
 
 
 def test_forked_workers_share_the_ledger(place: str) -> None:
@@ -563,11 +660,88 @@ def test_any_days_have_an_account_for_each_start(place: str) -> None:
     made.verify()
 
 
-def test_daily_releases_for_any_30_days_have_a_30th_each() -> None:
-    """► daily releases at (1, 10⁻⁶), Gaussian: μ = M/√30 = .0432."""
-    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day"), leak=0.0)
+LENGTH_OF_DAY = 24 * 3600 * 10**6
+
+
+def of_moments(noise: float, number: int, coordinates: Any) -> dg.Guarantee:
+    """Gaussian noise on sums of the blocks of a user's day, of the day of a number."""
+    event = Gaussian(noise, Contribution(block="element", coordinates=coordinates))
+    partition = Partition((Rule("at", "day"),))
+    scope = Region(
+        (Side("at", Span("time", number * LENGTH_OF_DAY, (number + 1) * LENGTH_OF_DAY)),)
+    )
+    return dg.Guarantee("element", "", "zero_out", 1e-9, event, scope=scope, partition=partition)
+
+
+@pytest.mark.parametrize(
+    ("window", "coordinates", "mu"),
+    [
+        (AnyDays(30, "at"), "one", 0.0432),
+        (AnyDays(30, "at"), "signed", 0.0432),
+        (AnyHours(720, "at"), "one", 0.0425),
+        (AnyHours(720, "at"), "nonnegative", 0.0412),
+        (AnyHours(720, "at"), "signed", 0.0389),
+    ],
+)
+def test_daily_releases_for_any_30_days_and_720_hours(
+    window: Any, coordinates: str, mu: float, tmp_path: Any
+) -> None:
+    """► (1, 10⁻⁶) by Gaussians alone: 30 whole days, or 29 and two parts, which cost s² each."""
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=window, leak=0.0)
     assert promise.caps.mu == pytest.approx(0.2367, abs=5e-5)
-    assert promise.caps.mu / math.sqrt(30) == pytest.approx(0.0432, abs=5e-5)
+    part = {"one": 1, "nonnegative": 2, "signed": 4}[coordinates]
+    whole = 30 if window == AnyDays(30, "at") else 29 + 2 * part
+    most = promise.caps.mu / math.sqrt(whole)
+    assert most == pytest.approx(mu, abs=5e-5)
+    made = cases.made(tmp_path / "l", promise)
+    with made:
+        for number in range(40):
+            made.charge(of_moments(1 / most, number, coordinates))
+            # Each stretch is full after as many days as it can meet, and later days fill later ones.
+            assert (made.left(1) < 1e-9) == (number + 1 >= (30 if whole == 30 else 31))
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            made.charge(of_moments(1000 / most, 20, coordinates))
+    made.verify()
+    # A little more noise is needed: less than that does not fit into any 31 days.
+    more = cases.made(tmp_path / "more", promise)
+    with more:
+        last = 29 if whole == 30 else 30
+        for number in range(last):
+            more.charge(of_moments(0.995 / most, number, coordinates))
+        with pytest.raises(dg.ParameterError, match="does not hold"):
+            more.charge(of_moments(0.995 / most, last, coordinates))
+
+
+@pytest.mark.search(keep=2)
+@pytest.mark.parametrize("seed", range(8))
+def test_each_stretch_of_hours_pays_for_what_it_holds_of_each_release(
+    seed: int, tmp_path: Any
+) -> None:
+    """Whatever hours are released: the account of a start is the sum of what it costs, and not less."""
+    draws, hour = random.Random(seed), 3600 * 10**6
+    length = draws.choice([5, 24, 30])
+    promise = LastingPromise.of(dg.User(), 30.0, 1e-6, window=AnyHours(length, "at"))
+    made = cases.made(tmp_path / "l", promise)
+    kinds: tuple[Any, ...] = ("whole", "any")
+    whole, part = (promise.price(cases.of_users(50.0), None, kind).mu for kind in kinds)
+    assert part > whole
+    spans: list[tuple[int, int, bool]] = []
+    for _ in range(12):
+        low = draws.randrange(0, 60)
+        high, missing = low + draws.randrange(1, 40), draws.random() < 0.2
+        side = Side("at", Span("time", low * hour, high * hour), missing=missing)
+        made.charge(cases.of_users(50.0, scope=Region((side,))))
+        spans.append((low * hour, high * hour, missing))
+    with made._store.reading() as page:
+        rows = [(row[2], row[4]) for row in page.accounts()]
+    for start in (draws.randrange(-40 * hour, 110 * hour) for _ in range(300)):
+        squares = 0.0
+        for low, high, missing in spans:
+            if start < high and low < start + length * hour:
+                held = start <= low and high <= start + length * hour and not missing
+                squares += (whole if held else part) ** 2
+        (account,) = [units for first, units in rows if first <= start][-1:]
+        assert account / 2**60 * promise.caps.mu**2 == pytest.approx(squares, rel=1e-9, abs=1e-12)
 
 
 def test_missing_values_are_a_cell_of_their_own(tmp_path: Any) -> None:
@@ -665,10 +839,10 @@ def test_a_charge_reads_the_last_line_and_scans_nothing(tmp_path: Any) -> None:
             day = cases.on(f"2026-{1 + number // 28:02}-{1 + number % 28:02}")
             store: Any = made._store
             with store.reading():
-                connection = store._connection
+                connection = store._connections._connection
             said.clear()
             connection.set_trace_callback(said.append)
-            made.charge(cases.of_days(1e3, day))
+            made.charge(cases.of_days(1e3, day), mark=f"day {number}", again=False)
             connection.set_trace_callback(None)
             counts[number] = len(said)
         assert counts[10] == counts[99]
@@ -702,3 +876,38 @@ def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
     assert said == pytest.approx(Caps(whole + whole + whole).epsilon(3e-6), rel=1e-3)
     with pytest.raises(dg.ParameterError, match="number must be the line of a promise, not 9"):
         made.renewed_with(9)
+
+
+@pytest.mark.parametrize(
+    ("promise", "expected"),
+    [
+        (cases.OF_DAYS, "day 2026-01-05"),
+        (cases.USERS, "everything"),
+        (LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day")),
+         "day from 2026-01-04 to 2026-01-05"),
+        (LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(12, "day")),
+         "day from 2026-01-04 12:00:00.000001 to 2026-01-05"),
+        (LastingPromise.of(dg.Record(), 1.0, 1e-6), "country FR, day 2026-01-05"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_where_least_is_left_is_told(promise: LastingPromise, expected: str, tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", promise)
+    assert str(made.fullest(1)) == "everything"
+    with made:
+        for first, last in (("2026-01-01", "2026-01-05"), ("2026-01-05", "2026-01-09")):
+            made.charge(cases.of_users(scope=cases.on(first, last)))
+        made.charge(cases.of_users(scope=cases.on("2026-01-05", "2026-01-05", "FR")))
+    found = made.fullest(1)
+    assert made.left(1, found) == made.left(1), "nowhere is less left"
+    assert str(found).startswith(expected), str(found)
+
+
+def test_where_least_is_left_may_be_what_has_no_day(tmp_path: Any) -> None:
+    made = cases.made(tmp_path / "l", cases.OF_DAYS)
+    side = Side("day", days("2026-01-01", "2026-01-01"), missing=True)
+    with made:
+        made.charge(cases.of_days(100.0, Region((side,))))
+        missing = Side("day", Among(), missing=True, kind="DATE")
+        made.charge(cases.of_days(100.0, Region((missing,))))
+    assert "missing" in str(made.fullest(1))

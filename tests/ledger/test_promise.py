@@ -8,7 +8,7 @@ import pytest
 from tests.ledger import cases
 
 import dpgrain as dg
-from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing import Price
 from dpgrain.regions import Region
@@ -20,6 +20,7 @@ PROMISES = [
     LastingPromise.of(dg.Record(), 1.0, relation="replace"),
     LastingPromise.of(dg.Element(["day", "country"]), 1.0, 1e-6, pure=0.1, leak=1e-8),
     LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(30, "day", "Europe/Paris")),
+    LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at")),
     LastingPromise.of(dg.Element("topic"), 1.0, 1e-6, window=AnyDays(7, "day")),
 ]
 
@@ -65,7 +66,8 @@ def test_caps_that_keep_no_promise_are_refused() -> None:
         (LastingPromise.of(dg.Record(), 1.0), cases.on("2026-01-03", "2026-01-05", "FR")),
         (LastingPromise.of(dg.Element("country"), 1.0), cases.on(country="FR")),
         (PROMISES[4], cases.on("2026-01-03", "2026-01-05")),
-        (PROMISES[5], cases.on("2026-01-03", "2026-01-05")),
+        (PROMISES[5], cases.on()),
+        (PROMISES[6], cases.on("2026-01-03", "2026-01-05")),
         (
             LastingPromise.of(dg.Element(Partition((Rule("day", "month"),))), 1.0),
             cases.on("2026-01-01", "2026-01-31"),

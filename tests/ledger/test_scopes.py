@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from tests.ledger import cases
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.partitions import Partition, Rule
 
 START = date(2026, 3, 20)
 ROWS = pa.table(
@@ -109,3 +110,47 @@ def test_what_is_not_read_is_not_charged(tmp_path: Any) -> None:
         ]
     assert (left[0], left[3]) == (1.0, 1.0)
     assert left[1] == left[2] < 1
+
+
+# Clocks are put forward on the second of these days in Paris, which has 23 hours.
+MOMENTS = [datetime(2026, 3, 28, 12, tzinfo=UTC) + timedelta(hours=hour) for hour in range(96)]
+
+
+def paris(*, zone: str | None = "Europe/Paris") -> dg.UserTable:
+    kind = pa.timestamp("us", "UTC" if zone else None)
+    times = [time if zone else time.replace(tzinfo=None) for time in MOMENTS]
+    rows = pa.table({"who": np.arange(96) % 7, "at": pa.array(times, kind)})
+    return dg.read(rows, user="who", threads=1).with_days("day", "at", zone)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Paris", None])
+def test_days_of_times_are_elements_windows_and_scopes(zone: str | None, tmp_path: Any) -> None:
+    rule = Rule("at", "day", zone or "")
+    day = LastingPromise.of(dg.Element(Partition((rule,))), 1.0, 1e-6)
+    three = LastingPromise.of(dg.User(), 2.0, 1e-6, window=AnyDays(3, "at", zone or ""))
+    made = cases.made(tmp_path / "l", day, three)
+    rows, asked = paris(zone=zone), daily(epsilon=of_one_day(day, 0.9), delta=1e-9)
+    shown = [f"2026-03-{number}" for number in (28, 29, 30, 31)]
+    with made:
+        for number, stated in enumerate(shown):
+            assert made.left(1, rows.where(day=stated).scope) == 1.0, "no day before has charged it"
+            dg.count(rows.where(day=stated), **asked)
+            assert made.left(1, rows.where(day=stated).scope) == pytest.approx(0.1, abs=1e-6)
+            once = (made.entries[-1].charged[1].price.mu / three.caps.mu) ** 2
+            assert made.left(2) == pytest.approx(1 - once * min(number + 1, 3), abs=1e-9)
+        # A day whose account is full is charged by any of its hours.
+        for hour in ("2026-03-28T23:30", "2026-03-29T00:30", "2026-03-29T21:59"):
+            with pytest.raises(dg.ParameterError, match="does not hold"):
+                dg.count(rows.where(at=hour), **asked)
+    made.verify()
+
+
+def test_a_window_of_moments_is_in_utc_by_default(tmp_path: Any) -> None:
+    made = cases.made(
+        tmp_path / "l", LastingPromise.of(dg.User(), 2.0, 1e-6, window=AnyDays(3, "at"))
+    )
+    with made:
+        dg.count(paris(zone="UTC").where(day="2026-03-30"), **daily(epsilon=0.5, delta=1e-9))
+        dg.count(paris().where(day="2026-03-30"), **daily(epsilon=0.5, delta=1e-9))
+    utc, other = (entry.charged[0].price.mu for entry in made.entries[2:])
+    assert other == pytest.approx(utc), "all that is read lies in one region of a user"

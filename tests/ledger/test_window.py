@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sampling import examples
 
+import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.ledger import AnyDays
-from dpgrain.regions import Span, days, microseconds
+from dpgrain.ledger import AnyDays, AnyHours
+from dpgrain.regions import Among, Side, Span, days, microseconds
 
 EPOCH = date(1970, 1, 1).toordinal()
 
@@ -75,3 +76,40 @@ def test_a_number_of_days_is_whole(wrong: int) -> None:
 def test_a_zone_is_known(zone: str) -> None:
     with pytest.raises(ParameterError, match="zone must be"):
         AnyDays(3, "day", zone)
+
+
+@given(hours=st.integers(1, 50), low=st.integers(-100, 100), length=st.integers(1, 60),
+       start=st.integers(-200, 200), tick=st.integers(-1, 1))  # fmt: skip
+def test_each_window_of_hours_that_meets_an_interval_holds_all_or_a_part(
+    hours: int, low: int, length: int, start: int, tick: int
+) -> None:
+    hour = 3600 * 10**6
+    window, span = AnyHours(hours, "at"), Span("time", low * hour, (low + length) * hour)
+    at = start * hour + tick
+    meets = at < (low + length) * hour and low * hour < at + hours * hour
+    holds = at <= low * hour and (low + length) * hour <= at + hours * hour
+    kinds = window.meetings(Side("at", span))
+    told = {
+        kind: any(first <= at < end for first, end in window.starts_that(kind, span))  # type: ignore[operator]
+        for kind in kinds
+    }
+    assert sum(told.values()) == meets, "each window is charged once, or not at all"
+    if "whole" in told:
+        assert told["whole"] == holds
+    else:
+        assert length > hours
+    first, end = window.starts(span)
+    assert (first <= at < end) == meets  # type: ignore[operator]
+
+
+def test_hours_are_of_times_with_two_ends() -> None:
+    window = AnyHours(24, "at")
+    for values in (Span("whole", 0, 5), Span("time", None, 5), Span("instant", 5), Among(("a",))):
+        assert window.meetings(Side("at", values)) == ("any",)
+    assert window.meetings(None) == ("any",)
+    assert window.meetings(Side("at", Span("time", 0, 5), missing=True)) == ("any",)
+    assert window.meetings(Side("at", Span("date", 0, 24 * 3600 * 10**6))) == ("whole", "parts")
+    assert window.starts(Span("whole", 0, 5)) == (None, None)
+    assert str(window) == "any 24 hours in a row of 'at'"
+    with pytest.raises(dg.ParameterError, match="hours must be a whole number of at least 1"):
+        AnyHours(0, "at")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from dpgrain.accounting import SampledGaussian
+from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import (
     ClippedMean,
@@ -43,6 +43,7 @@ class Clipped(MeanContract):
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
+        assert not isinstance(mean.event, BandedGaussian)
         return mean.event.contribution.sensitivity(1, relation) * mean.clip / mean.divisor
 
 
@@ -68,6 +69,19 @@ class TestRecords(Clipped):
 
 class TestUsers(Clipped):
     options: ClassVar[dict[str, Any]] = {"level": "user"}
+
+
+class TestBanded(Clipped):
+    options: ClassVar[dict[str, Any]] = {"bands": 3, "sampling_rate": 0.2}
+
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
+        mean = self.mean(mean)
+        # How far a column of the matrix moves is told below; this is how far the sum moves.
+        return (1.0 if relation == "zero_out" else 2.0) * mean.clip / mean.divisor
+
+
+class TestBandedInTurn(TestBanded):
+    options: ClassVar[dict[str, Any]] = {"bands": 3, "sampling_rate": 1 / 3, "sampling": "users"}
 
 
 def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:

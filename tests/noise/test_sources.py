@@ -34,6 +34,23 @@ def test_a_seeded_source_is_reproducible_and_says_that_it_is_not_private() -> No
     np.testing.assert_array_equal(first, rounded_gaussian(1e4, 50, source=SeededSource(12)))
 
 
+GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
+    source = SeededSource(np.random.Generator(getattr(np.random, kind)(3)))
+    source.words(701)
+    again = SeededSource.at(source.state())
+    np.testing.assert_array_equal(source.words(1000), again.words(1000))
+
+
+@pytest.mark.parametrize("state", ["", "[]", "{}", '{"bit_generator": "os"}'])
+def test_another_state_is_refused(state: str) -> None:
+    with pytest.raises(ParameterError, match=r"what SeededSource\.state has returned"):
+        SeededSource.at(state)
+
+
 def test_the_systems_source_is_private_and_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     source = SystemSource()
     assert source.private is True

@@ -25,6 +25,7 @@ from dpgrain.accounting import (
     gaussian_mu,
 )
 from dpgrain.publishing import Budget, Price, price
+from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
 
@@ -202,3 +203,9 @@ def test_no_strategy_beats_the_filter(epsilon: float, pure: float) -> None:
         turn = budget.caps.price.mu / math.sqrt(turns)
         found = best_delta(epsilon, turn, turns, of_the_budget(budget, turn))
         assert 0.2 * delta <= found <= delta * (1 + 1e-3)
+
+
+def test_the_promise_of_caps_of_every_kind() -> None:
+    """► E = .1, M = .2, D = 10⁻⁷: δ(1) = 2.14·10⁻⁷, where the simpler bound is 3.17·10⁻⁷."""
+    assert Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) == pytest.approx(2.14e-7, abs=5e-10)
+    assert gaussian_delta(0.9, 0.2) + 1e-7 == pytest.approx(3.17e-7, abs=5e-10)

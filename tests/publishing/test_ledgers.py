@@ -21,9 +21,12 @@ class Listed:
     place: str = "listed"
     charged: list[dg.Guarantee] = field(default_factory=list)
 
-    def charge(self, *guarantees: dg.Guarantee, mark: str = "") -> Receipt:
+    def charge(self, *guarantees: dg.Guarantee, mark: str = "", again: bool = True) -> Receipt:
         self.charged += guarantees
         return Receipt("id", "listed", len(self.charged), mark)
+
+    def holds(self, receipt: Receipt) -> bool:
+        return receipt.ledger == "id"
 
 
 def count() -> dg.Histogram:

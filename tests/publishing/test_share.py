@@ -32,16 +32,27 @@ def test_shares_of_a_pure_budget() -> None:
 
 def test_pure_parts_may_be_kept_room_for() -> None:
     """►: a cap on ε is cheaper for one large pure release than its price as Gaussian noise."""
-    kept = dg.budget(1.0, 1e-6, pure=0.1)
-    assert dg.budget(1.0, 1e-6).caps.price.mu / kept.caps.price.mu == pytest.approx(1.068, abs=2e-3)
-    with kept as b:
-        dg.count(cases.table(), noise="laplace", clip=5.0, epsilon=0.1 * (1 - 1e-8), **cases.USER)
-        assert b.spent.mu == 0
-        dg.count(cases.table(), clip=5.0, **cases.USER, share=1)
+    for pure, noise, without in ((0.1, 1.068, 1.18), (0.05, 1.021, 1.037)):
+        kept = dg.budget(1.0, 1e-6, pure=pure)
+        more = dg.budget(1.0, 1e-6).caps.price.mu / kept.caps.price.mu
+        assert more == pytest.approx(noise, abs=2e-3)
+        asked: Any = {"noise": "laplace", "clip": 5.0, **cases.USER}
+        with kept as b:
+            dg.count(cases.table(), epsilon=pure * (1 - 1e-8), **asked)
+            assert b.spent.mu == 0
+            dg.count(cases.table(), clip=5.0, **cases.USER, share=1)
+        with dg.budget(1.0, 1e-6) as b:
+            dg.count(cases.table(), epsilon=pure, **asked)
+            left = b.caps.price.mu**2 - b.spent.mu**2
+            assert b.caps.price.mu / left**0.5 == pytest.approx(without, abs=5e-3)
+
+
+def test_half_of_a_budget_as_a_promise() -> None:
+    """►: half of (1, 10⁻⁶) is ε = .790 at δ = 5·10⁻⁸ of Gaussian noise."""
     with dg.budget(1.0, 1e-6) as b:
-        dg.count(cases.table(), noise="laplace", clip=5.0, epsilon=0.1, **cases.USER)
-        left = b.caps.price.mu**2 - b.spent.mu**2
-        assert b.caps.price.mu / left**0.5 == pytest.approx(1.18, abs=5e-3)
+        assert b.caps.price.mu == pytest.approx(0.2355, abs=5e-5)
+        half = dg.count(cases.table(), noise="gaussian", clip=5.0, share=0.5, **cases.USER)
+    assert half.guarantee.epsilon(5e-8) == pytest.approx(0.790, abs=5e-4)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), "half"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.releases import cases
 
@@ -196,6 +198,24 @@ def test_cells_and_partitions_in_files(tmp_path: Path) -> None:
     wrong = cells.replace("of =", "off =").replace("cells.csv", "none.csv")
     told = _told(tmp_path, TABLE + wrong + cases.BUDGET)
     assert "[table.cells.group] 'off' is not a key of [table.cells.group]; did you mean of?" in told
+
+
+def test_days_of_times_in_files(tmp_path: Path) -> None:
+    moments = pa.array([0, 1, 2], pa.int64()).cast(pa.timestamp("s", "UTC"))
+    pq.write_table(pa.table({"who": [1, 2, 2], "at": moments}), tmp_path / "moments.parquet")
+    table = '[table]\nsource = "moments.parquet"\nuser = "who"\n'
+    days = '[table.days.day]\nof = "at"\nzone = "Europe/Paris"\n'
+    weeks = '[budget]\nelement = "day"\nepsilon = 1.0\ndelta = 1e-6\n'
+    count = '[release.count]\nstatistic = "count"\nshare = 0.5\n'
+    path = cases.written(tmp_path, table + days + weeks + count)
+    (planned,) = dg.plan_releases(path, where={"day": "2026-03-29"}).releases
+    assert str(planned.guarantee.partition) == "the day of 'at' (Europe/Paris)"
+    assert str(planned.guarantee.scope).startswith("at from 2026-03-28 23:00:00")
+    wrong = days.replace("Paris", "Pari").replace("of =", "off =", 1)
+    told = _told(tmp_path, table + wrong + cases.BUDGET)
+    assert "[table.days.day] 'off' is not a key of [table.days.day]; did you mean of?" in told
+    told = _told(tmp_path, table + days.replace("Paris", "Pari") + cases.BUDGET)
+    assert "[table.days.day] zone must be a zone such as" in told
 
 
 def test_a_file_is_known_again_by_its_text(tmp_path: Path) -> None:

@@ -79,12 +79,52 @@ def test_the_same_window_again_is_refused_unless_asked_for(place: Path, tmp_path
     with dg.Ledger(place) as ledger:
         dg.releases(path, days(), where=JANUARY)
         before = ledger.left(1)
-        with pytest.raises(dg.ParameterError, match="was charged for the same window in line 2"):
+        with pytest.raises(dg.ParameterError, match="was charged before, in line 2"):
             dg.releases(path, days(engine=cases.Counted), where=JANUARY)
         assert ledger.left(1) == before
         dg.releases(path, days(), where=FEBRUARY)
         dg.releases(path, days(), where=JANUARY, again=True)
         assert ledger.left(1) < before
+
+
+def test_of_two_runs_at_once_one_is_refused_before_it_reads(place: Path, tmp_path: Path) -> None:
+    """Both begin to charge at the same moment, and have seen the same ledger."""
+    path = cases.written(tmp_path, FILE.replace('output = "visits.csv"', ""))
+    code = f"""
+        import sys
+        import dpgrain as dg
+        from tests.releases import test_ledger
+
+        with dg.Ledger({str(place)!r}) as ledger:
+            plan = dg.plan_releases({str(path)!r}, test_ledger.days(), where=test_ledger.JANUARY)
+            print("ready", flush=True)
+            sys.stdin.readline()
+            try:
+                plan.run()
+                print("made")
+            except dg.ParameterError as error:
+                print(error)
+    """
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for run in runs:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+    for run in runs:
+        assert run.stdin is not None
+        run.stdin.write("go\n")
+        run.stdin.flush()
+    said = sorted(run.communicate(timeout=120)[0].strip() for run in runs)
+    assert "was charged before, in line 2 of the ledger" in said[0]
+    assert said[1] == "made"
+    assert dg.Ledger(place).verify().number == 2
 
 
 def test_what_the_ledger_does_not_hold_reads_nothing(place: Path, tmp_path: Path) -> None:
@@ -123,7 +163,9 @@ def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Pa
     with dg.Ledger(place) as ledger:
         (line,) = [entry for entry in ledger.entries if entry.guarantees]
         assert len(line.guarantees) == 2
-        with pytest.raises(dg.ParameterError, match="was charged for the same window"):
+        for written in tmp_path.glob("visits.csv*"):
+            written.unlink()
+        with pytest.raises(dg.ParameterError, match="was charged before"):
             dg.releases(path, days(), where=JANUARY)
         killed = ledger.left(1)
         dg.releases(path, days(), where=FEBRUARY, again=True)
@@ -174,7 +216,12 @@ def test_regions_that_are_wrong_are_told(tmp_path: Path) -> None:
 
 def test_outputs_go_to_a_folder(tmp_path: Path) -> None:
     path = cases.written(tmp_path, FILE)
-    (tmp_path / "2026-01").mkdir()
-    dg.releases(path, days(), where=JANUARY, folder=tmp_path / "2026-01")
-    assert (tmp_path / "2026-01" / "visits.csv").exists()
+    folder = tmp_path / "months" / "2026-01"
+    plan = dg.plan_releases(path, days(), where=JANUARY, folder=folder)
+    assert not folder.parent.exists(), "a plan writes nothing"
+    plan.run()
+    assert (folder / "visits.csv").exists()
     assert not (tmp_path / "visits.csv").exists()
+    for wrong, told in ((path, "is no folder"), (path / "in a file", "cannot be written")):
+        with pytest.raises(dg.ParameterError, match=f"the folder: .*{told}"):
+            dg.plan_releases(path, days(), where=JANUARY, folder=wrong)

@@ -12,6 +12,7 @@ from tests.report.test_shuffle import _Page
 
 import dpgrain as dg
 from dpgrain.ledger import LastingPromise
+from dpgrain.regions import Region, Side, Span
 
 
 def page_of(ledger: dg.Ledger, folder: Path) -> str:
@@ -50,6 +51,21 @@ def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path
     assert left is not None
     assert float(left[1]) == pytest.approx(100 * ledger.left(2), abs=0.1)
     assert page.count("Used so far: 100%") == 1
+
+
+def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_path: Path) -> None:
+    sentence = "Beyond what is drawn, at most 0% is used of what meets day to 2025-12-31"
+    assert page_of(ledger, tmp_path).count(sentence) == 2
+    # A later release of all days from one on is used there, and not before.
+    on = cases.on("2026-01-03")
+    (side,) = on.sides
+    later = Span("date", side.values.low)  # type: ignore[union-attr]
+    ledger.charge(cases.of_days(100.0, Region((Side("day", later),))))
+    page = page_of(ledger, tmp_path)
+    more = (
+        re.escape(sentence) + r" and at most 0\.18\d*% is used of what meets day from 2026-01-03\."
+    )
+    assert re.search(more, page)
 
 
 def test_each_release_stands_with_its_sentence_and_its_window(

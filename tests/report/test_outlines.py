@@ -1,7 +1,7 @@
 """The pages and the plots keep their structure: headings, tables, figures; axes, lines and labels.
 
 Each outline is a file in `outlines/`. After a change that is meant,
-`python tests/report/test_outlines.py` writes them again, and the difference is there to be read.
+`python -m tests.report.test_outlines` writes them again, and the difference is there to be read.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tests.report import networks
 
 import dpgrain as dg
 from dpgrain import learn
@@ -31,12 +32,14 @@ from dpgrain.report.plots import (
     plot_curve,
     plot_epsilons,
     plot_honest,
+    plot_measure,
     plot_training,
 )
 from dpgrain.shuffle import BlindSum, ScalarSum, VectorSum
 from dpgrain.statistics.asked import Asked, Clip
 from dpgrain.statistics.statistic import DISTRIBUTION, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
+from dpgrain.torch.trained import Training, TrainingHistory
 from dpgrain.units import Relation
 
 OUTLINES = Path(__file__).parent / "outlines"
@@ -134,10 +137,17 @@ def _fitted(**options: Any) -> learn.LinearRegression:
 
 FITS: dict[str, dict[str, Any]] = {
     "fit": {},
-    "fit with intervals": {"intervals": 0.2},
+    "fit with intervals": {"intervals": 0.2, "epsilon": 300.0},
+    "fit without ends": {"intervals": 0.2},
     "fit of records": {"unit": dg.Record()},
     "fit by devices": {"trust": "shuffle", "n_users": 40},
     "fit of a stream": {"trust": "pan", "n_users": 40},
+}
+NETWORKS: dict[str, Callable[[], Training]] = {
+    "network": networks.trained,
+    "network without measures": lambda: networks.trained(
+        history=TrainingHistory(np.linspace(0.2, 0.1, 40), 0.05)
+    ),
 }
 SUMS = {
     "vectors": VectorSum(n_users=1000, dim=3, epsilon=1.0, delta=1e-6, honest_fraction=0.9),
@@ -153,6 +163,8 @@ def _page_of(name: str, folder: Path) -> str:
         release.report(path, holdings)
     elif name in RELEASES:
         RELEASES[name]().report(path)
+    elif name in NETWORKS:
+        NETWORKS[name]().report(path)
     elif name in FITS:
         _fitted(**FITS[name]).report(path)
     else:
@@ -160,7 +172,7 @@ def _page_of(name: str, folder: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-PAGES = [*RELEASES, "beside", *FITS, *SUMS]
+PAGES = [*RELEASES, "beside", *FITS, *NETWORKS, *SUMS]
 
 _TOLD = ("title", "h1", "h2", "h3", "dt", "th", "figcaption", "summary")
 _SHAPE = ("section", "table", "figure", "pre", "tr", "ul", "li", "footer")
@@ -255,6 +267,7 @@ PLOTS: dict[str, Callable[[Axes], Axes]] = {
         [1, 2, 5], _KNOWN, "element", 1e-6, ax, user=(7, {"zero_out": 9.0, "replace": math.inf})
     ),
     "training": lambda ax: plot_training(_fitted().history_, ax),
+    "measure": lambda ax: plot_measure(networks.HISTORY, "accuracy", ax),
     "honest": lambda ax: plot_honest(_honest(1.0, 1.1, 3.0, math.inf), 1e-6, ax),
     "no honest": lambda ax: plot_honest(_honest(math.inf), 1e-6, ax),
 }

@@ -203,7 +203,7 @@ def test_nonnegative_and_largest() -> None:
     assert (release.estimate == 0).any()
     assert (release.low >= 0).all()
     assert release.nonnegative
-    top = release.largest(5)["estimate"].to_pylist()
+    top = release.largest(5).estimate.tolist()
     assert top == sorted(release.estimate.tolist(), reverse=True)[:5]
     assert repr(release).startswith("Histogram of 200 items: records per item.\n")
     assert len(release.to_pandas()) == 200

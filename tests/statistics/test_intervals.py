@@ -180,7 +180,7 @@ def test_post_processing_keeps_the_limits() -> None:
         assert other.more["at_least"] is release.more["at_least"]
         assert other.more["up_to"] is release.more["up_to"]
     order = np.argsort(-release.estimate, kind="stable")[:5]
-    best = release.top(5)
+    best = release.largest(5)
     for name, column in release.more.items():
         assert np.array_equal(best.more[name], column[order], equal_nan=True)
 

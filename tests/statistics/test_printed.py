@@ -14,7 +14,7 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
-from dpgrain.statistics.printed import lines_of, notes, shown
+from dpgrain.statistics.printed import in_order, lines_of, notes, shown
 
 ITEMS = list(range(1, 41))
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -178,3 +178,20 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     from matplotlib.figure import Figure
 
     assert "(sum of paid, capped)" in skewed.plot(Figure().subplots()).get_xlabel()
+
+
+def test_days_are_shown_in_their_order() -> None:
+    days = [f"2026-01-{day:02}" for day in range(1, 13)]
+    rows = pa.table({"who": range(120), "day": [days[min(i % 17, 11)] for i in range(120)]})
+    made = dg.count(
+        dg.read(rows, user="who"), by="day", unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6,
+        domain=days,
+    )  # fmt: skip
+    shown = [line.split()[0] for line in str(made).splitlines() if line.startswith("2026")]
+    assert shown == days[:5]
+    assert in_order(made)
+    pages = dg.count(
+        dg.read(rows, user="who").with_cells("page", "day", lambda day: f"p{day[-1]}"), by="page",
+        unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6, domain=["p1", "p2"],
+    )  # fmt: skip
+    assert not in_order(pages)

@@ -11,6 +11,7 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
+from dpgrain.errors import ParameterError
 from dpgrain.statistics.shrink import shrink
 
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -151,3 +152,16 @@ def test_dates_and_booleans_in_a_domain() -> None:
     assert by_day.items.to_pylist() == ["2024-05-01"]
     by_ok = dg.count(table, by="ok", domain=[True, False], **options)
     assert by_ok.items.to_pylist() == ["true", "false"]
+
+
+@pytest.mark.parametrize("name", ["two keys", "top", "mean"])
+def test_the_largest_are_a_release_with_a_plot_and_a_file(name: str, tmp_path: Path) -> None:
+    release = RELEASES[name]()
+    few = release.largest(2)
+    assert type(few) is type(release)
+    assert few.estimate.tolist() == sorted(release.estimate.tolist(), reverse=True)[:2]
+    assert few.guarantee == release.guarantee
+    assert few.plot().get_title() == release.plot().get_title()
+    assert len(dg.Release.load(few.save(tmp_path / "few.parquet"))) == 2
+    with pytest.raises(ParameterError, match="count must be a whole number of at least 1"):
+        release.largest(0)

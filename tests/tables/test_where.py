@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -330,3 +331,16 @@ def test_a_time_is_the_same_moment_on_every_machine(
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_month_of_a_column_of_text_is_warned_of() -> None:
+    texts = pa.table({"who": [1, 1], "day": ["2026-01-03", "2026-02-01"], "month": ["2026-01", ""]})
+    table = dg.read(texts, user="who")
+    with pytest.warns(
+        UserWarning, match=r"'2026-01' as text, which 'day' must equal.*--type day=date"
+    ):
+        table.where(day="2026-01")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table.where(day="2026-01-03")
+        dg.read(texts, user="who", types={"day": "DATE"}).where(day="2026-01")

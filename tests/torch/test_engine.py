@@ -189,6 +189,28 @@ def test_a_network_learns_what_people_share() -> None:
 # -- the promise --
 
 
+def test_averages_of_weights_are_made_of_what_is_published() -> None:
+    vectors = np.random.default_rng(1).normal(size=(RECORDS, WIDTH))
+    _engine, module, optimizer, loader = made(vectors, User(), users=USERS, steps=8, lr=0.5)
+    swa = torch.optim.swa_utils
+    average = swa.AveragedModel(module)
+    moving = swa.AveragedModel(module, multi_avg_fn=swa.get_ema_multi_avg_fn(0.5))
+    points = []
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+        points.append(module.weight.detach().clone())
+        average.update_parameters(module)
+        moving.update_parameters(module)
+        # A copy takes part in nothing: it may be called at any time.
+        average(x)
+    assert torch.allclose(average.module.weight, torch.stack(points).mean(0))
+    expected = points[0]
+    for point in points[1:]:
+        expected = 0.5 * expected + 0.5 * point
+    assert torch.allclose(moving.module.weight, expected)
+
+
 def test_one_run_has_the_curve_of_every_unit() -> None:
     vectors = np.ones((RECORDS, WIDTH))
     engine, *_ = made(
@@ -380,11 +402,17 @@ def scores(present: bool, unit: Unit, **options: Any) -> Array:
 
 def mu_below(**options: Any) -> float:
     """A lower bound on how many deviations of noise the two data sets are apart, in one step."""
-    present, absent = scores(True, User(), **options), scores(False, User(), **options)
+    return mu_between(scores(True, User(), **options), scores(False, User(), **options))
+
+
+def mu_between(present: Array, absent: Array) -> float:
+    """A lower bound on the distance of two laws, in deviations, from as many scores of each."""
     threshold = float(np.median(np.concatenate([present, absent])))
     hits, false = (int((found >= threshold).sum()) for found in (present, absent))
-    low = float(beta.ppf(CHANCE / 2, hits, TRIALS - hits + 1))
-    high = float(beta.ppf(1 - CHANCE / 2, false + 1, TRIALS - false)) if false < TRIALS else 1.0
+    trials = len(present)
+    assert len(absent) == trials
+    low = float(beta.ppf(CHANCE / 2, hits, trials - hits + 1))
+    high = float(beta.ppf(1 - CHANCE / 2, false + 1, trials - false)) if false < trials else 1.0
     return float(ndtri(low) - ndtri(high))
 
 
@@ -423,7 +451,7 @@ def test_audit_finds_the_size_of_the_batch_as_a_divisor(monkeypatch: pytest.Monk
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     real = in_floating_point
     monkeypatch.setattr(
-        "dpgrain.torch.run.in_floating_point",
-        lambda found, of, sd, source: real(found, of, sd / 2, source),
+        "dpgrain.torch.steps.in_floating_point",
+        lambda found, of, sd, *others: real(found, of, sd / 2, *others),
     )
     assert mu_below() > CLAIMED

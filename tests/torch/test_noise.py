@@ -12,7 +12,7 @@ from dpgrain._types import FloatArray
 from dpgrain.means.grid import grid_step
 from dpgrain.noise import SeededSource, Source, SystemSource
 from dpgrain.torch.clipping import ExactSum, FloatSum
-from dpgrain.torch.noise import in_floating_point, on_the_grid
+from dpgrain.torch.noise import in_floating_point, on_the_grid, split
 
 SHAPES = [(300, 40), (7,), (2, 3, 4)]
 
@@ -22,7 +22,7 @@ def noise(exact: bool, source: Source, sd: float = 3.0) -> FloatArray:
     weights = [torch.zeros(shape) for shape in SHAPES]
     if exact:
         found = ExactSum(weights, 1.0, grid_step(1.0, sd))
-        parts = dict(on_the_grid(found, weights, sd, source))
+        parts = dict(split(on_the_grid(found, sd, source), weights))
     else:
         parts = dict(in_floating_point(FloatSum(weights, 1.0), weights, sd, source))
     assert [parts[w].shape for w in weights] == [w.shape for w in weights]

@@ -115,11 +115,11 @@ def test_noise_is_larger_by_what_rounding_may_add(
 ) -> None:
     seen = []
 
-    def drawn(found: Any, of: Any, sd: float, source: Any) -> Any:
+    def drawn(found: Any, of: Any, sd: float, *others: Any) -> Any:
         seen.append(sd)
-        return in_floating_point(found, of, sd, source)
+        return in_floating_point(found, of, sd, *others)
 
-    monkeypatch.setattr("dpgrain.torch.run.in_floating_point", drawn)
+    monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", drawn)
     vectors = VECTORS.astype(precision)
     _, module, optimizer, loader = made(vectors, User(), max_grad_norm=0.5, noise_multiplier=3.0)
     for (x,) in loader:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         gaussian_multipliers,
     )
     from dpgrain.accounting.contribution import ONE_EACH, Contribution
+    from dpgrain.accounting.events.banded import BandedGaussian
     from dpgrain.accounting.events.base import Compose, Event, Parallel
     from dpgrain.accounting.events.best_of import SelectBest
     from dpgrain.accounting.events.choices import (
@@ -50,6 +51,7 @@ __all__ = [
     "ZCDP",
     "AboveThreshold",
     "ApproximateDP",
+    "BandedGaussian",
     "Binomial",
     "BoundedRange",
     "Calibration",
@@ -100,6 +102,7 @@ face(
             "ONE_EACH",
             "Contribution",
         ),
+        "dpgrain.accounting.events.banded": ("BandedGaussian",),
         "dpgrain.accounting.events.base": (
             "Compose",
             "Event",

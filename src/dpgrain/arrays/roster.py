@@ -7,12 +7,16 @@ removed. So a release either is told the size of the roster, or publishes it wit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._types import IndexArray
 from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.codes import codes, column
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 from dpgrain.publishing.promise import Promise
@@ -123,3 +127,50 @@ def check_stated(n_users: int | None, what: str) -> int:
             name="n_users",
         )
     return _validate.integer(minimum=1, n_users=n_users)
+
+
+def check_holds_all(n_users: int, users: int) -> None:
+    """Refuse a roster that is smaller than the number of users who are compared with each other.
+
+    Args:
+        n_users: the stated size of the roster.
+        users: the number of ids that were passed.
+
+    Raises:
+        ParameterError: if it is.
+    """
+    if users > n_users:
+        raise ParameterError(
+            f"n_users = {n_users} must be the size of a roster that holds every id that is "
+            "passed, as users are compared: state its size."
+        )
+
+
+def places_of(users: Any, owners: IndexArray, what: str) -> NDArray[np.int64]:
+    """Return (blocks,) the place in the roster of each block's user; −1 for a label that is none.
+
+    Args:
+        users: (rows,) as passed: whole numbers from 0 to n−1, so that nobody's place depends on who
+            else has records. Each label is read by itself.
+        owners: (blocks,) the user of each block, from :func:`dpgrain.arrays.blocks.arrange` with
+            ``places=True``.
+        what: what needs places, such as ``"fresh users"``.
+
+    Raises:
+        ParameterError: if users are left out.
+    """
+    if users is None or column(users) is None:
+        raise ParameterError(
+            f"users must be whole numbers, each user's place in the roster from 0, for {what}, not "
+            "left out: who is asked when must not depend on who has records."
+        )
+    keys = codes(users, places=True)[1]
+    return np.array([_place(*keys[owner]) for owner in owners], dtype=np.int64)
+
+
+def _place(kind: str, value: str) -> int:
+    """Return the place in a roster that the key of a label is; −1 if it is none."""
+    if kind != "number" or not value.endswith("/1"):
+        return -1
+    number = int(value[:-2], 16)
+    return number if 0 <= number < 2**62 else -1

@@ -14,11 +14,32 @@ from importlib import import_module
 from typing import Any, ClassVar, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from dpgrain.cli.printing import errors
 from dpgrain.errors import ParameterError, SchemaError
+
+# Help is at most so wide, where the terminal is.
+_WIDEST_HELP = 120
+# What an option is called takes at most so much of that.
+_OPTION_WIDTH = 34
+
+
+class _Grouped(TyperCommand):
+    """A command whose help shows its options in groups: those of its own first."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for one in self.get_params(ctx):
+            if (told := one.get_help_record(ctx)) is not None:
+                own = "Arguments" if one.param_type_name == "argument" else "Options"
+                name = getattr(one, "rich_help_panel", None) or own
+                groups.setdefault(name, []).append(told)
+        for name, lines in groups.items():
+            if lines:
+                with formatter.section(name):
+                    formatter.write_dl(lines, col_max=_OPTION_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -46,7 +67,12 @@ class Command:
         heading = "Examples" if len(self.examples) > 1 else "Example"
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         # The mark \b keeps lines as they are, to be copied.
-        alone.command(self.name, epilog=f"\b\n{heading}:\n{lines}")(_flat(self.function))
+        alone.command(
+            self.name,
+            cls=_Grouped,
+            epilog=f"\b\n{heading}:\n{lines}",
+            context_settings={"max_content_width": _WIDEST_HELP},
+        )(_flat(self.function))
         made = get_command(alone)
         made.callback = _interruptible(_named_by_options(made))
         return made
@@ -138,6 +164,11 @@ class _Commands(TyperGroup):
     """Commands that are imported and made when they are asked for."""
 
     homes: ClassVar[Mapping[str, str]]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # A misspelt command is told the nearest ones, for which their names must be known.
+        self.commands = dict.fromkeys(self.homes)  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature is Typer's
         return list(self.homes)

@@ -214,10 +214,10 @@ class Training:
 @command(
     "dpgrain fit logistic visits.parquet --target bought --features pages,minutes "
     "--range 'pages=0:50' --range 'minutes=0:60' --categories 'device=phone|tablet' --user person "
-    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --out model.json --report fit.html",
+    "--element week --epsilon 1 --delta 1e-6 --intervals 0.2 --output model.json --report fit.html",
     "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
     "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon 1 "
-    "--delta 1e-6 --out model.json",
+    "--delta 1e-6 --output model.json",
     name="fit",
 )
 def fit(
@@ -242,7 +242,7 @@ def fit(
     threshold: Annotated[
         float | None, typer.Option(help="With huber: the error beyond which the loss is a line.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the model goes (.json).")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where the model goes (.json).")] = None,
     report: given.Report = None,
     top: Annotated[int, typer.Option(help="Coefficients to print.", min=1)] = 40,
 ) -> None:
@@ -253,32 +253,34 @@ def fit(
     """
     if not reading.check:
         for option, value, such in (
-            ("--out", out, "model.json"),
+            ("--output", output, "model.json"),
             ("--epsilon", promise.epsilon, "1"),
             ("--delta", promise.delta, "1e-6"),
         ):
             if value is None:
                 raise ParameterError(f"Give {option}, such as {option} {such}.")
+        if output is not None and output.suffix.lower() != ".json":
+            raise ParameterError(f"--output must end in .json, not {str(output)!r}.")
     data = people.of(reading.read(table, user=promise.user, n_users=training.n_users))
     encoding = columns.encoding(list(data.schema))
     if target in [column.column for column in encoding.columns]:
         raise ParameterError(f"--target {target!r} is also a feature; leave it out of one of them.")
-    if reading.check or out is None:
+    if reading.check or output is None:
         _check(kind, data, encoding, target, promise.element, classes)
         return
     own = {"classes": classes, "quantile": quantile, "threshold": threshold}
     parameters = {**promise.parameters(), **training.parameters(), **_own(kind, own)}
     if classes is not None:
         parameters["classes"] = _labels(classes, target, data)
-    check_outputs([out, report], [reading.ledger, *files_of(data)])
+    check_outputs([output, report], [reading.ledger, *files_of(data)])
     estimator: LinearModel = getattr(learn, KINDS[kind])(**parameters)
     with reading.charging():
         model = columns_of_tables.fit_columns(estimator, data, encoding, target, promise.element)
-    model.save(out)
+    model.save(output)
     if report is not None:
         pages.write_fit_report(model, report)
     _tell(model, top)
-    written(out, report)
+    written(output, report)
 
 
 def _check(
@@ -326,11 +328,10 @@ def _labels(text: str, target: str, table: UserTable) -> list[Any]:
 def _tell(model: LinearModel, top: int) -> None:
     """Print the coefficients, with intervals where there are any, and the promise."""
     found = summary.coefficients(model)
-    names = ("corrected", "95% low", "95% high") if found.intervals else ()
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
-    table = grid(title, "coefficient", "value", *names)
+    table = grid(title, *found.headings)
     for row in found.rows[:top]:
-        table.add_row(plain(row.name), *(found.text(value) for value in row.values))
+        table.add_row(plain(row.name), *map(plain, found.cells(row)))
     console().print(table)
     if len(found.rows) > top:
         say("All of them: the model file, or a larger --top.")

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import Entry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
+    from dpgrain.ledger.window import Window
+    from dpgrain.releases import plan as plans
 else:
     ledgers, promises = later("dpgrain.ledger.ledger"), later("dpgrain.ledger.promise")
-    registries = later("dpgrain.ledger.registry")
+    registries, plans = later("dpgrain.ledger.registry"), later("dpgrain.releases.plan")
     partitions, windows = later("dpgrain.partitions"), later("dpgrain.ledger.window")
 
 ledger = Group(
@@ -66,6 +68,21 @@ class Strength:
     leak: Annotated[
         float | None, typer.Option(help="Part of δ kept for names below a threshold; a tenth.")
     ] = None
+    plan: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File of releases that are fixed now: dpgrain run makes them once without charging "
+            "them. May repeat.",
+            metavar="FILE",
+        ),
+    ] = None
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What ε and δ are kept for, as promises take it."""
+        files = map(plans.plan_releases, self.plan or ())
+        planned = [guarantee for file in files for guarantee in file.guarantees]
+        return {"pure": self.pure, "leak": self.leak, "plan": planned}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +99,16 @@ class Promised(Strength):
     any_days: Annotated[
         int | None, typer.Option(help="Protect what a person has in any so many days.", min=1)
     ] = None
-    day: Annotated[str | None, typer.Option(help="With --any-days: the column of days.")] = None
+    any_hours: Annotated[
+        int | None,
+        typer.Option(
+            help="Protect what a person has in any so many hours, whenever they start.", min=1
+        ),
+    ] = None
+    day: Annotated[
+        str | None,
+        typer.Option(help="With --any-days and --any-hours: the column of days or times."),
+    ] = None
     zone: Annotated[
         str, typer.Option(help="Zone in which days of moments begin, such as Europe/Paris.")
     ] = ""
@@ -94,20 +120,27 @@ class Promised(Strength):
         Raises:
             ParameterError: if they do not go together.
         """
-        if (self.any_days is None) != (self.day is None):
-            raise ParameterError("--any-days and --day go together: --any-days 30 --day visited.")
-        window = None
-        if self.any_days is not None and self.day is not None:
-            window = windows.AnyDays(self.any_days, self.day, self.zone)
         return promises.LastingPromise.of(
             self._unit(),
             self.epsilon,
             self.delta,
             relation=self.relation,
-            window=window,
-            pure=self.pure,
-            leak=self.leak,
+            window=self._window(),
+            **self.parts,
         )
+
+    def _window(self) -> Window | None:
+        """Return the stretch of time that is protected, if one is stated."""
+        if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
+            raise ParameterError(
+                "--any-days and --day go together: --any-days 30 --day visited; or --any-hours 720 "
+                "--day at."
+            )
+        if self.any_days is not None and self.day is not None:
+            return windows.AnyDays(self.any_days, self.day, self.zone)
+        if self.any_hours is not None and self.day is not None:
+            return windows.AnyHours(self.any_hours, self.day)
+        return None
 
     def _unit(self) -> Unit:
         level: Level = given.level_of(self.unit, ",".join(self.element or ()) or None, None)
@@ -135,6 +168,8 @@ class Promised(Strength):
     "--epsilon 1 --delta 1e-6",
     "dpgrain ledger init visits.ledger --name visits --unit user --any-days 30 --day day "
     "--epsilon 3 --delta 1e-6",
+    "dpgrain ledger init visits.ledger --name visits --unit user --epsilon 2 --delta 1e-6 "
+    "--plan releases.toml",
     name="init",
 )
 def init(
@@ -169,7 +204,9 @@ def renew(
     earlier = opened.promises.get(number)
     if earlier is None:
         raise ParameterError(f"NUMBER must be the line of a promise in force, not {number}.")
-    entry = opened.renew(number, earlier.renewed(**vars(strength)))
+    entry = opened.renew(
+        number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
+    )
     _tell(opened)
     say(f"Line {entry.number} {opened.renewed_with(entry.number)}")
 
@@ -276,6 +313,9 @@ def _tell(opened: Ledger) -> None:
     for number, one in opened.promises.items():
         table.add_row(str(one), str(number), f"{100 * opened.left(number):.1f}%")
     console().print(table)
+    for number in opened.promises:
+        if not (there := opened.fullest(number)).everything:
+            say(f"Least is left of line {number} for: {there}.")
 
 
 def _tell_lines(entries: list[Entry], top: int) -> None:

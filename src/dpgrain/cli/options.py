@@ -16,29 +16,58 @@ Stated = TypeVar("Stated")
 
 # ------------------------------------------------------------------------------------ the promise
 
-Epsilon: TypeAlias = Annotated[Stated, typer.Option(help="The promised ε, such as 1.")]
-Delta: TypeAlias = Annotated[Stated, typer.Option(help="The promised δ, such as 1e-6.")]
-Neighbours: TypeAlias = Annotated[
-    Relation, typer.Option(help="Neighbours: unit removed or exchanged.")
+PROMISE, TABLE, PEOPLE = "The promise", "The table", "One row of each user"
+CLIPPING, RESULTS = "Groups and clipping", "What is printed and written"
+
+Epsilon: TypeAlias = Annotated[
+    Stated, typer.Option(help="The promised ε, such as 1.", rich_help_panel=PROMISE)
 ]
-Protected: TypeAlias = Annotated[Level, typer.Option("--unit", help="What is protected.")]
+Delta: TypeAlias = Annotated[
+    Stated, typer.Option(help="The promised δ, such as 1e-6.", rich_help_panel=PROMISE)
+]
+Neighbours: TypeAlias = Annotated[
+    Relation,
+    typer.Option(help="Neighbours: unit removed or exchanged.", rich_help_panel=PROMISE),
+]
+Protected: TypeAlias = Annotated[
+    Level, typer.Option("--unit", help="What is protected.", rich_help_panel=PROMISE)
+]
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
-    typer.Option("--unit", help="What is protected; element where --element is given."),
+    typer.Option(
+        "--unit",
+        help="What is protected; element where --element is given.",
+        rich_help_panel=PROMISE,
+    ),
 ]
 MaxElements: TypeAlias = Annotated[
-    int | None, typer.Option(help="With --unit user: elements of a user that are used.")
+    int | None,
+    typer.Option(
+        help="With --unit user: elements of a user that are used.", rich_help_panel=PROMISE
+    ),
 ]
 MaxItems: TypeAlias = Annotated[
-    int, typer.Option(help="Items of one unit that take part in selecting.", min=1)
+    int,
+    typer.Option(
+        help="Items of one unit that take part in selecting.", min=1, rich_help_panel=CLIPPING
+    ),
 ]
 Clip: TypeAlias = Annotated[
-    str, typer.Option(help="Clipping bound of a unit's data, a number or 'auto'.")
+    str,
+    typer.Option(
+        help="Clipping bound of a unit's data, a number or 'auto'.", rich_help_panel=CLIPPING
+    ),
 ]
-Noise: TypeAlias = Annotated[Literal["gaussian", "laplace"], typer.Option(help="Law of the noise.")]
+Noise: TypeAlias = Annotated[
+    Literal["gaussian", "laplace"],
+    typer.Option(help="Law of the noise.", rich_help_panel=PROMISE),
+]
 AnyNoise: TypeAlias = Annotated[
     Literal["auto", "gaussian", "laplace"],
-    typer.Option(help="Law of the noise; auto takes Laplace where that is known to be less."),
+    typer.Option(
+        help="Law of the noise; auto takes Laplace where that is known to be less.",
+        rich_help_panel=PROMISE,
+    ),
 ]
 
 # -------------------------------------------------------------------------------------- the table
@@ -49,54 +78,94 @@ Source: TypeAlias = Annotated[
 Table: TypeAlias = Annotated[
     str, typer.Argument(help="Parquet or CSV file, or a glob in quotes.", metavar="TABLE")
 ]
-User: TypeAlias = Annotated[str | None, typer.Option(help="Column of whose a record is.")]
-Users: TypeAlias = Annotated[int | None, typer.Option(help="Public number of enrolled users.")]
+User: TypeAlias = Annotated[
+    str | None, typer.Option(help="Column of whose a record is.", rich_help_panel=TABLE)
+]
+Users: TypeAlias = Annotated[
+    int | None, typer.Option(help="Public number of enrolled users.", rich_help_panel=TABLE)
+]
 Cells: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row."
+        help="NAME=COLUMN:FILE adds a column of cells: FILE has a value and its cell in a row.",
+        rich_help_panel=TABLE,
     ),
 ]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="NAME=count or NAME=COLUMN:FUNCTION: one row of each user, with this number of all of the "
-        "user's rows: size, count, sum, mean, min, max or nunique. May repeat."
+        help="NAME=count or NAME=COLUMN:FUNCTION of all of a user's rows: size, count, sum, mean, "
+        "min, max or nunique. May repeat.",
+        rich_help_panel=PEOPLE,
     ),
 ]
 PerUserBy: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="With --per-user: column to keep, with a row for each value. May repeat."),
+    typer.Option(
+        help="Column to keep, with a row for each value. May repeat.", rich_help_panel=PEOPLE
+    ),
 ]
-Delimiter: TypeAlias = Annotated[str, typer.Option(help="Delimiter of a CSV file.")]
+Delimiter: TypeAlias = Annotated[
+    str, typer.Option(help=r"Delimiter of a CSV file; '\t' is a tab.", rich_help_panel=TABLE)
+]
 Types: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--type",
-        help="COLUMN=TYPE, or A,B,C=TYPE: what a column of text holds, such as paid=double; what does "
-        "not fit is left out. All columns of CSV are text without it. May repeat.",
+        help="COLUMN=TYPE, or A,B,C=TYPE, of columns of text (all of CSV): paid=double. What does not "
+        "fit is left out. May repeat.",
+        rich_help_panel=TABLE,
+    ),
+]
+Days: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="NAME=COLUMN or NAME=COLUMN:ZONE adds a column of days of times, such as "
+        "day=at:Europe/Paris. May repeat."
     ),
 ]
 Where: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="COLUMN=VALUE or COLUMN=FIRST..LAST, such as day=2026-01-01..2026-01-31: only records of "
-        "this public region are read. COLUMN= means missing values. May repeat: a column may hold any "
-        "of its values."
+        help="COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
+        "COLUMN= means missing values. May repeat: any of the values.",
+        rich_help_panel=TABLE,
     ),
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[
-    Mark, typer.Option(help="What stands before decimals in a column of --type.")
+    Mark,
+    typer.Option(help="What stands before decimals in a column of --type.", rich_help_panel=TABLE),
+]
+Engine: TypeAlias = Annotated[
+    Literal["duckdb", "in_memory", "spark"],
+    typer.Option(help="What reads the rows; spark is for tables beyond one machine."),
+]
+Master: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine spark: the address of the cluster, such as spark://host:7077, local[4], or "
+        "sc://host of Spark Connect."
+    ),
 ]
 Check: TypeAlias = Annotated[
-    bool, typer.Option("--check", help="Only list bad values, for the curator: NOT private.")
+    bool,
+    typer.Option(
+        "--check",
+        help="Only list bad values, for the curator: NOT private.",
+        rich_help_panel=TABLE,
+    ),
 ]
 Ledger: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Charge the release to this ledger, a file or a PostgreSQL address."),
+    typer.Option(
+        help="Charge the release to this ledger, a file or a PostgreSQL address.",
+        rich_help_panel=PROMISE,
+    ),
 ]
-Memory: TypeAlias = Annotated[str, typer.Option(help="Working memory, such as 1GB.")]
+Memory: TypeAlias = Annotated[
+    str, typer.Option(help="Working memory, such as 1GB.", rich_help_panel=TABLE)
+]
 
 # ---------------------------------------------------------------------------------- the statistic
 
@@ -107,7 +176,10 @@ By: TypeAlias = Annotated[
 ]
 Cell: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Column of cells, or a .parquet/.csv file of two columns: item, cell."),
+    typer.Option(
+        help="Column of cells, or a .parquet/.csv file of two columns: item, cell.",
+        rich_help_panel=PROMISE,
+    ),
 ]
 Bounds: TypeAlias = Annotated[
     tuple[float, float] | None,
@@ -116,22 +188,36 @@ Bounds: TypeAlias = Annotated[
 Domain: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        help="File whose first column (or lines) is the public list of items; COLUMN=FILE for one of "
-        "several columns; or a file with all of them."
+        help="File with the public list of items: its first column or lines, or all columns; or "
+        "COLUMN=FILE of one of several.",
+        rich_help_panel=CLIPPING,
     ),
 ]
 
-# ------------------------------------------------------------------------------- what comes of it
+# --------------------------------------------------------------------------------------- the ends
 
-Top: TypeAlias = Annotated[int, typer.Option("--top", help="Estimates to print.", min=1)]
+Top: TypeAlias = Annotated[
+    int, typer.Option("--top", help="Estimates to print.", min=1, rich_help_panel=RESULTS)
+]
 Output: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Write all estimates: .parquet, .csv or .json.")
+    Path | None,
+    typer.Option(help="Write all estimates: .parquet, .csv or .json.", rich_help_panel=RESULTS),
 ]
-Report: TypeAlias = Annotated[Path | None, typer.Option(help="Write an HTML report.")]
+Report: TypeAlias = Annotated[
+    Path | None, typer.Option(help="Write an HTML report.", rich_help_panel=RESULTS)
+]
 Save: TypeAlias = Annotated[
-    Path | None, typer.Option(help="Save the release with its guarantee (.parquet).")
+    Path | None,
+    typer.Option(help="Save the release with its guarantee (.parquet).", rich_help_panel=RESULTS),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plot: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="Draw the release: .png, .svg or .pdf.", rich_help_panel=RESULTS),
+]
+Json: TypeAlias = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON, for programs.", rich_help_panel=RESULTS),
+]
 
 
 def clip_of(text: str) -> Any:

@@ -27,7 +27,7 @@ else:
 
 
 @command(
-    "dpgrain predict model.json new.parquet --keep person --out predictions.csv", name="predict"
+    "dpgrain predict model.json new.parquet --keep person --output predictions.csv", name="predict"
 )
 def predict(
     model: Annotated[Path, typer.Argument(help="A model of `dpgrain fit`.", metavar="MODEL")],
@@ -37,7 +37,7 @@ def predict(
     user: Annotated[
         str | None, typer.Option(help="With --per-user: column of whose a record is.")
     ] = None,
-    out: Annotated[
+    output: Annotated[
         Path | None, typer.Option(help="Where predictions go: .csv or .parquet.")
     ] = None,
     keep: Annotated[
@@ -46,27 +46,27 @@ def predict(
     ] = None,
 ) -> None:
     """Predict each row of a table with a fitted model, in the order of the rows."""
-    if not reading.check and (out is None or out.suffix.lower() not in (".csv", ".parquet")):
-        raise ParameterError(f"--out must end in .csv or .parquet, not {str(out or '')!r}.")
+    if not reading.check and (output is None or output.suffix.lower() not in (".csv", ".parquet")):
+        raise ParameterError(f"--output must end in .csv or .parquet, not {str(output or '')!r}.")
     fitted = learn.load(model)
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
-    if reading.check or out is None:
+    if reading.check or output is None:
         tell_curator(data, values=columns.numbers)
         return
-    check_outputs([out], [model, *files_of(data)])
+    check_outputs([output], [model, *files_of(data)])
     rows = features.load_rows(data, columns, keep=keep or [])
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)
     taken = [name for name in added if name in kept]
     if taken:
         raise ParameterError(f"--keep {taken[0]!r} has the name of a column of predictions.")
-    write_table(pa.table({**kept, **added}), out)
+    write_table(pa.table({**kept, **added}), output)
     say(
         f"{len(rows.features):,} rows predicted. The promise is for the model, not for this file: a "
         "prediction tells of the row that it was made from."
     )
-    written(out)
+    written(output)
 
 
 def _columns(fitted: Any, path: Path) -> Columns:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpgrain._files import whole_file
 from dpgrain._later import later
 from dpgrain._wording import rounded_up
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     import rich.console as rich_console
     import rich.markup as rich_markup
     import rich.table as rich_table
+    from matplotlib.axes import Axes
 
     from dpgrain.statistics import printed
     from dpgrain.statistics.release import Release
@@ -26,6 +29,8 @@ else:
 _HEADINGS = {"at_least": "at least", "up_to": "may be up to", "count_error": "its error"}
 # A key is cut to so many letters.
 _LETTERS = 200
+# A key that is no longer than this, such as a day, stands in one line however many columns there are.
+_WHOLE = 10
 
 
 def console() -> rich_console.Console:
@@ -48,6 +53,36 @@ def written(*paths: Path | None) -> None:
     for path in paths:
         if path is not None:
             say(f"Written: {path}")
+
+
+def write_plot(axes: Axes, path: Path) -> None:
+    """Write the picture that axes are on, as the path's ending says."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # noqa: S101 - axes that were drawn on have a figure
+    with whole_file(path) as part:
+        figure.savefig(part, format=path.suffix[1:].lower(), bbox_inches="tight")
+
+
+def tell_as_json(release: Release) -> None:
+    """Print all estimates of a release as JSON, with what they are of and the promise."""
+    told = {
+        "statistic": release.statistic.name,
+        "estimates_of": release.estimand,
+        "estimates": [
+            {name: _known(value) for name, value in row.items()}
+            for row in release.to_arrow().to_pylist()
+        ],
+        "notes": printed.notes(release) if len(release) else [],
+        "take_care": release.asked.take_care,
+        "guarantee": release.guarantee.to_dict(),
+        "sentence": str(release.guarantee),
+    }
+    say(json.dumps(told, ensure_ascii=False, indent=1, default=str))
+
+
+def _known(value: Any) -> Any:
+    """Return a value of a table as JSON has it: a number that is not finite is not known."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def grid(title: str, *columns: str, **options: Any) -> rich_table.Table:
@@ -83,21 +118,7 @@ def tell_release(release: Release, top: int) -> None:
         release: the release.
         top: the number of estimates.
     """
-    ordered, known = release.statistic.in_order, printed.known_more(release)
-    table = rich_table.Table(
-        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
-        f"{len(release):,} estimates"
-    )
-    for name in release.groups.names:
-        table.add_column(plain(name), overflow="fold")
-    for name in ("estimate", "std. error", "95% low", "95% high", *map(_heading, known)):
-        table.add_column(name, justify="right")
-    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
-    for line in lines:
-        more = dict(zip(release.more, line.more, strict=True))
-        numbers = (line.estimate, line.std_error, line.low, line.high)
-        table.add_row(*map(plain, line.keys), *numbers, *(more[name] for name in known))
-    console().print(table)
+    tell_estimates(release, top)
     say(f"Estimates of: {release.estimand}.")
     if len(release) > top:
         say("All of them: --output FILE, or a larger --top.")
@@ -110,6 +131,28 @@ def tell_release(release: Release, top: int) -> None:
     say(str(release.guarantee))
 
 
-def _heading(name: str) -> str:
-    """Return the heading of a further column of numbers."""
-    return _HEADINGS.get(name, name)
+def tell_estimates(release: Release, top: int) -> None:
+    """Print the first estimates of a release as a table.
+
+    Args:
+        release: the release.
+        top: the number of estimates.
+    """
+    ordered, known = printed.in_order(release), printed.known_more(release)
+    table = rich_table.Table(
+        title=f"{'First' if ordered else 'Largest'} {min(top, len(release))} of "
+        f"{len(release):,} estimates"
+    )
+    lines = printed.lines_of(release, printed.shown(release, top), letters=_LETTERS)
+    for place, name in enumerate(release.groups.names):
+        longest = max((len(line.keys[place]) for line in lines), default=0)
+        table.add_column(plain(name), overflow="fold", min_width=min(longest, _WHOLE))
+    more = (printed.heading(release, name) for name in known)
+    more = (_HEADINGS.get(name, name) for name in more)
+    for name in ("estimate", "std. error", "95% low", "95% high", *more):
+        table.add_column(name, justify="right")
+    for line in lines:
+        named = dict(zip(release.more, line.more, strict=True))
+        numbers = (line.estimate, line.std_error, line.low, line.high)
+        table.add_row(*map(plain, line.keys), *numbers, *(named[name] for name in known))
+    console().print(table)

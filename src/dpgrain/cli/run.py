@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpgrain._later import later
+from dpgrain._wording import counted
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.printing import say, written
+from dpgrain.cli.printing import console, grid, plain, say, written
 from dpgrain.cli.table import sides_of
 
 if TYPE_CHECKING:
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.releases import plan as plans
     from dpgrain.releases.plan import PlannedReleases
+    from dpgrain.releases.run import Releases
+    from dpgrain.statistics import printed
 else:
     ledgers, plans = later("dpgrain.ledger.ledger"), later("dpgrain.releases.plan")
+    printed = later("dpgrain.statistics.printed")
+
+# A key of the first estimate is cut to so many letters.
+_LETTERS = 40
 
 
 @command(
@@ -39,7 +46,10 @@ def run(
     ] = False,
     where: given.Where = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the outputs; that of the file without it.")
+        Path | None,
+        typer.Option(
+            help="Folder of the outputs, made if there is none; that of the file without it."
+        ),
     ] = None,
     ledger: given.Ledger = None,
     again: Annotated[
@@ -60,15 +70,46 @@ def run(
         if dry_run:
             if opened is not None:
                 _tell_left(plan, opened)
+                opened.rehearse(*plan.guarantees, mark=plan.mark, again=again)
             say("Nothing was read, charged or written: --dry-run.")
             return
         made = plan.run(again=again)
-    for each in plan.releases:
-        care = getattr(getattr(made[each.entry.name], "asked", None), "take_care", "")
-        if care:
-            say(f"{each.entry.name}: take care: {care}.", style="yellow")
+    _tell(made)
     say(str(made.promise))
     written(*plan.file.outputs)
+
+
+def _tell(made: Releases) -> None:
+    """Print what was published, in a line for each release, and what to take care of."""
+    table = grid("What was published", "release", "numbers", "written to")
+    for each in made.plan.releases:
+        name, output = each.entry.name, each.entry.output
+        there = (
+            "nowhere: give it an output, or the file a report" if output is None else output.name
+        )
+        if output is None and made.plan.file.report is not None:
+            there = "the report"
+        table.add_row(plain(name), _in_brief(made[name]), plain(there))
+    console().print(table)
+    for name, release in made.items():
+        care = getattr(getattr(release, "asked", None), "take_care", "")
+        if care:
+            say(f"{name}: take care: {care}.", style="yellow")
+
+
+def _in_brief(release: Any) -> str:
+    """Return the first number of a release in words, and how many there are."""
+    if not hasattr(release, "groups"):
+        # Means of users tell their vector, and models their coefficients.
+        return "a mean of users" if hasattr(release, "value") else "a fitted model"
+    if not len(release):
+        return "none passed the threshold"
+    (line,) = printed.lines_of(release, printed.shown(release, 1), letters=_LETTERS)
+    told = f"{line.estimate} ± {line.std_error}"
+    if not line.keys:
+        return told
+    first = "first" if printed.in_order(release) else "largest"
+    return f"{counted(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {told}"
 
 
 def _tell_left(plan: PlannedReleases, ledger: Ledger) -> None:

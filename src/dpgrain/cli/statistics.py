@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -15,9 +16,9 @@ from dpgrain._later import later
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.options import clip_of, level_of, number
-from dpgrain.cli.printing import tell_release, written
+from dpgrain.cli.printing import say, tell_as_json, tell_release, write_plot, written
 from dpgrain.cli.table import People, Publishing, domain_of, tell_curator, with_cells
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.means.methods import METHODS
 from dpgrain.units import OWN_UNIT, Element, Record, Unit, User
 
@@ -32,6 +33,10 @@ else:
     means = later("dpgrain.cli.means")
     MeanMethod = Literal["auto", *METHODS]
     releases = later("dpgrain.statistics.release")
+
+
+# Pictures may be of these kinds.
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,8 @@ class Asked(Publishing, People):
     output: given.Output = None
     report: given.Report = None
     save: given.Save = None
+    plot: given.Plot = None
+    as_json: given.Json = False
     memory: given.Memory = "1GB"
 
     def table(self) -> UserTable:
@@ -58,11 +65,44 @@ class Asked(Publishing, People):
         rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
         return self.of(with_cells(rows, self.cells or []))
 
-    def protected(self, columns: Sequence[str], max_elements: int | None = None) -> Unit:
-        """Return the privacy unit; ``--element`` names a column, or else a file."""
+    def protected(
+        self, table: UserTable, keys: Sequence[str] = (), max_elements: int | None = None
+    ) -> Unit:
+        """Return the privacy unit; ``--element`` names a column, or else a file.
+
+        Args:
+            table: the rows.
+            keys: the columns that tell groups apart, to whose items the cells of a file belong.
+            max_elements: the largest number of elements of a user that count.
+
+        Raises:
+            ParameterError: if options are missing, or do not go together.
+            SchemaError: if there is no such column, and no such file.
+        """
         level = level_of(self.unit, self.element, max_elements)
+        if level != "record" and table.user is None:
+            raise ParameterError(
+                f"--unit {level} needs --user, the column of whose a record is; or ask for --unit "
+                "record."
+            )
+        if self.per_user and level != "user":
+            raise ParameterError(
+                f"--per-user goes with --unit user, not {level}: each row is made of all that a person "
+                "holds."
+            )
+        if self.element is None and (level == "element" or max_elements is not None):
+            raise ParameterError("Give --element, the column of cells, such as --element page.")
         by: Any = self.element
-        if by is not None and by not in columns and Path(by).suffix:
+        if by is not None and by not in table.schema and Path(by).suffix:
+            if not Path(by).exists():
+                raise SchemaError(
+                    f"--element {by!r} is no column of the table, and no file; {table.like(by)}."
+                )
+            if not keys:
+                raise ParameterError(
+                    f"--element {by!r} gives cells to items, and there are none here: add a column by "
+                    "--cells NAME=COLUMN:FILE, and give --element NAME."
+                )
             by = Path(by)
         units: dict[str, Unit] = {
             "record": Record(),
@@ -79,9 +119,14 @@ class Asked(Publishing, People):
             raise ParameterError("Give --epsilon, such as --epsilon 1.")
         if self.output is not None:
             releases.check_format(self.output)
-        check_outputs([self.output, self.report, self.save], self.inputs())
+        if self.plot is not None and self.plot.suffix.lower() not in _PICTURES:
+            raise ParameterError(
+                f"--plot must end in {', '.join(_PICTURES)}, not {str(self.plot)!r}."
+            )
+        outputs = [self.output, self.report, self.save, self.plot]
+        check_outputs(outputs, self.inputs())
         promise = {"epsilon": self.epsilon, "delta": self.delta, "relation": self.relation}
-        with self.charging():
+        with self.charging(), self._delta_is_named("noise" in more):
             release = statistic(table, *subject, **promise, **more)
         if self.output is not None:
             release.write(self.output)
@@ -89,8 +134,28 @@ class Asked(Publishing, People):
             release.report(self.report)
         if self.save is not None:
             release.save(self.save)
+        if self.plot is not None:
+            write_plot(release.plot(), self.plot)
+        if self.as_json:
+            tell_as_json(release)
+            return
         tell_release(release, self.top)
-        written(self.output, self.report, self.save)
+        if self.delta and not release.guarantee.delta:
+            say(f"--delta {self.delta:g} was not needed: this noise keeps the promise with δ = 0.")
+        written(*outputs)
+
+    @contextmanager
+    def _delta_is_named(self, any_noise: bool) -> Iterator[None]:
+        """Say that ``--delta`` is missing, where it is and the release needs one."""
+        try:
+            yield
+        except ParameterError as error:
+            if self.delta or error.name not in ("delta", "domain"):
+                raise
+            other = "; or --noise laplace, which needs none" if any_noise else ""
+            if error.name == "domain":
+                other = ", with which groups are selected; or --domain, the public list of them"
+            raise ParameterError(f"Give --delta, such as --delta 1e-6{other}.") from error
 
     def inputs(self) -> list[str | Path | None]:
         """Return the files that are read, which no output may overwrite."""
@@ -139,7 +204,7 @@ class Clipped(Asked):
             statistic,
             table,
             *subject,
-            unit=self.protected(list(table.schema), self.max_elements),
+            unit=self.protected(table, keys, self.max_elements),
             clip=clip_of(self.clip),
             domain=domain,
             max_items=self.max_items,
@@ -364,21 +429,23 @@ class _OfQuantiles(OfNumbers):
 
 
 @command(
-    "dpgrain quantile scores.parquet --user student --value score --bounds 0 100 --q 0.5 --q 0.9 "
+    "dpgrain quantile scores.parquet --user student --value score --bounds 0 100 --q 0.5,0.9 "
     "--unit user --epsilon 1 --delta 1e-6",
     name="quantile",
 )
 def quantile(
     asked: _OfQuantiles,
     q: Annotated[
-        list[float] | None, typer.Option(help="Rank in [0, 1]; may repeat. The median without it.")
+        list[str] | None,
+        typer.Option(help="Ranks in [0, 1], as 0.25,0.5; may repeat. The median without it."),
     ] = None,
     bins: Annotated[
         int | None, typer.Option(help="16, 256 or 4096 bins: how fine quantiles are.")
     ] = None,
 ) -> None:
     """Publish quantiles of a column of numbers, overall or by group."""
-    asked.of_value(statistics.quantiles, q or [0.5], bins=bins)
+    ranks = [rank for text in q or ["0.5"] for rank in _numbers("--q", text, "0.25,0.5,0.75")]
+    asked.of_value(statistics.quantiles, ranks, bins=bins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,14 +465,16 @@ def elements_per_user(asked: _OfHoldings, noise: given.Noise = "gaussian") -> No
     if asked.check:
         tell_curator(table, items=[element] if element and element in table.schema else [])
         return
-    unit = asked.protected(list(table.schema))
+    if element is None:
+        raise ParameterError("Give --element, the column of cells, such as --element page.")
+    unit = asked.protected(table, [element])
     unit = unit if unit.level == "element" else OWN_UNIT[unit.level]
     asked.publish(statistics.elements_per_user, table, element, unit=unit, noise=noise)
 
 
-def _numbers(option: str, text: str) -> list[float]:
+def _numbers(option: str, text: str, such: str = "1,2,5,10") -> list[float]:
     """Return the numbers that a text with commas states."""
-    return [number(option, part, "numbers such as 1,2,5,10") for part in text.split(",")]
+    return [number(option, part, f"numbers such as {such}") for part in text.split(",")]
 
 
 def _one_or_all(item: list[str]) -> str | list[str]:

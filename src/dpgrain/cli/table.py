@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from dpgrain._later import later
 from dpgrain.cli.options import (
     Check,
+    Days,
     Decimal,
     Delimiter,
+    Engine,
     Ledger,
+    Master,
     PerUser,
     PerUserBy,
     Types,
@@ -26,10 +29,13 @@ from dpgrain.errors import ParameterError
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import listed, table
+    from dpgrain.tables.engines import people, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
+    people = later("dpgrain.tables.engines.people")
+    spark_session = later("dpgrain.tables.engines.spark_session")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,10 @@ class Reading:
     delimiter: Delimiter = ","
     types: Types = None
     decimal: Decimal = "."
+    days: Days = None
     where: Where = None
+    engine: Engine = "duckdb"
+    master: Master = None
     check: Check = False
 
     def read(self, source: str, **options: Any) -> UserTable:
@@ -54,8 +63,11 @@ class Reading:
             DpgrainError: as :func:`dpgrain.read`.
         """
         stated: dict[str, str] = {}
+        delimiter = "\t" if self.delimiter == r"\t" else self.delimiter
+        options |= {"delimiter": delimiter, "engine": self._engine()}
         if self.types:
-            columns = list(table.read(source, types={}, delimiter=self.delimiter).schema)
+            opened = {name: options[name] for name in ("delimiter", "engine")}
+            columns = list(table.read(source, types={}, **opened).schema)
             for text in self.types:
                 names, equals, kind = text.rpartition("=")
                 if not (names and equals and kind):
@@ -63,10 +75,20 @@ class Reading:
                         f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
                     )
                 stated |= dict.fromkeys(columns_of([names], columns), kind)
-        rows = table.read(
-            source, types=stated, delimiter=self.delimiter, decimal=self.decimal, **options
-        )
+        rows = table.read(source, types=stated, decimal=self.decimal, **options)
+        rows = with_days(rows, self.days or ())
         return rows.where(sides_of(self.where)) if self.where else rows
+
+    def _engine(self) -> str:
+        """Return what reads the rows: the name of an engine, or the address of a cluster."""
+        if self.master is None:
+            return self.engine
+        if self.engine != "spark" or not spark_session.ADDRESS.fullmatch(self.master):
+            raise ParameterError(
+                "--master must be the address of a cluster of Spark, such as spark://host:7077 or "
+                f"local[4], beside --engine spark; not {self.master!r} beside {self.engine}."
+            )
+        return self.master
 
 
 def sides_of(stated: Sequence[str]) -> dict[str, list[str | None]]:
@@ -123,17 +145,44 @@ class People:
             if self.per_user_by:
                 raise ParameterError("--per-user-by goes with --per-user, such as visits=count.")
             return rows
+        if rows.user is None:
+            raise ParameterError("--per-user needs --user: the column of whose a record is.")
         asked: dict[str, str | tuple[str, str]] = {}
         for text in self.per_user:
             name, _, made = text.partition("=")
             column, colon, function = made.rpartition(":")
-            if not (name and made) or name in asked:
+            known = people.FUNCTIONS if colon else ("size", "count")
+            if not name or name in asked or function not in known:
                 raise ParameterError(
-                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, not "
-                    f"{text!r}."
+                    "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, with a "
+                    f"function of {', '.join(people.FUNCTIONS)}, not {text!r}."
                 )
+            if colon:
+                rows.require(column, "--per-user")
             asked[name] = (column, function) if colon else made
         return rows.per_user(by=self.per_user_by, **asked)
+
+
+def with_days(rows: UserTable, days: Sequence[str]) -> UserTable:
+    """Return a table with columns of days of times.
+
+    Args:
+        rows: the table.
+        days: texts NAME=COLUMN or NAME=COLUMN:ZONE.
+
+    Raises:
+        ParameterError: if a text is not of its form.
+        DpgrainError: as :meth:`dpgrain.UserTable.with_days`.
+    """
+    for text in days:
+        name, _, rest = text.partition("=")
+        column, colon, zone = (rest, "", "") if rest in rows.schema else rest.rpartition(":")
+        if not (name and (column or zone)):
+            raise ParameterError(
+                f"--days must be NAME=COLUMN or NAME=COLUMN:ZONE, such as day=at, not {text!r}."
+            )
+        rows = rows.with_days(name, column or zone, zone if colon else None)
+    return rows
 
 
 def with_cells(rows: UserTable, cells: Sequence[str]) -> UserTable:

@@ -95,6 +95,15 @@ class Norms:
         share = min(max(float(beyond.sum()) / self.blocks, 0.0), 1.0)
         return share, self.noise_sd * math.sqrt(len(beyond)) / self.blocks
 
+    def most_beyond(self, edge: float) -> float:
+        """Return the largest share of blocks that may be longer, at two standard deviations of noise.
+
+        Args:
+            edge: the norm, which is an edge of a bin.
+        """
+        share, error = self.share_beyond(edge)
+        return min(share + 2 * error, 1.0)
+
 
 def release_norms(gradients: Contributions, event: Gaussian, source: Source) -> Norms:
     """Publish a noisy histogram of the norms of blocks' gradients.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Event, Gaussian, Selection, calibrate
 from dpgrain.arrays.guarantees import rate_of
@@ -155,7 +156,8 @@ def run(plan: Plan, data: Data, source: Source) -> Fitted:
         classes, values = selected(data.targets, rows, plan.names, source)
         _check_loss(plan, data, classes)
     told = replace(data, targets=replace(data.targets, values=values, classes=classes))
-    return _Run(plan, told, n, source).fitted()
+    with Progress(plan.mean.rounds, plan.ask.progress) as bar:
+        return _Run(plan, told, n, source, bar).fitted()
 
 
 def _check_loss(plan: Plan, data: Data, classes: Any = None) -> None:
@@ -185,9 +187,11 @@ class _Run:
         data: the rows.
         n: the number of users that sums are divided by.
         source: where randomness comes from.
+        bar: what shows all rounds, those that look for the solution included.
     """
 
-    def __init__(self, plan: Plan, data: Data, n: int, source: Source) -> None:
+    def __init__(self, plan: Plan, data: Data, n: int, source: Source, bar: Progress) -> None:
+        self.bar = bar
         self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
         self.classes, self.rows = data.targets.classes, data.rows
         self.loss, self.data = data.loss(self.classes), data
@@ -296,7 +300,7 @@ class _Run:
             self.source,
             public=lambda theta: self.ridge * theta,
             owners=self.rows.owners,
-            progress=self.ask.progress,
+            progress=self.bar,
         )
 
 

@@ -34,15 +34,22 @@ else:
 
 #: What intervals cover, and what they do not.
 COVERED = (
-    "Intervals cover the noise, and which users happened to be in the data; what clipping changes is "
-    "not in them, nor whether the model is true."
+    "Intervals cover the noise, and which users happened to be in the data; of what clipping changes "
+    "they hold a rule of thumb, where the bound was found inside the budget, and not whether the model "
+    "is true."
 )
+#: What is said in place of intervals where there is a doubt, before the reasons.
+NOT_KNOWN = "there are no intervals"
 # The bounds, the curvature and the scores get these shares of μ².
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.2, 0.7
 # Thresholds on a user's vector, in clipping bounds, are more than 1 apart, so a block crosses only one.
 _LENGTHS = 1.25 * 2.0 ** np.arange(10)
 # Bins of a block's curvature have these edges, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9)
+# More than this share of the blocks may be shortened nowhere where intervals are told …
+_SHORTENED = 0.2
+# … and those that are count as longer than the bound by this share of it, on average.
+_BEYOND = 0.5
 # There are at most this many parameters p, as p² numbers are published.
 _MOST = 300
 # This many entries of outer products are held at a time.
@@ -75,11 +82,11 @@ class Intervals:
     Args:
         names: the name of each.
         estimate: the corrected averages, which intervals are centred at.
-        low: the lower ends.
-        high: the upper ends.
-        std_error: standard errors, of noise and of sampling.
+        low: the lower ends; −∞ where there is a doubt, as no other would be true.
+        high: the upper ends; ∞ where there is a doubt.
+        std_error: standard errors, of noise and of sampling; ∞ where there is a doubt.
         level: the nominal coverage.
-        doubt: the reasons why the intervals are a guess; empty where they are not.
+        doubt: the reasons why nothing is known of the errors; empty where there is none.
     """
 
     names: tuple[str, ...]
@@ -101,8 +108,8 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        doubt = f"\nTake care: intervals are a guess: {self.doubt}." if self.doubt else ""
-        return f"{self.to_pandas()}\n{COVERED}{doubt}"
+        told = f"Take care: {NOT_KNOWN}: {self.doubt}." if self.doubt else COVERED
+        return f"{self.to_pandas()}\n{told}"
 
     def __repr__(self) -> str:
         return str(self)
@@ -306,6 +313,8 @@ def intervals(
     level: float,
     *,
     sampled: bool,
+    shortened: float = 0.0,
+    blocks: float = 1.0,
 ) -> Intervals:
     """Make intervals for linear functions of the parameter; all of it is post-processing.
 
@@ -313,21 +322,25 @@ def intervals(
         evidence: the second moments.
         history: the rounds; those of the second half count.
         published: (p,) the fitted parameter.
-        ridge: (p,) the public ridge.
+        ridge: (p,) the public ridge, whose pull is taken back.
         contrasts: (c, p) the functions.
         names: the name of each.
         level: the nominal coverage.
         sampled: blocks were drawn, so that the noise of a round is more than the Gaussian's.
+        shortened: the largest share of blocks that may be longer than the clipping bound, as far as
+            noise tells; 0 where it is not known.
+        blocks: about how many blocks there are, by the number that sums are divided by.
 
     Source: docs/theory.md, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
     level = _validate.fraction(level=level)
     width, n = len(published), evidence.n_users
-    curvature, resolved = _repaired(evidence, ridge)
+    curvature, resolved = _repaired(evidence)
     inverse = np.linalg.inv(curvature)
-    points, gradients = history.points, history.gradients
-    begin = len(points) // 2
-    points, gradients = points[begin:], gradients[begin:]
+    begin = len(history.points) // 2
+    points = history.points[begin:]
+    # The ridge is public: what is left of a gradient without it is of the data alone.
+    gradients = history.gradients[begin:] - ridge * points
     # One Newton step from each point, averaged: its error does not depend on the steps that were taken.
     centre = (points - gradients @ inverse.T).mean(axis=0)
     scores = evidence.scores - np.outer(ridge * published, ridge * published)
@@ -352,36 +365,40 @@ def intervals(
     if sampled and rounds > 1:
         uncertain += 2 * noise**2 / (rounds - 1)
     freedom = np.maximum(2 * variance**2 / np.maximum(uncertain, 1e-300), 2.0)
-    half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(variance)
+    error = np.sqrt(variance)
+    half = stdtrit(freedom, (1 + level) / 2) * error
+    half = half + _BEYOND * history.clip * shortened * blocks * np.sqrt(lengths)
     estimate = contrasts @ centre
-    # Where rounds have not converged, a Newton step errs by no more than its own length, about.
+    # A Newton step that is longer than the interval may err by as much.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
     doubts = {
-        "the curvature does not stand out from its noise: fewer or independent features, or more "
-        "budget, would help": not resolved,
-        "the rounds have not converged: more rounds, or features on a scale of about 1, would help": (
-            drift > half
-        ).any(),
+        "the curvature does not stand out from its noise (features on a scale of about 1, fewer or "
+        "independent ones, or more budget would help)": not resolved,
+        "noise hides whether clipping shortens many gradients (more users or budget would help)": (
+            shortened > _SHORTENED
+        ),
+        "the rounds have not converged (more rounds, features on a scale of about 1, or a smaller "
+        "ridge would help)": (drift > half).any(),
     }
     doubt = "; ".join(why for why, true in doubts.items() if true)
-    half = np.maximum(half, drift)
-    error = np.sqrt(variance)
+    if doubt:
+        # A direction without curvature may hide any slope, and each coefficient has a part in it.
+        half, error = np.full((2, len(half)), np.inf)
     return Intervals(names, estimate, estimate - half, estimate + half, error, level, doubt)
 
 
-def _repaired(evidence: Evidence, ridge: FloatArray) -> tuple[FloatArray, bool]:
-    """Return the curvature with the ridge, with no direction flatter than the noise can tell."""
-    least, sd = max(float(ridge.min()), evidence.curvature_sd), evidence.curvature_sd
-    matrix = evidence.curvature + np.diag(ridge)
+def _repaired(evidence: Evidence) -> tuple[FloatArray, bool]:
+    """Return the curvature of the data, with no direction flatter than its noise can tell."""
+    matrix, sd = evidence.curvature, evidence.curvature_sd
     width = len(matrix)
     skew = matrix - matrix.T
     # Without clipping a Jacobian is symmetric: it is taken so unless its noise cannot explain the rest.
     if (skew**2).sum() <= 4 * sd**2 * width * max(width - 1, 1):
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        repaired: FloatArray = (vectors * np.maximum(values, least)) @ vectors.T
+        repaired: FloatArray = (vectors * np.maximum(values, sd)) @ vectors.T
     else:
         left, values, right = np.linalg.svd(matrix)
-        repaired = (left * np.maximum(values, least)) @ right
+        repaired = (left * np.maximum(values, sd)) @ right
     return repaired, bool(values.min() >= 2 * sd * math.sqrt(width))
 
 

@@ -117,6 +117,11 @@ class LogisticRegression(_Classifier):
         """Return the logistic loss, or softmax for more than two labels."""
         return Logistic() if classes is None or len(classes) == 2 else Softmax(len(classes))
 
+    @property
+    def adds_to(self) -> str:
+        """The words for what coefficients add to."""
+        return "the logarithm of the odds" if self.coef_.shape[0] == 1 else "the score of a label"
+
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each label, (m, classes).
 
@@ -153,6 +158,11 @@ class LinearSVC(_Classifier):
                 "classification is supported: use LogisticRegression for more labels."
             )
         return Hinge()
+
+    @property
+    def adds_to(self) -> str:
+        """The words for what coefficients add to."""
+        return "the score, whose sign is the label,"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -254,6 +264,11 @@ class PoissonRegressor(_Regressor):
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
         """Return the loss of counts."""
         return Poisson()
+
+    @property
+    def adds_to(self) -> str:
+        """The words for what coefficients add to."""
+        return "the logarithm of the expected count"
 
     def _targets(self, y: NDArray[Any]) -> Targets:
         return Targets(np.maximum(super()._targets(y).values, 0))

@@ -37,6 +37,14 @@ class Number:
         """The name of the feature."""
         return [self.column]
 
+    @property
+    def steps(self) -> list[str]:
+        """How far the column goes while the feature grows by 1, in words."""
+        if self.bounds is None:
+            return ["1"]
+        low, high = self.bounds
+        return [f"{high - low:,.6g}, from {low:,.6g} to {high:,.6g}"]
+
     form: ClassVar[Form] = "number"
 
     def values(self, column: pa.ChunkedArray) -> list[FloatArray]:
@@ -71,6 +79,11 @@ class Category:
     def names(self) -> list[str]:
         """The names of the features."""
         return [f"{self.column}={level}" for level in self.levels]
+
+    @property
+    def steps(self) -> list[str]:
+        """How far the column goes while a feature grows by 1, in words."""
+        return ["from no to yes"] * len(self.levels)
 
     form: ClassVar[Form] = "text"
 
@@ -124,6 +137,11 @@ class Encoding:
     def names(self) -> list[str]:
         """The names of the features."""
         return [name for column in self.columns for name in column.names]
+
+    @property
+    def steps(self) -> list[str]:
+        """How far the columns go while each feature grows by 1, in words."""
+        return [step for column in self.columns for step in column.steps]
 
     @property
     def numbers(self) -> list[str]:

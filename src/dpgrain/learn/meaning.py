@@ -1,4 +1,4 @@
-"""What the numbers of a fit mean, in sentences: whom they are for, what was clipped, what is in doubt.
+"""What the numbers of a fit mean, in sentences: whom they are for, what one adds, what was clipped.
 
 All of it follows from public numbers and from what the fit has published.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpgrain.learn.ask import Ask
-from dpgrain.learn.confidence import COVERED
 from dpgrain.units import Element, Record, Unit
 
 if TYPE_CHECKING:
@@ -21,14 +20,28 @@ _EXPECTED_SHARE, _CERTAIN = 0.5, 3.0
 
 
 def meaning(model: LinearModel) -> tuple[str, ...]:
-    """Say whom the coefficients are for, what was clipped, and what intervals cover.
+    """Say whom the coefficients are for, what each adds to what, and what was clipped and pulled.
 
     Args:
         model: a fitted model.
     """
     ask, fitted = model.asked(), model.fitted_
-    said = (whom(ask.promise.unit), _clipped(ask, fitted.history.clip, fitted.looks))
-    return said if fitted.evidence is None else (*said, COVERED)
+    ridge = (
+        f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
+        "and intervals, where there are any, are without its pull."
+    )
+    return (
+        whom(ask.promise.unit),
+        _added(model),
+        _clipped(ask, fitted.history.clip, fitted.looks),
+        *([ridge] if ask.l2 else []),
+    )
+
+
+def _added(model: LinearModel) -> str:
+    """Say what a coefficient adds to what, and for how much of its feature."""
+    grows = "1" if getattr(model, "encoding_", None) is None else "what stands beside it"
+    return f"A coefficient is what {model.adds_to} gains when its feature grows by {grows}."
 
 
 def whom(unit: Unit) -> str:

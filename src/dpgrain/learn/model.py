@@ -26,9 +26,9 @@ from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import Described, write
 from dpgrain.learn.fitted import Classes, Data, Fitted, Way
-from dpgrain.learn.meaning import doubts, meaning
 from dpgrain.learn.reading import bounded, finite, ridge_of, table, vector
 from dpgrain.learn.rounds import History
+from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import fit_tuned
 from dpgrain.noise import RandomState, source_of
 from dpgrain.optimize import MarginLoss, Solver
@@ -231,14 +231,18 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
 
         Returns:
             the corrected averages with their intervals: they are post-processing of what the fit
-            published, and cost nothing more.
+            published, and cost nothing more. Where noise hides the curvature, as of a feature on a
+            small scale, or rounds have not converged, nothing is known of the errors: intervals are
+            then without ends, and ``doubt`` says why.
 
         Raises:
             ParameterError: if the fit kept no budget for it (``intervals=0.2`` keeps a fifth).
 
         For users that are independent and alike, intervals cover the parameter at which the mean of
-        clipped gradients vanishes, whatever model is true. Source: element-level paper, Theorem 1 and
-        Proposition 3, for sampled blocks and any number of rounds; docs/theory.md, "Intervals".
+        gradients vanishes, whatever model is true, without the ridge: of clipped ones where ``clip`` is
+        stated, and otherwise of all, by a rule of thumb for what clipping changes. Source:
+        element-level paper, Theorem 1 and Proposition 3, for sampled blocks and any number of rounds;
+        docs/theory.md, "Intervals".
         """
         check_is_fitted(self)
         if self.evidence_ is None:
@@ -246,7 +250,12 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
                 "intervals must be above 0 at the fit for confidence_intervals: intervals=0.2 keeps a "
                 "fifth of the budget for them."
             )
-        fitted = self.fitted_
+        fitted, shortened, blocks = self.fitted_, 0.0, 1.0
+        if fitted.looks:
+            look = fitted.looks[-1]
+            shortened = look.most_beyond(fitted.history.clip)
+            if self.elements_per_user != "auto":
+                blocks = look.blocks / (self.evidence_.n_users * self.elements_per_user)
         width = self.n_features_in_ + self.fit_intercept
         scale = np.ones((fitted.outputs, width))
         scale[:, : self.n_features_in_] /= self.feature_bound or 1.0
@@ -259,6 +268,8 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
             self.parameter_names(fitted.outputs),
             level,
             sampled=fitted.sampled,
+            shortened=shortened,
+            blocks=blocks,
         )
 
     def asked(self) -> Ask:
@@ -407,14 +418,18 @@ class LinearModel(ShownModel, BaseEstimator):  # type: ignore[misc]
         margins: FloatArray = X @ self.coef_.T + self.intercept_
         return margins
 
-    # -- what a subclass says --
-
     def __str__(self) -> str:
-        """Return the model, and of a fitted one what its numbers mean and what is promised."""
+        """Return the model, and of a fitted one its coefficients, what they mean, and the promise."""
         if not hasattr(self, "fitted_"):
             return repr(self)
-        cautions = (f"Take care: {doubt}" for doubt in doubts(self))
-        return "\n".join((repr(self), *cautions, *meaning(self), str(self.guarantee_)))
+        return "\n".join((repr(self), str(coefficients(self)), str(self.guarantee_)))
+
+    # -- what a subclass says --
+
+    @property
+    def adds_to(self) -> str:
+        """The words for what coefficients add to."""
+        return "the prediction"
 
     @abstractmethod
     def loss(self, classes: Classes) -> MarginLoss:

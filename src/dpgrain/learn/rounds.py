@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,9 +15,9 @@ from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
 from dpgrain.arrays.blocks import Rows
+from dpgrain.arrays.roster import check_holds_all, places_of
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
-from dpgrain.inputs.codes import codes, column
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import Source
@@ -72,7 +73,7 @@ def train(
     *,
     public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
-    progress: bool | None = None,
+    progress: Progress | bool | None = None,
 ) -> tuple[FloatArray, History]:
     """Let a solver take the rounds that a private mean was calibrated for.
 
@@ -85,7 +86,8 @@ def train(
         public: the gradient of what is added to the loss and rests on no data: a ridge, or a pull to
             the last solution; it is added after the noise.
         owners: (blocks,) the user whose data each block is.
-        progress: True shows a bar, False does not; None shows one on a terminal.
+        progress: True shows a bar, False does not; None shows one on a terminal. Or the bar of all
+            rounds of a fit, of which these are some.
 
     Returns:
         the solver's solution, and the history: of the rounds before the mean ended the run, if it did.
@@ -93,11 +95,11 @@ def train(
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
     done = 0
-    with Progress(mean.rounds, progress) as bar:
+    with _bar(mean.rounds, progress) as bar:
 
         def oracle(theta: FloatArray) -> FloatArray:
             nonlocal done
-            bar.stage(f"Round {done + 1:,} of {mean.rounds:,}")
+            bar.stage(f"Round {bar.turn}")
             gradient = rounds.estimate(at(theta))
             if public is not None:
                 gradient = gradient + public(theta)
@@ -107,6 +109,11 @@ def train(
 
         theta = run(solver, oracle, start, mean.rounds)
     return theta, History(points[:done], gradients[:done], mean.noise_sd, mean.reach)
+
+
+def _bar(rounds: int, progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """Return the bar that is shown already, or one of these rounds alone."""
+    return nullcontext(progress) if isinstance(progress, Progress) else Progress(rounds, progress)
 
 
 @dataclass(frozen=True)
@@ -180,36 +187,40 @@ def follow(
         the solution, and the history of all phases, with the noise of the last.
     """
     solution, ends = start, []
-    for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
-        # A user without a record that counts is not there, whatever else was passed.
-        there = np.diff(records.starts) > 0
-        if len(program.stages) > 1:
-            there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-        own = records.taken(np.flatnonzero(there))
-        smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
+    with Progress(sum(stage.mean.rounds for stage in program.stages), progress) as bar:
+        for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
+            # A user without a record that counts is not there, whatever else was passed.
+            there = np.diff(records.starts) > 0
+            if len(program.stages) > 1:
+                there &= (roster >= phase.users.start) & (roster < phase.users.stop)
+            own = records.taken(np.flatnonzero(there))
+            smooth, longest = _smoothed(loss, stage.smoothing, source), LONGEST * stage.mean.reach
 
-        def at(
-            theta: FloatArray, own: RecordBlocks = own, smooth: Loss = smooth, most: float = longest
-        ) -> Contributions:
-            return own.gradients(smooth, theta, longest=most)
+            def at(
+                theta: FloatArray,
+                own: RecordBlocks = own,
+                smooth: Loss = smooth,
+                most: float = longest,
+            ) -> Contributions:
+                return own.gradients(smooth, theta, longest=most)
 
-        def public(
-            theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
-        ) -> FloatArray:
-            return ridge * theta + pull * (theta - centre)
+            def public(
+                theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
+            ) -> FloatArray:
+                return ridge * theta + pull * (theta - centre)
 
-        whole = len(program.stages) == 1 and stage.smoothing is None
-        solution, history = train(
-            at if quick is None or not whole else _Either(at, quick),
-            stage.mean,
-            stage.solver,
-            solution,
-            source,
-            public=public,
-            owners=roster[there] - phase.users.start if stage.mean.fresh else None,
-            progress=progress,
-        )
-        ends.append(history)
+            whole = len(program.stages) == 1 and stage.smoothing is None
+            solution, history = train(
+                at if quick is None or not whole else _Either(at, quick),
+                stage.mean,
+                stage.solver,
+                solution,
+                source,
+                public=public,
+                owners=roster[there] - phase.users.start if stage.mean.fresh else None,
+                progress=bar,
+            )
+            ends.append(history)
     points, gradients = (
         np.concatenate([getattr(history, name) for history in ends])
         for name in ("points", "gradients")
@@ -266,29 +277,10 @@ def roster_index(program: recipes.Program, users: Any, rows: Rows, loss: Loss) -
             )
     if not program.by_place:
         mean = program.stages[0].mean
-        if mean.compares and rows.users > mean.n_users:
-            raise ParameterError(
-                f"n_users = {mean.n_users} must be the size of a roster that holds every id that is "
-                "passed, as users are compared: state its size."
-            )
+        if mean.compares:
+            check_holds_all(mean.n_users, rows.users)
         return np.zeros(len(rows.owners), dtype=np.int64)
-    labels = None if users is None else column(users)
-    if labels is None:
-        raise ParameterError(
-            "users must be whole numbers, each user's place in the roster from 0, for a recipe with "
-            "phases or fresh users, not left out: phases must not depend on who has records."
-        )
-    keys = codes(users, places=True)[1]
-    # Each label is read by itself; a user whose label is no place is asked in no round.
-    return np.array([_place(*keys[owner]) for owner in rows.owners], dtype=np.int64)
-
-
-def _place(kind: str, value: str) -> int:
-    """Return the place in a roster that the key of a label is; −1 if it is none."""
-    if kind != "number" or not value.endswith("/1"):
-        return -1
-    number = int(value[:-2], 16)
-    return number if 0 <= number < 2**62 else -1
+    return places_of(users, rows.owners, "a recipe with phases or fresh users")
 
 
 def _smoothed(loss: Loss, smoothing: recipes.Smoothing | None, source: Source) -> Loss:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgrain._wording import aligned, printed, shorten
+from dpgrain.learn.confidence import COVERED, NOT_KNOWN
 from dpgrain.learn.meaning import doubts, meaning
-from dpgrain.learn.model import LinearModel
+
+if TYPE_CHECKING:
+    from dpgrain.learn.model import LinearModel
+
+# A model that is printed shows so many coefficients, and so many letters of each name.
+_ROWS, _LETTERS = 20, 40
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,7 @@ class Coefficient:
         low: the lower end of its 95% interval.
         high: the upper end of that interval.
         intercept: True where it belongs to no feature.
+        per: how far the column goes for it, in words; empty where it is the feature itself.
     """
 
     name: str
@@ -31,6 +40,7 @@ class Coefficient:
     low: float | None = None
     high: float | None = None
     intercept: bool = field(default=False, kw_only=True)
+    per: str = field(default="", kw_only=True)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -47,14 +57,42 @@ class Coefficients:
     Args:
         rows: the coefficients; of several labels one label after the other.
         intervals: True where they have intervals.
+        kept: True where the fit kept budget for intervals, also where there are none for all that.
         cautions: the reasons why numbers may be wrong, in words.
         meaning: sentences on whom they are for, what was clipped, and what intervals cover.
     """
 
     rows: tuple[Coefficient, ...]
     intervals: bool
+    kept: bool = False
     cautions: tuple[str, ...] = ()
     meaning: tuple[str, ...] = ()
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The headings of the columns of :meth:`cells`."""
+        per = ("per",) if self._told else ()
+        ends = ("corrected", "95% low", "95% high") if self.intervals else ()
+        return ("coefficient", *per, "value", *ends)
+
+    def cells(self, row: Coefficient) -> list[str]:
+        """Return the texts of a row of a table of these, but for the name of the coefficient."""
+        return [*([row.per] if self._told else []), *(self.text(value) for value in row.values)]
+
+    @property
+    def _told(self) -> bool:
+        return any(row.per for row in self.rows)
+
+    def __str__(self) -> str:
+        """Return the first coefficients, what is in doubt, and what they mean, line by line."""
+        rows = [
+            [shorten(printed(row.name), _LETTERS), *self.cells(row)] for row in self.rows[:_ROWS]
+        ]
+        lines = aligned([list(self.headings), *rows])
+        if len(self.rows) > _ROWS:
+            lines.append(f"(first {_ROWS} of {len(self.rows):,}; all: coef_)")
+        cautions = (f"Take care: {caution}" for caution in self.cautions)
+        return "\n".join((*lines, *cautions, *self.meaning))
 
     def text(self, value: float) -> str:
         """Return a number of these, with decimals that suit the median of them all."""
@@ -74,24 +112,37 @@ def coefficients(model: LinearModel) -> Coefficients:
     Args:
         model: a fitted model.
     """
-    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    names = model.parameter_names(len(coef))
-    table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
-    values: list[Any] = [float(value) for value in table.ravel()]
-    # Each label has its features first, then its intercept.
-    last = np.arange(table.shape[1]) == coef.shape[1]
-    intercepts = np.tile(last, len(table)).tolist()
-    if getattr(model, "evidence_", None) is None:
-        rows = tuple(
-            Coefficient(name, value, intercept=intercept)
-            for name, value, intercept in zip(names, values, intercepts, strict=True)
-        )
-        return Coefficients(rows, False, doubts(model), meaning(model))
-    found = model.confidence_intervals()
-    ends = (found.estimate, found.low, found.high)
+    names, values = _numbers(model)
+    per, intercepts = _steps(model, len(values))
+    found = None if model.fitted_.evidence is None else model.confidence_intervals()
+    ends: list[Sequence[float]] = [()] * len(values)
+    cautions, said = doubts(model), meaning(model)
+    if found is not None and not found.doubt:
+        ends = np.column_stack([found.estimate, found.low, found.high]).tolist()
+        said = (*said, COVERED)
+    elif found is not None:
+        cautions = (*cautions, f"{NOT_KNOWN}: {found.doubt}.")
     rows = tuple(
-        Coefficient(name, value, *map(float, line), intercept=intercept)
-        for name, value, intercept, *line in zip(names, values, intercepts, *ends, strict=True)
+        Coefficient(name, value, *own, intercept=intercept, per=step)
+        for name, value, own, intercept, step in zip(
+            names, values, ends, intercepts, per, strict=True
+        )
     )
-    guess = (f"intervals are a guess: {found.doubt}.",) if found.doubt else ()
-    return Coefficients(rows, True, (*doubts(model), *guess), meaning(model))
+    return Coefficients(rows, any(map(len, ends)), found is not None, cautions, said)
+
+
+def _numbers(model: LinearModel) -> tuple[tuple[str, ...], list[float]]:
+    """Return the names and the values of all coefficients: of each label its features come first."""
+    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    table = np.column_stack([coef, intercept]) if model.fit_intercept else coef
+    return model.parameter_names(len(coef)), table.ravel().tolist()
+
+
+def _steps(model: LinearModel, count: int) -> tuple[list[str], list[bool]]:
+    """Return how far columns go for each coefficient, in words, and which ones are intercepts."""
+    encoding: Any = getattr(model, "encoding_", None)
+    features = model.n_features_in_
+    steps = [""] * features if encoding is None else encoding.steps
+    own = [""] * model.fit_intercept
+    labels = count // (features + len(own))
+    return [*steps, *own] * labels, [*[False] * features, *[True] * len(own)] * labels

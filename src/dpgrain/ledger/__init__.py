@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import Entry
     from dpgrain.ledger.ledger import Ledger
     from dpgrain.ledger.promise import LastingPromise
-    from dpgrain.ledger.window import AnyDays
+    from dpgrain.ledger.window import AnyDays, AnyHours
 
-__all__ = ["AnyDays", "Entry", "LastingPromise", "Ledger"]
+__all__ = ["AnyDays", "AnyHours", "Entry", "LastingPromise", "Ledger"]
 
 face(
     __name__,
@@ -20,6 +20,6 @@ face(
         "dpgrain.ledger.entries": ("Entry",),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.promise": ("LastingPromise",),
-        "dpgrain.ledger.window": ("AnyDays",),
+        "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
     },
 )

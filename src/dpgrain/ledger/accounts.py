@@ -20,7 +20,7 @@ from dpgrain.ledger.lines import Line
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.ledger.stores.protocol import END, START, Axis, Cells, Page
 from dpgrain.ledger.units import Units
-from dpgrain.ledger.window import AnyDays
+from dpgrain.ledger.window import Meeting, Window
 from dpgrain.publishing.prices import Price
 from dpgrain.regions import EVERYTHING, Among, Region, Side, Span
 
@@ -38,21 +38,25 @@ class Charged:
         region: the region of the cells of those units.
         planned: the place in the promise's plan of the release, which takes nothing of the caps; None
             where it is charged.
+        meeting: the windows that are charged, of those that meet the region.
     """
 
     promise: int
     price: Price
     region: Region = EVERYTHING
     planned: int | None = None
+    meeting: Meeting = "any"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the charge as plain JSON values, the last two fields only where needed."""
+        """Return the charge as plain JSON values, the last three fields only where needed."""
         price = {"pure": self.price.pure, "mu": self.price.mu, "leak": self.price.leak}
         values: dict[str, Any] = {"promise": self.promise, "price": price}
         if not self.region.everything:
             values["region"] = self.region.to_dict()
         if self.planned is not None:
             values["planned"] = self.planned
+        if self.meeting != "any":
+            values["meeting"] = self.meeting
         return values
 
     @staticmethod
@@ -154,18 +158,44 @@ def spent(page: Page, promise: LastingPromise, number: int, region: Region) -> U
     )
 
 
+def fullest(page: Page, promise: LastingPromise, number: int) -> Region:
+    """Return the records of the units whose account is the fullest, the first one of several.
+
+    Args:
+        page: the page to read.
+        promise: the promise.
+        number: the line of the promise.
+    """
+    rows = [row[1:] for row in page.accounts() if row[0] == number]
+    place = max(range(len(rows)), key=lambda one: max(rows[one][2:]))
+    within, first = rows[place][:2]
+    follows = place + 1 < len(rows) and rows[place + 1][0] == within
+    end = rows[place + 1][1] if follows else END
+    known, axis = _region(page.classes(number)[within]), page.axis(number)
+    if axis is None or known.side(axis.column) is not None or (first, end) == (START, END):
+        return known
+    if (first, end) == (_MISSING, _MISSING + 1):
+        return Region((*known.sides, Side(axis.column, Among(), missing=True)))
+    low, high = (None if first <= START + 1 else first), (None if end == END else end)
+    counted, _, kind = axis.kind.partition(" ")
+    span = _fields.read(Span, {"axis": counted, "low": low, "high": high}, "an interval")
+    if promise.window is not None:
+        span = promise.window.records(span)
+    return Region((*known.sides, Side(axis.column, span, kind=kind)))
+
+
 def _met(page: Page, promise: LastingPromise, charged: Charged) -> Iterator[Cells]:
     """Yield the cells that a charge meets, in classes that lie inside it."""
     axis = page.axis(charged.promise)
     if axis is None and (axis := _first_axis(charged.region, promise.window)) is not None:
         page.set_axis(charged.promise, axis)
-    rest, spans = divided(charged.region, axis, promise.window)
+    rest, spans = divided(charged.region, axis, promise.window, charged.meeting)
     for within in _classes_inside(page, charged.promise, rest):
         for first, end in spans:
             yield Cells(within, first, end)
 
 
-def _first_axis(region: Region, window: AnyDays | None) -> Axis | None:
+def _first_axis(region: Region, window: Window | None) -> Axis | None:
     """Return the axis of the first side that is an interval, of the window's if there is one."""
     for side in region.sides:
         mine = window is None or window.column == side.column
@@ -175,7 +205,7 @@ def _first_axis(region: Region, window: AnyDays | None) -> Axis | None:
 
 
 def divided(
-    region: Region, axis: Axis | None, window: AnyDays | None
+    region: Region, axis: Axis | None, window: Window | None, meeting: Meeting = "any"
 ) -> tuple[Region, list[tuple[int, int]]]:
     """Divide a region into intervals of the axis, and what it says of other columns.
 
@@ -183,6 +213,7 @@ def divided(
         region: the region.
         axis: the axis; None where there is none yet.
         window: the window of the promise, whose starts are the cells; None where there is none.
+        meeting: the windows that are meant, of those that meet the region.
 
     Returns:
         The region of the other columns, and (first, end) of each interval. A side that is read in
@@ -198,7 +229,7 @@ def divided(
         # Labels divide units into classes, where the cells are not starts of windows.
         keeps = isinstance(side.values, Among) and window is None
         return (region if keeps else others), everywhere
-    return others, _intervals(side, side.values, window)
+    return others, _intervals(side, side.values, window, meeting)
 
 
 def _way(side: Side, span: Span) -> str:
@@ -206,14 +237,18 @@ def _way(side: Side, span: Span) -> str:
     return f"{span.axis} {side.kind}".rstrip()
 
 
-def _intervals(side: Side, span: Span, window: AnyDays | None) -> list[tuple[int, int]]:
+def _intervals(
+    side: Side, span: Span, window: Window | None, meeting: Meeting
+) -> list[tuple[int, int]]:
     """Return (first, end) of the cells that a side of the axis meets."""
-    low, high = (span.low, span.high) if window is None else window.starts(span)
-    # Numbers that no store can count lie in the first or the last cell, which they share.
-    first = START + 1 if low is None else min(max(low, START + 1), END - 1)
-    end = END if high is None else min(max(high, START + 2), END)
-    found = [(first, end)] if first < end else []
-    return [(_MISSING, _MISSING + 1), *found] if side.missing else found
+    met = [(span.low, span.high)] if window is None else window.starts_that(meeting, span)
+    found = [(_MISSING, _MISSING + 1)] if side.missing else []
+    for low, high in met:
+        # Numbers that no store can count lie in the first or the last cell, which they share.
+        first = START + 1 if low is None else min(max(low, START + 1), END - 1)
+        end = END if high is None else min(max(high, START + 2), END)
+        found += [(first, end)] if first < end else []
+    return found
 
 
 def _classes_inside(page: Page, promise: int, region: Region) -> list[int]:
@@ -253,10 +288,10 @@ def _region(text: str) -> Region:
 
 
 def made_again(page: Page, lines: Iterable[Line]) -> None:
-    """Make all accounts from the lines of a ledger.
+    """Make all that is kept beside the lines of a ledger from them.
 
     Args:
-        page: the page to write to, without accounts.
+        page: the page to write to, which holds nothing of it.
         lines: the lines.
 
     Raises:
@@ -270,3 +305,5 @@ def made_again(page: Page, lines: Iterable[Line]) -> None:
             put_in_force(page, line.number, line.values.get("renews"))
         for each in map(Charged.from_dict, line.values.get("charged", ())):
             charge(page, promises[each.promise], each)
+        if mark := line.values.get("mark"):
+            page.set_mark(mark, line.number)

@@ -22,6 +22,7 @@ from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.memory import memory_page
 from dpgrain.ledger.stores.protocol import FORMAT, Page
 from dpgrain.ledger.units import Units
+from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
@@ -31,6 +32,10 @@ from dpgrain.regions import EVERYTHING, Region
 
 # Lines are written in this version of their language.
 _LANGUAGE = 1
+
+
+class _TakenBack(Exception):  # noqa: N818 - it is no error: a rehearsal writes nothing
+    """A line was rehearsed, and its transaction is taken back."""
 
 
 class _RenewedMeanwhile(Exception):  # noqa: N818 - it is no error: the charge is tried again
@@ -109,6 +114,8 @@ class Ledger(ShownLedger):
                 "promises must be a list of LastingPromise, such as "
                 "[LastingPromise.of(Element('day'), 1.0, 1e-6)]."
             )
+        for promise in listed:
+            _check_users(user, promise.plan)
         noted: dict[str, Any] = {"language": _LANGUAGE, "id": secrets.token_hex(16), "name": name}
         with store_at(place).creating() as page:
             page.set_format(FORMAT)
@@ -183,7 +190,7 @@ class Ledger(ShownLedger):
         """Close the connection to the file or database; it is opened again when it is needed."""
         self._store.close()
 
-    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+    def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases that are about to be made; when this returns, that is on the disk.
 
         Args:
@@ -192,18 +199,40 @@ class Ledger(ShownLedger):
                 fixed before the first of them is made. One that a promise plans is taken out of that
                 plan, and takes nothing of its caps.
             mark: a text by which :attr:`entries` can be searched for the line.
+            again: False to refuse a mark that a line has already, whoever has charged it.
 
         Returns:
             The receipt, which is that of all these releases.
 
         Raises:
-            ParameterError: if a promise does not hold the releases; nothing is charged then.
+            ParameterError: if a promise does not hold the releases, or the mark is refused; nothing is
+                charged then.
             DataError: if the ledger cannot be written, or was changed.
         """
+        line = self._charged_in_a_line(guarantees, mark, again=again, kept=True)
+        return Receipt(self.id, self.name, line.number, line.hash)
+
+    def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
+        """Raise what :meth:`charge` would raise now, and charge nothing.
+
+        Args:
+            guarantees: what each release promises.
+            mark: the text by which the line would be found.
+            again: False to refuse a mark that a line has already.
+
+        Raises:
+            ParameterError: if a promise does not hold the releases, or the mark is refused.
+            DataError: if the ledger cannot be written, or was changed.
+        """
+        self._charged_in_a_line(guarantees, mark, again=again, kept=False)
+
+    def _charged_in_a_line(
+        self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, kept: bool
+    ) -> Line:
+        """Return the line that charges releases, written unless it is to be taken back."""
         if not guarantees:
             raise ParameterError("guarantees must be those of at least one release.")
-        for guarantee in guarantees:
-            self._check_user(guarantee)
+        _check_users(self._user, guarantees)
         # Prices take a while to find, and are found before others have to wait.
         promises = self.promises
         charged = [
@@ -215,21 +244,26 @@ class Ledger(ShownLedger):
         def noted(page: Page, last: Line) -> Line:
             if page.in_force() != list(promises):
                 raise _RenewedMeanwhile
+            before = None if again else page.marked(mark)
+            if before is not None:
+                raise _charged_before(mark, before)
             for each in charged:
                 accounts.charge(page, promises[each.promise], each)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
             more = {"mark": mark} if mark else {}
-            return Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+            line = Line.after(last, _now(), "release", releases=released, charged=listed, **more)
+            if mark:
+                page.set_mark(mark, line.number)
+            return line
 
         try:
-            line = self._append(noted)
+            return self._append(noted, kept=kept)
         except (_RenewedMeanwhile, TakenError):
-            return self.charge(*guarantees, mark=mark)
+            return self._charged_in_a_line(guarantees, mark, again=again, kept=kept)
         except DoesNotFitError as error:
             told = refusal(self.name, promises[error.charged.promise], error)
             raise ParameterError(told) from None
-        return Receipt(self.id, self.name, line.number, line.hash)
 
     def add(self, promise: LastingPromise) -> Entry:
         """Add a promise to a ledger that has charged nothing yet.
@@ -241,6 +275,7 @@ class Ledger(ShownLedger):
             ParameterError: if something was charged: it would not be counted.
             DataError: if the ledger cannot be written.
         """
+        _check_users(self._user, promise.plan)
 
         def noted(page: Page, last: Line) -> Line:
             # As long as nothing was charged, every line but the first is a promise.
@@ -268,6 +303,7 @@ class Ledger(ShownLedger):
             DataError: if the ledger cannot be written.
         """
         earlier = self._in_force(number)
+        _check_users(self._user, promise.plan)
         same = ("level", "partition", "window", "relation")
         if any(getattr(earlier, name) != getattr(promise, name) for name in same):
             raise ParameterError(
@@ -284,13 +320,18 @@ class Ledger(ShownLedger):
 
         return self._entry(self._append(noted))
 
-    def _append(self, noted: Callable[[Page, Line], Line]) -> Line:
-        """Append a line durably, after the last one was checked."""
-        with self._store.writing() as page:
-            self._check_format(page)
-            last = self._last(page)
-            line = noted(page, last)
-            page.append(line)
+    def _append(self, noted: Callable[[Page, Line], Line], *, kept: bool = True) -> Line:
+        """Append a line durably, after the last one was checked; or take it back."""
+        try:
+            with self._store.writing() as page:
+                self._check_format(page)
+                last = self._last(page)
+                line = noted(page, last)
+                page.append(line)
+                if not kept:
+                    raise _TakenBack
+        except _TakenBack:
+            return line
         self._seen = line
         return line
 
@@ -298,20 +339,15 @@ class Ledger(ShownLedger):
         """Return the last line, which must be what was written, and not before what was seen."""
         last, seen = page.last(), page.line(self._seen.number)
         if last is None or seen is None or seen.hash != self._seen.hash:
-            raise DataError(
-                f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
-                "place, which must count every promise that it held as used up."
-            )
+            raise self._older()
         last.check(last.number)
         return last
 
-    def _check_user(self, guarantee: Guarantee) -> None:
-        if self._user and guarantee.user and guarantee.user != self._user:
-            raise ParameterError(
-                f"the release tells users apart by {guarantee.user!r}, and the ledger by "
-                f"{self._user!r}: where they are the same, rename the column, or pass users as a "
-                "pandas Series of that name."
-            )
+    def _older(self) -> DataError:
+        return DataError(
+            f"{self._store.name!r} lacks lines that were seen before: an older copy was put in its "
+            "place, which must count every promise that it held as used up."
+        )
 
     def _charges(
         self, number: int, promise: LastingPromise, guarantees: Iterable[Guarantee]
@@ -326,15 +362,22 @@ class Ledger(ShownLedger):
             Charged(number, Price(), promise.reach(guarantee.scope), place)
             for place, guarantee in planned.items()
         ]
-        return free + [self._charged(number, promise, each) for each in _composed(others)]
+        return free + [
+            self._charged(number, promise, each, meeting)
+            for each in _composed(others)
+            for meeting in promise.meetings(each.scope)
+        ]
 
-    def _charged(self, number: int, promise: LastingPromise, guarantee: Guarantee) -> Charged:
+    def _charged(
+        self, number: int, promise: LastingPromise, guarantee: Guarantee, meeting: Meeting
+    ) -> Charged:
         """Return what a release takes of a promise, and of which accounts."""
         region, room = promise.reach(guarantee.scope), None
         if promise.caps.pure > 0:
             # Where the promise keeps pure ε, the choice between prices depends on what is left.
             room = self._spent(number, promise, region).rest_of(promise.caps)
-        return Charged(number, promise.price(guarantee, room), region)
+        price = promise.price(guarantee, room, meeting)
+        return Charged(number, price, region, meeting=meeting)
 
     # ------------------------------------------------------------------------------ reading
 
@@ -384,6 +427,19 @@ class Ledger(ShownLedger):
         promise = self._in_force(number)
         return max(1.0 - self._spent(number, promise, promise.reach(region)).share, 0.0)
 
+    def fullest(self, number: int) -> Region:
+        """Return the region of the units of which least is left, the first one of several; a note.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if no such promise is in force.
+        """
+        promise = self._in_force(number)
+        with self._store.reading() as page:
+            return accounts.fullest(page, promise, number)
+
     def would_take(self, number: int, *guarantees: Guarantee) -> tuple[Charged, ...]:
         """Return what releases would take of a promise if they were charged now; a note.
 
@@ -395,6 +451,23 @@ class Ledger(ShownLedger):
             ParameterError: if no such promise is in force, or nothing bounds what a unit adds.
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
+
+    def holds(self, receipt: Receipt) -> bool:
+        """Tell whether a release was charged in a line of this ledger.
+
+        Args:
+            receipt: what the release carries of its line.
+
+        Raises:
+            DataError: if the receipt is of this ledger, and the line is not there.
+        """
+        if receipt.ledger != self.id:
+            return False
+        with self._store.reading() as page:
+            line = page.line(receipt.number)
+        if line is None or line.hash != receipt.hash:
+            raise self._older()
+        return True
 
     def verify(self) -> Receipt:
         """Check every line, and that the accounts are what the lines make them; return the last.
@@ -462,6 +535,17 @@ class Ledger(ShownLedger):
         return f"Ledger({self._store.name!r}: {self.name}, {self._seen.number:,} lines seen)"
 
 
+def _check_users(user: str, guarantees: Iterable[Guarantee]) -> None:
+    """Raise unless releases tell users apart as the ledger does, where both say how."""
+    for guarantee in guarantees:
+        if user and guarantee.user and guarantee.user != user:
+            raise ParameterError(
+                f"the release tells users apart by {guarantee.user!r}, and the ledger by {user!r}: "
+                "where they are the same, rename the column, or pass users as a pandas Series of that "
+                "name."
+            )
+
+
 def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | None = None) -> Line:
     """Put a promise in force, and return its line."""
     noted = {} if renews is None else {"renews": renews}
@@ -470,9 +554,16 @@ def _promised(page: Page, last: Line, promise: LastingPromise, renews: int | Non
     return line
 
 
-def _kept(page: Page) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return the accounts, and which planned releases were made."""
-    return page.accounts(), page.all_taken()
+def _charged_before(mark: str, number: int) -> ParameterError:
+    return ParameterError(
+        f"{mark!r} was charged before, in line {number:,} of the ledger, whatever became of it; state "
+        "again=True (--again) to publish anew, which is charged anew."
+    )
+
+
+def _kept(page: Page) -> tuple[object, ...]:
+    """Return the accounts, which planned releases were made, and which lines have marks."""
+    return page.accounts(), page.all_taken(), page.all_marks()
 
 
 def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:

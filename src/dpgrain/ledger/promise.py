@@ -12,7 +12,7 @@ from dpgrain._wording import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
 from dpgrain.ledger import plans
-from dpgrain.ledger.window import AnyDays
+from dpgrain.ledger.window import Meeting, Window
 from dpgrain.partitions import Partition, Rule
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
@@ -57,7 +57,7 @@ class LastingPromise:
 
     level: Level
     partition: Partition | None
-    window: AnyDays | None
+    window: Window | None
     relation: Relation
     epsilon: float
     delta: float
@@ -92,7 +92,7 @@ class LastingPromise:
         delta: float = 0.0,
         *,
         relation: Relation = "zero_out",
-        window: AnyDays | None = None,
+        window: Window | None = None,
         pure: float | None = None,
         leak: float | None = None,
         plan: Iterable[Callable[[], Any] | Guarantee] = (),
@@ -106,7 +106,7 @@ class LastingPromise:
             delta: the promised δ of all releases together.
             relation: the neighbouring relation.
             window: the stretch of time of a person that is protected, such as
-                ``AnyDays(30, "day")``; by default all of it.
+                ``AnyDays(30, "day")`` or ``AnyHours(720, "at")``; by default all of it.
             pure: the part of ε that is kept for releases without Gaussian noise; by default none,
                 and all of ε where δ = 0.
             leak: the part of δ that is kept for leaks; by default a tenth.
@@ -133,24 +133,27 @@ class LastingPromise:
         """The plain unit of the level."""
         return OWN_UNIT[self.level]
 
-    def price(self, guarantee: Guarantee, room: Price | None = None) -> Price:
+    def price(
+        self, guarantee: Guarantee, room: Price | None = None, meeting: Meeting = "any"
+    ) -> Price:
         """Return what a release takes of the caps of each unit that it meets.
 
         Args:
             guarantee: what the release promises.
             room: what is left of the caps, as far as that is known.
+            meeting: the windows that are meant, of those that meet what the release reads. Of one that
+                holds all of it, a promise without a window is about the same records.
 
         Raises:
             ParameterError: if nothing bounds what one unit adds to the release.
 
         Formal guarantee: that of :func:`~dpgrain.publishing.promised.price_for`.
         """
-        return price_for(guarantee, *self._asked, self.caps, room)
+        cells = self.partition if meeting == "whole" else self.cells
+        return price_for(guarantee, *self._asked(cells), self.caps, room)
 
-    @property
-    def _asked(self) -> tuple[Level, Partition | None, Relation]:
-        """The promised unit, as prices and losses ask for it."""
-        cells = self.cells
+    def _asked(self, cells: Partition | None) -> tuple[Level, Partition | None, Relation]:
+        """Return the promised unit that is told by some cells, as prices and losses ask for it."""
         return self.level if cells is None else "element", cells, self.relation
 
     @property
@@ -158,9 +161,14 @@ class LastingPromise:
         """The partition into promised units, of which windows are one rule; None without any."""
         rules = () if self.partition is None else self.partition.rules
         if self.window is not None:
-            window = Rule(self.window.column, "any", days=self.window.days, zone=self.window.zone)
-            rules = (*rules, window)
+            rules = (*rules, self.window.rule)
         return Partition(rules) if rules else None
+
+    def meetings(self, scope: Region) -> tuple[Meeting, ...]:
+        """Return the kinds of windows that pay different prices for a release of a scope."""
+        if self.window is None:
+            return ("any",)
+        return self.window.meetings(scope.side(self.window.column))
 
     def reach(self, scope: Region) -> Region:
         """Return the region of the promised units that a release meets.
@@ -200,7 +208,7 @@ class LastingPromise:
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
         """Return what a plan costs each promised unit."""
-        return plans.loss_of(plan, *self._asked)
+        return plans.loss_of(plan, *self._asked(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
         """Return the caps and plans of this promise and of those that it renews: all may be used up."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._clipping import clipped
+from dpgrain._later import later
 from dpgrain._types import FloatArray
 from dpgrain._wording import FLOATING_SUMS
-from dpgrain.accounting import Event, SampledGaussian, calibrate
+from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.problem import Candidate, Found, Method, Problem
@@ -22,6 +23,12 @@ from dpgrain.means.total_error import Number
 from dpgrain.noise import Source
 from dpgrain.noise.sums import noised
 from dpgrain.units import Element, Level, Relation, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.means import bands as banded
+else:
+    # It brings a solver, and is loaded where noise is correlated.
+    banded = later("dpgrain.means.bands")
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,12 @@ class ClippedMean(Central):
         max_elements: the number of elements that the caller keeps of each user, if that is enforced.
         exact: True truncates blocks to a grid and adds them as integers; False makes sums in floating
             point, whose rounding the guarantee leaves out. Noise has an exact law in both cases.
+        bands: with more than 1, noise of a round cancels in part that of the rounds before
+            (:class:`~dpgrain.means.bands.Bands`), and users are put into as many parts at random, which
+            have their turns one by one. Sums over rounds then have less noise, and each round more.
 
     Raises:
-        ParameterError: if a value is out of range.
+        ParameterError: if a value is out of range, or ``exact`` goes with bands.
 
     Formal guarantee: :attr:`event`, which is made of the numbers that the sampler uses. The divisor is
     q·n·k̄, whatever is drawn and however many blocks there are. Source: element-level paper, Algorithm
@@ -68,9 +78,14 @@ class ClippedMean(Central):
     level: Level = "element"
     max_elements: int | None = None
     exact: bool = False
+    bands: int = 1
 
     def __post_init__(self) -> None:
         _validate.plain(self)
+        if self.exact and self.bands != 1:
+            raise ParameterError(
+                f"exact must be False with bands = {self.bands}: banded noise is no whole number."
+            )
         _validate.scale(clip=self.clip)
         _validate.integer(minimum=1, n_users=self.n_users)
         _validate.positive(blocks_per_user=self.blocks_per_user)
@@ -92,6 +107,7 @@ class ClippedMean(Central):
         sampling: Literal["pairs", "users"] = "pairs",
         blocks_per_user: float = 1.0,
         exact: bool = False,
+        bands: int = 1,
         beside: Event | None = None,
     ) -> ClippedMean:
         """The clipped mean with the least noise that keeps a promise over all rounds.
@@ -110,6 +126,7 @@ class ClippedMean(Central):
             sampling: ``"pairs"`` draws each block on its own, ``"users"`` a user with all their blocks.
             blocks_per_user: the public number that sums are divided by, besides q·n.
             exact: True adds blocks as integers, False in floating point.
+            bands: the number of bands of the noise, 1 for independent noise.
             beside: the event of what else is published under the same promise; nothing by default.
 
         Raises:
@@ -125,9 +142,7 @@ class ClippedMean(Central):
         level: Level = "element" if kept is not None else unit.level
 
         def event(noise: float) -> Event:
-            own = SampledGaussian(
-                noise, sampling_rate, rounds, sampling, "shared", level, max_elements=kept
-            )
+            own = _event(noise, sampling_rate, rounds, bands, sampling, level, kept)
             return own.beside(beside)
 
         found = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
@@ -142,6 +157,7 @@ class ClippedMean(Central):
             level,
             kept,
             exact,
+            bands,
         )
 
     def scaled(self, *, clip: float, blocks_per_user: float) -> ClippedMean:
@@ -149,17 +165,22 @@ class ClippedMean(Central):
         return replace(self, clip=clip, blocks_per_user=blocks_per_user)
 
     @property
-    def event(self) -> SampledGaussian:
+    def event(self) -> SampledGaussian | BandedGaussian:
         """The accountant's event for all rounds together."""
-        return SampledGaussian(
+        return _event(
             self.noise_multiplier,
             self.sampling_rate,
             self.rounds,
+            self.bands,
             self.sampling,
-            "shared",
             self.level,
-            max_elements=self.max_elements,
+            self.max_elements,
         )
+
+    @property
+    def matrix(self) -> banded.Bands:
+        """The matrix that correlates the noise of rounds."""
+        return banded.Bands.best(self.bands, self.rounds)
 
     @property
     def divisor(self) -> float:
@@ -168,8 +189,9 @@ class ClippedMean(Central):
 
     @property
     def noise_sd(self) -> float:
-        """The standard deviation of the noise of each coordinate of a mean."""
-        return self.noise_multiplier * self.clip / self.divisor
+        """The standard deviation of the noise of each coordinate of a mean, of the last with bands."""
+        alone = self.noise_multiplier * self.clip / self.divisor
+        return alone if self.bands == 1 else alone * float(self.matrix.sds(self.rounds)[-1])
 
     @property
     def reach(self) -> float:
@@ -184,7 +206,14 @@ class ClippedMean(Central):
             if self.sampling_rate == 1
             else f"of samples, each with probability {self.sampling_rate:g}"
         )
-        facts = (f"{self.rounds:,} rounds {drawn}", f"a clipping bound of {self.clip:g}")
+        facts: tuple[str, ...] = (
+            f"{self.rounds:,} rounds {drawn}",
+            f"a clipping bound of {self.clip:g}",
+        )
+        if self.bands > 1:
+            facts += (
+                f"{self.bands} random parts of the users in turn, with noise of as many bands",
+            )
         return facts if self.exact else (*facts, FLOATING_SUMS)
 
     def start(self, source: Source, owners: NDArray[Any] | None = None) -> ClippedRounds:
@@ -195,9 +224,10 @@ class ClippedMean(Central):
             owners: (blocks,): the user of each block, 0 to n−1; needed where users are drawn.
 
         Raises:
-            ParameterError: if users are drawn and nothing says whose the blocks are.
+            ParameterError: if users are drawn, or have turns, and nothing says whose the blocks are.
         """
-        if self.sampling == "users" and self.sampling_rate < 1 and owners is None:
+        drawn = self.sampling == "users" and self.sampling_rate < 1
+        if (drawn or self.bands > 1) and owners is None:
             raise ParameterError("owners must say whose data each block is where users are drawn.")
         return ClippedRounds(self, source, owners)
 
@@ -216,6 +246,23 @@ class ClippedRounds(CountedRounds):
     ) -> None:
         super().__init__(mean)
         self.mean, self.source, self.owners = mean, source, owners
+        self.draws = 0
+        self.parts = None if owners is None or mean.bands == 1 else self._parted(owners)
+        self._noise = None if mean.bands == 1 else banded.Correlated(mean.matrix)
+
+    def _parted(self, owners: NDArray[Any]) -> NDArray[np.intp]:
+        """Return the part of each user, which is drawn without a look at data or at other users."""
+        users = int(owners.max(initial=-1)) + 1
+        return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
+
+    def state(self) -> dict[str, Any]:
+        """Return what draws follow from besides the source, which is secret: parts tell of users."""
+        return {"draws": self.draws, "parts": None if self.parts is None else self.parts.tolist()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take up the draws of an earlier run, of which no round may be made twice."""
+        self.draws, parts = state["draws"], state["parts"]
+        self.parts = None if parts is None else np.asarray(parts, dtype=np.intp)
 
     def _round(self, contributions: Contributions) -> FloatArray:
         drawn = self.draw(contributions.blocks)
@@ -229,21 +276,34 @@ class ClippedRounds(CountedRounds):
             blocks: the number of blocks.
 
         Returns:
-            the sorted indices of those that are drawn, or None for all.
+            the sorted indices of those that are drawn, or None for all. Of several parts, one has its
+            turn in each round, of which b times as many are drawn.
         """
-        rate = self.mean.sampling_rate
+        chosen = self._chosen(blocks)
+        self.draws += 1
+        if self.parts is None or self.owners is None:
+            return None if chosen is None else np.flatnonzero(chosen)
+        turn = self.parts[self.owners] == (self.draws - 1) % self.mean.bands
+        return np.flatnonzero(turn if chosen is None else turn & chosen)
+
+    def _chosen(self, blocks: int) -> NDArray[np.bool_] | None:
+        """Return which blocks are drawn among those whose turn it is; None for all."""
+        event = self.mean.event
+        rate = event.part_rate if isinstance(event, BandedGaussian) else event.sampling_rate
         if rate == 1:
             return None
         owners = self.owners if self.mean.sampling == "users" else None
         there = blocks if owners is None else int(owners.max(initial=-1)) + 1
-        below = np.uint64(math.floor(rate * 2.0**64))
-        chosen = self.source.words(there) < below
-        return np.flatnonzero(chosen if owners is None else chosen[owners])
+        chosen = self.source.words(there) < np.uint64(math.floor(rate * 2.0**64))
+        return chosen if owners is None else chosen[owners]
 
     def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
         """Add clipped blocks in floating point, plus noise."""
-        total = contributions.clipped_sum(self.mean.clip, drawn)
-        return noised(total, self.mean.clip, self.mean.noise_multiplier, self.source)
+        mean, total = self.mean, contributions.clipped_sum(self.mean.clip, drawn)
+        if self._noise is None:
+            return noised(total, mean.clip, mean.noise_multiplier, self.source)
+        fresh = noised(np.zeros_like(total), mean.clip, mean.noise_multiplier, self.source)
+        return total + self._noise.next(fresh)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
         """Add blocks that are truncated to a grid, as integers, plus integer noise."""
@@ -251,6 +311,23 @@ class ClippedRounds(CountedRounds):
         return exactly_noised(
             contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
         )
+
+
+def _event(
+    noise_multiplier: float,
+    rate: float,
+    rounds: int,
+    bands: int,
+    sampling: Literal["pairs", "users"],
+    level: Level,
+    kept: int | None,
+) -> SampledGaussian | BandedGaussian:
+    """Return the event of all rounds of a clipped mean."""
+    if bands == 1:
+        return SampledGaussian(
+            noise_multiplier, rate, rounds, sampling, "shared", level, max_elements=kept
+        )
+    return BandedGaussian(noise_multiplier, rate, rounds, bands, sampling, level, kept)
 
 
 # A user also counts as one, which adds this to the length of what the user adds, in bounds, squared and

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.planning.bands import plan_bands
     from dpgrain.planning.choices import plan_select
     from dpgrain.planning.counts import plan_counts
     from dpgrain.planning.descent import plan_gradient, plan_sco
@@ -43,6 +44,7 @@ __all__ = [
     "least_holders",
     "least_noise_of_clipped_sums",
     "mean_order",
+    "plan_bands",
     "plan_counts",
     "plan_gradient",
     "plan_mean",
@@ -56,6 +58,7 @@ __all__ = [
 face(
     __name__,
     {
+        "dpgrain.planning.bands": ("plan_bands",),
         "dpgrain.planning.choices": ("plan_select",),
         "dpgrain.planning.counts": ("plan_counts",),
         "dpgrain.planning.descent": (

@@ -205,7 +205,14 @@ def plan_recurrent(
         f"zero_out, ε = {epsilon:g}, δ = {powers(delta)}"
     )
     return RecurrentPlan(
-        title, epsilon, delta, returns, periods, within, schedules, _notes(counting)
+        title,
+        epsilon,
+        delta,
+        returns,
+        periods,
+        within,
+        schedules,
+        (*_savings(person, lengths, within), *_notes(counting)),
     )
 
 
@@ -242,6 +249,24 @@ def _schedule(
         gaussian_epsilon(delta, mu * (period / norm)),
         gaussian_epsilon(delta, mu * (whole / norm)),
     )
+
+
+def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> list[str]:
+    """Say from how many returns on windows have less noise than releases of single periods have."""
+    found = []
+    for length in lengths:
+        if person.counting == "visits" or length in (1, person.periods):
+            continue
+        for span in (person.periods, *([within] if within is not None else [])):
+            least = next(
+                (n for n in range(1, span + 1)
+                 if person.moved(length, False, span, n) < person.moved(1, False, span, n)),
+                None,
+            )  # fmt: skip
+            whose = "a whole person" if span == person.periods else f"any {span:,} periods in a row"
+            saves = "never saves" if least is None else f"saves from {least:,} returns on"
+            found.append(f"Every {length:,} periods {saves} where the promise is for {whose}.")
+    return found
 
 
 def _notes(counting: Counting) -> tuple[str, ...]:

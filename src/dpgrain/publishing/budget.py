@@ -123,6 +123,7 @@ class Budget:
         *,
         parts: Sequence[Guarantee] = (),
         mark: str = "",
+        again: bool = True,
     ) -> Guarantee:
         """Charge a release that is about to be made, to the ledger as well if there is one.
 
@@ -131,6 +132,7 @@ class Budget:
             ledger: the ledger that is open, if one is.
             parts: the guarantees of the releases that it is composed of, where they are several.
             mark: the text by which the line of the ledger can be found.
+            again: False where a ledger that has charged this mark before must refuse it.
 
         Returns:
             The guarantee to publish, with the ledger's receipt.
@@ -147,7 +149,7 @@ class Budget:
                 _ = self._like + guarantee
             planned = self._planned[guarantee.event] > 0
             spent = self.spent if planned else self._with(guarantee)
-            published = _noted(guarantee, ledger, parts, mark)
+            published = _noted(guarantee, ledger, parts, mark, again=again)
             self._planned[guarantee.event] -= planned
             self._spent, self._guarantee = spent, together
         return published
@@ -220,12 +222,17 @@ def _loss(guarantee: Guarantee) -> Loss:
 
 
 def _noted(
-    guarantee: Guarantee, ledger: Charging | None, parts: Sequence[Guarantee], mark: str
+    guarantee: Guarantee,
+    ledger: Charging | None,
+    parts: Sequence[Guarantee],
+    mark: str,
+    *,
+    again: bool,
 ) -> Guarantee:
     """Charge a release to a ledger, if there is one, and return its guarantee with the receipt."""
     if ledger is None:
         return guarantee
-    receipt = ledger.charge(*(parts or (guarantee,)), mark=mark)
+    receipt = ledger.charge(*(parts or (guarantee,)), mark=mark, again=again)
     return replace(guarantee, receipts=(*guarantee.receipts, receipt))
 
 
@@ -317,6 +324,7 @@ def charge(
     *,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
+    again: bool = True,
 ) -> Guarantee:
     """Charge a release that is about to be made to the budget and the ledger that are open, if any.
 
@@ -326,6 +334,7 @@ def charge(
         parts: the guarantees of the releases that it is composed of, where they are several: a ledger
             charges each region with those that read it.
         mark: the text by which the line of the ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee to publish, with the receipt of the ledger.
@@ -343,5 +352,5 @@ def charge(
         )
     ledger = open_ledger()
     if current is None:
-        return _noted(guarantee, ledger, parts, mark)
-    return current.charge(guarantee, ledger, parts=parts, mark=mark)
+        return _noted(guarantee, ledger, parts, mark, again=again)
+    return current.charge(guarantee, ledger, parts=parts, mark=mark, again=again)

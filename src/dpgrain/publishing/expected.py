@@ -8,10 +8,10 @@ from typing import Literal
 # Each word says what the error is a multiple of, where that is not known beforehand.
 _TIMES = {
     "": "",
-    "bounds": " × the clipping bound",
+    "bounds": " clipping bounds",
     "range": " × the range of the numbers",
-    "records": " ÷ records",
-    "ranks": " ÷ records, of the rank",
+    "records": ", divided by the number of records",
+    "ranks": " of the rank, divided by the number of records",
 }
 Times = Literal["", "bounds", "range", "records", "ranks"]
 
@@ -27,7 +27,7 @@ class Expected:
         threshold: the noisy count from which an item is named; None where items are public.
 
     >>> str(Expected(12.3456)), str(Expected(40.0, ("bounds", "records"), threshold=18.2))
-    ('± 12.3', '± 40 × the clipping bound ÷ records; named from 18.2 on')
+    ('± 12.3', '± 40 clipping bounds, divided by the number of records; named from 18.2 on')
     """
 
     std_error: float

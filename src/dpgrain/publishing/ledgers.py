@@ -28,8 +28,11 @@ class Charging(Protocol):
     def place(self) -> str:
         """The file or database of the ledger, as another process can open it."""
 
-    def charge(self, *guarantees: Guarantee, mark: str = "") -> Receipt:
+    def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or refuse them."""
+
+    def holds(self, receipt: Receipt) -> bool:
+        """Tell whether a release was charged in a line of this ledger."""
 
 
 class _Slot:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dpgrain.publishing.budget import Budget, charge
+from dpgrain.publishing.budget import Budget, charge, open_budget
 from dpgrain.publishing.expected import Expected
 from dpgrain.publishing.guarantee import Guarantee, warn_of_delta
+from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.rehearsal import end_rehearsal, refuse_beside_a_plan
 from dpgrain.publishing.reservation import open_reservation, reservation
 from dpgrain.publishing.share import shared_budget
@@ -22,6 +23,7 @@ def before_publishing(
     expected: Expected | None = None,
     parts: Sequence[Guarantee] = (),
     mark: str = "",
+    again: bool = True,
 ) -> Guarantee:
     """Warn of a large δ, then charge the open budget and ledger, before anything is read.
 
@@ -36,6 +38,7 @@ def before_publishing(
         expected: the error to expect, which a rehearsal tells; None where public numbers do not.
         parts: the guarantees of the releases that it is composed of, where they are several.
         mark: the text by which the line of a ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee to publish, which has the receipt of the ledger that is open, if one is.
@@ -51,7 +54,30 @@ def before_publishing(
     if (among := reservation()) is not None:
         return among.take(guarantee)
     budget = shared_budget() if budget is None else budget
-    return charge(guarantee, budget, parts=parts, mark=mark)
+    return charge(guarantee, budget, parts=parts, mark=mark, again=again)
+
+
+def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
+    """Charge a release that was begun before and goes on now, unless the open ledger holds its line.
+
+    Args:
+        guarantee: what the release promises, with the receipts that it had when it was begun.
+        n_users: the stated size of the roster, if it was stated.
+
+    Returns:
+        The guarantee to publish, which has the receipt of the ledger that is open, if one is.
+
+    Raises:
+        ParameterError: if the open budget, or a ledger that lacks it, does not hold the whole release.
+        DataError: if the ledger cannot be read or written, or lacks the line of a receipt.
+
+    A budget that is open is charged for the whole release: it knows of no other budget.
+    """
+    ledger = open_ledger()
+    if ledger is None or not any(ledger.holds(receipt) for receipt in guarantee.receipts):
+        return before_publishing(guarantee, n_users=n_users)
+    budget = open_budget()
+    return guarantee if budget is None else budget.charge(guarantee)
 
 
 @contextmanager
@@ -61,6 +87,7 @@ def reserved(
     *,
     n_users: int | None = None,
     mark: str = "",
+    again: bool = True,
 ) -> Iterator[Guarantee]:
     """Charge several releases as one, before any of them reads anything; then each is made once.
 
@@ -69,6 +96,7 @@ def reserved(
         guarantees: the guarantee of each, as its rehearsal told it.
         n_users: the stated size of the roster, if it was stated.
         mark: the text by which the line of a ledger can be found.
+        again: False where a ledger that has charged this mark before must refuse it.
 
     Returns:
         The guarantee of all of them, with the receipt of the ledger that is open, if one is; each
@@ -81,7 +109,7 @@ def reserved(
     What is reserved is spent, whatever happens to the releases then. Source: docs/theory.md,
     "Budgets".
     """
-    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark)
+    charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
     with open_reservation(guarantees, charged.receipts):
         yield charged
 

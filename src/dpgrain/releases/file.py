@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import check_outputs
+from dpgrain._files import check_folder, check_outputs
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.releases.keys import Key, check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
@@ -80,6 +80,7 @@ class File:
 
     Args:
         path: the file.
+        folder: the folder of outputs.
         mark: the first digits of the hash of its text, by which it is known again.
         table: the table that releases are made from.
         unit: the privacy unit of all releases.
@@ -89,6 +90,7 @@ class File:
     """
 
     path: Path
+    folder: Path
     mark: str
     table: UserTable
     unit: Unit = field(hash=False)
@@ -145,11 +147,16 @@ _TABLE = {
     **keys_of(read, without=("source",)),
     "source": Key("source", str | Sequence[str], needed=True),
     "cells": Key("cells", Mapping[str, Mapping[str, str]]),
+    "days": Key("days", Mapping[str, Mapping[str, str]]),
     "where": Key("where", Mapping[str, Any]),
 }
 _CELLS = {
     "of": Key("of", str, needed=True),
     "by": Key("by", str, needed=True),
+}
+_DAYS = {
+    "of": Key("of", str, needed=True),
+    "zone": Key("zone", str),
 }
 
 
@@ -220,7 +227,7 @@ def read_file(
     entries = [_checked(entry, rows, mistakes) for entry in entries]
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
     page = None if report is None else outputs / report
-    found = File(path, mark, rows, unit, whole, tuple(entries), page)
+    found = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
     _check_outputs(found, mistakes)
     return found
 
@@ -255,19 +262,22 @@ def _table(
         return passed
     known = check_keys("[table]", stated, _TABLE, mistakes)
     source, cells = known.pop("source", None), known.pop("cells", {})
+    days = known.pop("days", {})
     where = known.pop("where", {})
     if source is None:
         return None
     paths = [str(folder / each) for each in ([source] if isinstance(source, str) else source)]
     rows = _opened(paths if isinstance(source, list) else paths[0], known, mistakes)
+    for name, part in days.items():
+        with mistakes.at(place := f"[table.days.{name}]"):
+            right = check_keys(place, part, _DAYS, mistakes)
+            if rows is not None and "of" in right:
+                rows = rows.with_days(name, **right)
     for name, part in cells.items():
-        place = f"[table.cells.{name}]"
-        right = check_keys(place, part, _CELLS, mistakes)
-        if rows is not None and len(right) == len(_CELLS):
-            try:
+        with mistakes.at(place := f"[table.cells.{name}]"):
+            right = check_keys(place, part, _CELLS, mistakes)
+            if rows is not None and len(right) == len(_CELLS):
                 rows = rows.with_cells(name, right["of"], folder / right["by"])
-            except DpgrainError as error:
-                mistakes.caught(place, error)
     return rows if rows is None else _cut("[table]", rows, where, mistakes)
 
 
@@ -429,13 +439,18 @@ def _checked(entry: Entry, rows: UserTable, mistakes: Mistakes) -> Entry:
 def _check_outputs(file: File, mistakes: Mistakes) -> None:
     """Note outputs that could not be written, or would overwrite one another or what is read."""
     taken: list[Path | str] = [file.path, *getattr(file.table.source, "paths", ())]
+    try:
+        check_folder(file.folder)
+    except DpgrainError as error:
+        mistakes.caught("the folder:", error)
+        return
     outputs = [(entry.place, entry.output) for entry in file.entries]
     for place, path in (*outputs, ("the file:", file.report)):
         if path is None:
             continue
         beside = [] if path == file.report else [guarantee_beside(path)]
         try:
-            check_outputs([path, *beside], taken)
+            check_outputs([path, *beside], taken, new=file.folder)
         except DpgrainError as error:
             mistakes.caught(place, error)
         taken += [path, *beside]

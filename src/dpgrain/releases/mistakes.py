@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -63,6 +64,14 @@ class Mistakes:
         name = error.name if isinstance(error, ParameterError | SchemaError) else ""
         self.add(place, str(error))
         return name
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Note an error of the library that ends what is done inside."""
+        try:
+            yield
+        except DpgrainError as error:
+            self.caught(place, error)
 
     def tell(self) -> None:
         """Raise all mistakes as one error, a line each, if there are any.

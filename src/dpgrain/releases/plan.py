@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._later import later
-from dpgrain._wording import powers, rounded_up
+from dpgrain._wording import aligned, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_epsilon, gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget
@@ -95,13 +95,14 @@ class PlannedReleases:
         """Make the releases, and write what the file asks for.
 
         Args:
-            again: publish anew where an output is there already; it is charged and replaced.
+            again: publish anew where an output is there already, or a ledger has charged this file for
+                the same region; it is charged and replaced.
             random_state: a seed, for tests and research: the releases are then *not private*.
             progress: show progress; by default on a terminal, after two seconds.
 
         Raises:
-            ParameterError: if an output is there already, or an open budget does not hold all releases;
-                nothing is charged then.
+            ParameterError: if an output is there already, the open ledger has charged the same before,
+                or budget or ledger do not hold all releases; nothing is charged then.
             DataError: if the table cannot be read, or an output cannot be written.
         """
         return running.run(self, again=again, random_state=random_state, progress=progress)
@@ -133,13 +134,7 @@ class PlannedReleases:
         ]
 
     def __str__(self) -> str:
-        rows = [COLUMNS, *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
-        return "\n".join([*lines, self.spending])
+        return "\n".join([*aligned([COLUMNS, *self.rows()], left=True), self.spending])
 
 
 #: The headings of :meth:`PlannedReleases.rows`.
@@ -160,7 +155,8 @@ def plan_releases(
         table: the table, in place of the one that the file names.
         where: the public region that all releases read, as :meth:`~dpgrain.UserTable.where` takes it,
             such as ``{"day": "2026-01"}``; all of the table without it.
-        folder: the folder of outputs; that of the file without it.
+        folder: the folder of outputs, which a run makes where there is none; that of the file without
+            it.
 
     Returns:
         The plan: printed, it is a table with the error to expect of each release. ``plan.run()`` makes

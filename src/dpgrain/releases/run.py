@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain._files import whole_file
+from dpgrain._files import make_folder, whole_file
 from dpgrain._progress import Progress
 from dpgrain._shown import ShownReleases
 from dpgrain.errors import ParameterError
-from dpgrain.ledger.ledger import Ledger
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.publish import reserved
 from dpgrain.releases.file import guarantee_beside
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
@@ -75,8 +73,9 @@ def releases(
         path: the file, in TOML; docs/releases.md describes it.
         table: the table, in place of the one that the file names.
         where: the public region that all releases read, such as ``{"day": "2026-01"}``.
-        folder: the folder of outputs; that of the file without it.
-        again: publish anew where an output is there already; it is charged and replaced.
+        folder: the folder of outputs, which is made where there is none; that of the file without it.
+        again: publish anew where an output is there already, or a ledger has charged this file for the
+            same region; it is charged and replaced.
         random_state: a seed, for tests and research: the releases are then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
 
@@ -122,7 +121,7 @@ def run(
 
     Args:
         plan: the plan.
-        again: publish anew where an output is there already.
+        again: publish anew where an output is there already, or the ledger has charged it.
         random_state: a seed, for tests and research.
         progress: show progress.
 
@@ -132,10 +131,15 @@ def run(
     """
     if not _validate.truth(again=again):
         _refuse_again(plan)
+    make_folder(plan.file.folder)
     file, made = plan.file, dict[str, Any]()
     with (
         reserved(
-            plan.guarantee, plan.guarantees, n_users=file.table.n_users, mark=plan.mark
+            plan.guarantee,
+            plan.guarantees,
+            n_users=file.table.n_users,
+            mark=plan.mark,
+            again=again,
         ) as charged,
         Progress(len(plan.releases) + 1, progress) as shown,
     ):
@@ -150,15 +154,7 @@ def run(
 
 
 def _refuse_again(plan: PlannedReleases) -> None:
-    """Refuse to run a file a second time for the same window, which is charged a second time."""
-    ledger = open_ledger()
-    entries = ledger.entries if isinstance(ledger, Ledger) else ()
-    lines = [each for each in entries if each.mark == plan.mark]
-    if lines:
-        raise ParameterError(
-            f"this file was charged for the same window in line {lines[-1].number:,} of the ledger, "
-            "whatever became of it. State again=True (--again) to publish anew, which is charged anew."
-        )
+    """Refuse to replace what an earlier run has published; an open ledger refuses the run itself."""
     there = [path for path in plan.file.outputs if path.exists()]
     if there:
         raise ParameterError(

@@ -13,7 +13,14 @@ from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._shown import ShownLedger, ShownModel, ShownRelease, ShownReleases, ShownSum
+from dpgrain._shown import (
+    ShownLedger,
+    ShownModel,
+    ShownRelease,
+    ShownReleases,
+    ShownSum,
+    ShownTraining,
+)
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from dpgrain.shuffle.protocol import ShuffledSum
     from dpgrain.statistics.holdings import Holdings
     from dpgrain.statistics.release import Release
+    from dpgrain.torch.trained import Training
 
 __all__ = [
     "plot",
@@ -34,15 +42,16 @@ __all__ = [
     "write_releases_report",
     "write_report",
     "write_shuffle_report",
+    "write_training_report",
 ]
 
 
 @singledispatch
 def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001 - pages use it
-    """Write a release, a fitted model, a shuffled sum or a ledger as one self-contained HTML file.
+    """Write a release, a model, a network, a shuffled sum or a ledger as one self-contained HTML file.
 
     Args:
-        thing: the release, model, sum or ledger to write.
+        thing: the release, model, network, sum or ledger to write.
         path: where to write; the folder must exist.
         **how: the options of a page of its kind, such as ``holdings`` for a release.
 
@@ -59,10 +68,10 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     >>> report(5, "five.html")
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: report needs a release, a model, a sum or a ledger, not int.
+    dpgrain.errors.ParameterError: report needs a release, model, network, sum or ledger, not int.
     """
     raise ParameterError(
-        f"report needs a release, a model, a sum or a ledger, not {type(thing).__name__}."
+        f"report needs a release, model, network, sum or ledger, not {type(thing).__name__}."
     )
 
 
@@ -117,6 +126,30 @@ def write_fit_report(model: LinearModel, path: str | Path) -> Path:
     from dpgrain.report.page import write_page
 
     return write_page(path, partial(fit_page, model))
+
+
+@report.register(ShownTraining)
+def write_training_report(training: Training, path: str | Path) -> Path:
+    """Write a network that was trained privately as one self-contained HTML file.
+
+    Args:
+        training: what :func:`dpgrain.torch.train` returns.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds the promise in plain words, the granularity curve, what evaluation has said while
+    the network was trained, the norms of gradients against noise, and what a step cost. All of it is
+    post-processing of the steps: it costs no budget.
+    """
+    from dpgrain.report.page import write_page
+    from dpgrain.report.training import training_page
+
+    return write_page(path, partial(training_page, training))
 
 
 @report.register(ShownSum)
@@ -192,7 +225,7 @@ def write_releases_report(releases: Releases, path: str | Path) -> Path:
 
 @singledispatch
 def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: ARG001 - plots use it
-    """Draw a release, a fitted model, a shuffled sum or a ledger.
+    """Draw a release, a fitted model, a trained network, a shuffled sum or a ledger.
 
     Args:
         thing: the thing to draw: the estimates of a release, the coefficients of a model, ε of a
@@ -209,10 +242,10 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     >>> plot(5)
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: plot needs a release, a model, a sum or a ledger, not int.
+    dpgrain.errors.ParameterError: plot needs a release, model, network, sum or ledger, not int.
     """
     raise ParameterError(
-        f"plot needs a release, a model, a sum or a ledger, not {type(thing).__name__}."
+        f"plot needs a release, model, network, sum or ledger, not {type(thing).__name__}."
     )
 
 
@@ -228,6 +261,15 @@ def _plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
     from dpgrain.report.fit import plot_model
 
     return plot_model(model, ax)
+
+
+@plot.register(ShownTraining)
+def _plot_network(
+    training: Training, ax: Axes | None = None, *, measure: str | None = None
+) -> Axes:
+    from dpgrain.report.training import plot_network
+
+    return plot_network(training, ax, measure=measure)
 
 
 @plot.register(ShownSum)

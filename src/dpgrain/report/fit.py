@@ -133,8 +133,10 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
         "intervals": found.intervals,
         "cautions": found.cautions,
         "meaning": found.meaning,
+        "kept": found.kept,
+        "headings": found.headings,
         "lines": [
-            (text(row.name, 120), [found.text(value) for value in row.values])
+            (text(row.name, 120), [text(cell, 60) for cell in found.cells(row)])
             for row in found.rows[:_LISTED_ROWS]
         ],
         "plotted": len(plotted),

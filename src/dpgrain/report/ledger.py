@@ -44,6 +44,7 @@ class _Promised:
     used: str
     left: str
     used_plots: Markup | None
+    beyond: str
     renewed: str
 
 
@@ -126,6 +127,7 @@ def _promised(
         _share(1 - left, up=True),
         _share(left, up=False),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
+        text(_beyond(ledger, number, windows), 500) if windows else "",
         f"It {renewed}" if renewed else "",
     )
 
@@ -209,6 +211,18 @@ def _used(ledger: Ledger, number: int, entries: Sequence[Entry]) -> Timeline | N
         if low < high
     ]
     return Timeline(column, axis, (), tuple(used)) if used else None
+
+
+def _beyond(ledger: Ledger, number: int, windows: Timeline) -> str:
+    """Say how much of a promise is used before the first window that is drawn, and after the last."""
+    low, high = windows.ends
+    outside = (Span(windows.axis, None, low), Span(windows.axis, high, None))
+    told = []
+    for span in outside:
+        region = Region((Side(windows.column, span),))
+        used = _share(1 - ledger.left(number, region), up=True)
+        told.append(f"{used} is used of what meets {region}")
+    return f"Beyond what is drawn, at most {' and at most '.join(told)}."
 
 
 def _together(released: Sequence[Entry], promises: Iterable[LastingPromise]) -> list[_Together]:

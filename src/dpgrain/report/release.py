@@ -27,7 +27,7 @@ from dpgrain.report.words import (
     words_of,
 )
 from dpgrain.statistics.holdings import Holdings
-from dpgrain.statistics.printed import Line, known_more, lines_of, shown
+from dpgrain.statistics.printed import Line, counts_capped, known_more, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
@@ -232,6 +232,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "everyone": release.asked.over == "everyone",
         "estimand": text(release.estimand),
         "capped": release.asked.capped,
+        "counts_capped": counts_capped(release),
         "left_out": release.asked.left_out,
         "estimates": [(line, _named(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, groups),
@@ -243,6 +244,8 @@ def _more_name(release: Release, name: str) -> str:
     """Return the heading of a further column of numbers."""
     if name == "count" and release.asked.rows == "people":
         return "People" if release.asked.over == "everyone" else "People (noisy)"
+    if name == "count" and counts_capped(release):
+        return "Records, capped (noisy)"
     return _MORE.get(name, name)
 
 

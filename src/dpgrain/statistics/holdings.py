@@ -217,8 +217,9 @@ def _element_column(by: str | None, unit: Any) -> str:
     column = by if by is not None or isinstance(unit, Record) else unit.by
     if not isinstance(column, str):
         raise ParameterError(
-            "by must be the column whose values are the elements; make one of a mapping or a function "
-            "with table.with_cells(…)."
+            "elements_per_user needs a partition: the column whose values are the elements, as "
+            "unit=Element('page') or as its second argument; make one of a mapping or a function with "
+            "table.with_cells(…)."
         )
     return column
 

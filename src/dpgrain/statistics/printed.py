@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._types import IntArray
-from dpgrain._wording import counted, decimals_of, number, printed, shorten
+from dpgrain._wording import aligned, counted, decimals_of, number, printed, shorten
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # A release that is printed shows so many rows, and so many letters of each key.
 _ROWS, _LETTERS = 5, 40
 _COUNTS = ("count", "count_error")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,22 @@ def shown(release: Release, count: int) -> IntArray:
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
+    if _of_days(release):
+        return release.groups.order()[:count]
     return np.argsort(-release.estimate, kind="stable")[:count]
+
+
+def in_order(release: Release) -> bool:
+    """Return True where rows are shown in the order of what they are of, such as days."""
+    return release.statistic.in_order or _of_days(release)
+
+
+def _of_days(release: Release) -> bool:
+    """Return True if the first key of each row is a day."""
+    if not release.groups.names or not len(release):
+        return False
+    keys = release.groups.columns[0].to_pylist()
+    return all(isinstance(key, str) and _DAY.fullmatch(key) is not None for key in keys)
 
 
 def key_texts(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
@@ -108,6 +125,16 @@ def known_more(release: Release) -> list[str]:
     return [name for name, column in release.more.items() if not np.isnan(column).all()]
 
 
+def counts_capped(release: Release) -> bool:
+    """Return whether counts beside estimates are of what clipping leaves."""
+    return release.asked.capped and release.asked.over != "everyone"
+
+
+def heading(release: Release, name: str) -> str:
+    """Return the heading of a further column of numbers, which says where a count is capped."""
+    return "capped count" if name == "count" and counts_capped(release) else name
+
+
 def notes(release: Release) -> list[str]:
     """Return what readers of the numbers have to know, in short sentences."""
     asked = release.asked
@@ -140,6 +167,11 @@ def _intervals(release: Release) -> str:
         said += "; up to: a rule of thumb for that total, no guarantee"
         if np.isnan(release.more["up_to"]).any():
             said += ", blank where no bound was learned"
+    if "at_least" in known and asked.chosen:
+        said += (
+            ". Where the total before capping is meant, state a bound that hardly anything is above: "
+            "clip=, or --clip"
+        )
     return f"{said}."
 
 
@@ -167,7 +199,8 @@ def _one_number(release: Release) -> str:
     """Return the one estimate of a release with all that limits it."""
     line = lines_of(release, np.arange(1), letters=_LETTERS)[0]
     more = dict(zip(release.more, line.more, strict=True))
-    words = {"at_least": "at least", "up_to": "up to", "count": "from about"}
+    from_count = "from a capped count of about" if counts_capped(release) else "from about"
+    words = {"at_least": "at least", "up_to": "up to", "count": from_count}
     told = [f"{words[name]} {more[name]}" for name in words if more.get(name)]
     if more.get("count"):
         error = more.get("count_error")
@@ -186,13 +219,10 @@ def _table(release: Release) -> list[str]:
         for line in lines_of(release, places, letters=_LETTERS)
     ]
     heads = [shorten(printed(name), _LETTERS) for name in release.groups.names]
-    rows = [[*heads, "estimate", "std_error", "low", "high", *known], *rows]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = [
-        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
+    more = [heading(release, name) for name in known]
+    rows = [[*heads, "estimate", "std_error", "low", "high", *more], *rows]
+    lines = aligned(rows)
     if len(release) > len(places):
-        order = "first" if release.statistic.in_order else "largest"
+        order = "first" if in_order(release) else "largest"
         lines.append(f"({order} {len(places)} of {len(release):,}; all: to_pandas())")
     return lines

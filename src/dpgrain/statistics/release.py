@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -115,17 +115,20 @@ class Release(ShownRelease, ABC):
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
-    def largest(self, count: int = 20) -> pa.Table:
-        """Return the groups with the largest estimates, largest first.
+    def largest(self, count: int = 20) -> Self:
+        """Return the release of the groups with the largest estimates only, largest first.
+
+        Where rows have an order of their own, such as ranks, they keep it.
 
         Raises:
             ParameterError: if ``count`` is not a whole number of at least 1.
         """
-        return self.to_arrow().take(pa.array(self._largest(count)))
-
-    def _largest(self, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         count = _validate.integer(minimum=1, count=count)
-        return np.argsort(-self.estimate, kind="stable")[:count]
+        places = np.argsort(-self.estimate, kind="stable")[:count]
+        places = np.sort(places) if self.statistic.in_order else places
+        taken: dict[str, Any] = {name: column[places] for name, column in self._columns().items()}
+        made: Any = self
+        return cast(Self, replace(made, groups=self.groups.take(places), **taken))
 
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
@@ -285,16 +288,6 @@ class Histogram(Release):
 
     def _about(self) -> dict[str, Any]:
         return {"noise": self.noise, "nonnegative": self.nonnegative}
-
-    def top(self, count: int) -> Self:
-        """Return the release of the groups with the largest estimates only, largest first.
-
-        Raises:
-            ParameterError: if ``count`` is not a whole number of at least 1.
-        """
-        order = self._largest(count)
-        taken: dict[str, Any] = {name: column[order] for name, column in self._columns().items()}
-        return replace(self, groups=self.groups.take(order), **taken)
 
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: post-processing, free of charge."""

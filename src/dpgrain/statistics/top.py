@@ -150,7 +150,7 @@ def top(
         release = _unknown(request, method, counts, random_state, progress)
     else:
         release = _known(request, method, counts, k, random_state, progress)
-    return release.top(len(release) if k is None else k) if len(release) else release
+    return release.largest(len(release) if k is None else k) if len(release) else release
 
 
 def _known(

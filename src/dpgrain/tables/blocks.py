@@ -204,13 +204,16 @@ def _column(name: str, table: Rows) -> tuple[str, Elements | None, str]:
     """
     if name not in table.schema:
         raise SchemaError(
-            f"element {name!r} is not a column of the table ({', '.join(table.schema)}); "
-            "give a mapping in a file as pathlib.Path(…)."
+            f"element {name!r} is not a column of the table; {table.like(name)}; a mapping in a file "
+            "is given as pathlib.Path(…).",
+            name="element",
         )
     table.require_key(name, "element")
     if name in table.cells:
         cells = table.cells[name]
         return cells.of, cells.elements.labelled(), _described(name, table)
+    if name in table.days:
+        return name, None, str(rule_of(name, None, table))
     return name, None, f"the column {name!r}"
 
 
@@ -225,6 +228,9 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
     assert column is not None  # noqa: S101 - a partition is of a column
     if column in table.cells:
         column, elements = table.cells[column].of, table.cells[column].elements
+    if column in table.days and (elements is None or elements.period is not None):
+        day = table.days[column]
+        return Rule(day.of, "day" if elements is None else elements.period or "day", day.zone)
     dated = table.schema[column] == "DATE"
     if elements is None:
         return Rule(column, "day") if dated else Rule(column, read=table.read_as(column))

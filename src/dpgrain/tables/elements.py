@@ -461,6 +461,12 @@ def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
     return [f"own: {item}" if label is None else label for label, item in pairs]
 
 
+def labels_of(elements: Elements, values: pa.Array) -> pa.Table:
+    """Return the columns ``value`` and ``label``: different values of a column, and their cells."""
+    labels = cell_labels(elements, values.to_pylist())
+    return pa.table({"value": values, "label": pa.array(labels, pa.string())})
+
+
 def _label(cell: Any) -> str:
     """Return a text that no other cell has, and no item that is its own cell."""
     if isinstance(cell, str):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute
@@ -13,7 +14,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.tables.blocks import Blocks
 from dpgrain.tables.dictionary import Cells, Dictionary
 from dpgrain.tables.engines import kernel
-from dpgrain.tables.engines.kernel import Grid, Pools
+from dpgrain.tables.engines.kernel import Grid, Layout, Pools
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
@@ -88,28 +89,18 @@ class Contributions:
             indicator: count each (user, coordinate) pair as 1, whatever its total.
             max_items: the number of coordinates of a block that are kept, the first in public order.
         """
-        layout, unit = self.dictionary.layout, self._unit
+        unit = self._unit
         if self._blocks.block == "record":
-
-            def add_records(codes: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-                kernel.record_sum(codes, None if indicator else totals, grid, out, unit=unit)
-
-            return self._records().accumulate(add_records, (layout.items,))
-
-        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-            kernel.clipped_sum(
-                keys,
-                totals,
-                layout,
-                grid,
-                out,
-                unit=unit,
-                indicator=indicator,
-                max_items=max_items,
-                max_elements=self._blocks.max_elements,
-            )
-
-        return self._users().accumulate(add, (layout.items,))
+            adds = _Adds(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
+            return self._records().accumulate(adds, (self.dictionary.layout.items,))
+        return self._clipped(
+            kernel.clipped_sum,
+            grid,
+            (self.dictionary.layout.items,),
+            unit=unit,
+            indicator=indicator,
+            max_items=max_items,
+        )
 
     def holders(self, *, max_items: int | None = None) -> IntArray:
         """Count the blocks that hold each coordinate, (coordinates,); nothing is clipped.
@@ -119,22 +110,9 @@ class Contributions:
         """
         layout = self.dictionary.layout
         if self._blocks.block == "record":
-
-            def count(codes: IntArray, _: FloatArray | None, out: IntArray) -> None:
-                out += np.bincount(codes, minlength=out.size)
-
-            return self._records().accumulate(count, (layout.items,))
-
-        def add(keys: IntArray, _: FloatArray | None, out: IntArray) -> None:
-            kernel.holders(
-                keys,
-                layout,
-                out,
-                max_items=max_items,
-                max_elements=self._blocks.max_elements,
-            )
-
-        return self._users().accumulate(add, (layout.items,))
+            return self._records().accumulate(_Adds(_count_records), (layout.items,))
+        bounds = {"max_items": max_items, "max_elements": self._blocks.max_elements}
+        return self._users().accumulate(_Adds(_holders, (layout,), bounds), (layout.items,))
 
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
@@ -146,32 +124,13 @@ class Contributions:
             norm: the norm that is binned.
             indicator: count each (user, coordinate) pair as 1, whatever its total.
         """
-        layout, unit = self.dictionary.layout, self._unit
+        unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
-
-            def count(_: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-                if totals is not None:
-                    bins = np.searchsorted(edges, totals[totals > 0] * unit)
-                    # Where no item was selected there is no cell, and nothing to count.
-                    out[:1] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)
-
-            return self._records().accumulate(count, shape)
-
-        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-            kernel.norm_histogram(
-                keys,
-                totals,
-                layout,
-                edges,
-                out,
-                norm=norm,
-                unit=unit,
-                indicator=indicator,
-                max_elements=self._blocks.max_elements,
-            )
-
-        return self._users().accumulate(add, shape)
+            return self._records().accumulate(_Adds(_record_norms, (edges,), {"unit": unit}), shape)
+        return self._clipped(
+            kernel.norm_histogram, edges, shape, norm=norm, unit=unit, indicator=indicator
+        )
 
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
@@ -183,22 +142,14 @@ class Contributions:
             norm: the norm that is binned.
             indicator: count each (user, coordinate) pair as 1, whatever its total.
         """
-        layout, unit = self.dictionary.layout, self._unit
-
-        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-            kernel.pooled_counts(
-                keys,
-                totals,
-                layout,
-                pools,
-                out,
-                norm=norm,
-                unit=unit,
-                indicator=indicator,
-                max_elements=self._blocks.max_elements,
-            )
-
-        return self._users().accumulate(add, pools.shape)
+        return self._clipped(
+            kernel.pooled_counts,
+            pools,
+            pools.shape,
+            norm=norm,
+            unit=self._unit,
+            indicator=indicator,
+        )
 
     def holdings(self, edges: IntArray) -> IntArray:
         """Count users by the numbers of pairs, and of records, that they hold, (2, bins).
@@ -206,11 +157,15 @@ class Contributions:
         Args:
             edges: (bins,) the largest number in each bin, increasing; the last bin has no end.
         """
+        adds = _Adds(kernel.holdings, (self.dictionary.layout, edges))
+        return self._users().accumulate(adds, (2, edges.size))
 
-        def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-            kernel.holdings(keys, totals, self.dictionary.layout, edges, out)
-
-        return self._users().accumulate(add, (2, edges.size))
+    def _clipped(
+        self, added: Callable[..., None], by: Any, shape: tuple[int, ...], **how: Any
+    ) -> IntArray:
+        """Add up blocks of whole users by a kernel, which is given the layout and one thing more."""
+        how["max_elements"] = self._blocks.max_elements
+        return self._users().accumulate(_Adds(added, (self.dictionary.layout, by), how), shape)
 
     def _users(self) -> Users:
         if self._held is None:
@@ -234,3 +189,54 @@ class Contributions:
 
     def _records(self) -> Summed:
         return self._engine.records(self.dictionary, value=self._value, split=self._split)
+
+
+@dataclass(frozen=True)
+class _Adds:
+    """A kernel with all that it needs to know beside keys, which is public and can be sent anywhere.
+
+    Args:
+        kernel: the function that adds.
+        known: what it is given between the keys and the sums.
+        how: what it is given by name.
+    """
+
+    kernel: Callable[..., None]
+    known: tuple[Any, ...] = ()
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
+        self.kernel(keys, totals, *self.known, out, **self.how)
+
+
+def _holders(
+    keys: IntArray, _: FloatArray | None, layout: Layout, out: IntArray, **bounds: int | None
+) -> None:
+    """Count the blocks that hold each coordinate, whatever their totals."""
+    kernel.holders(keys, layout, out, **bounds)
+
+
+def _count_records(codes: IntArray, _: FloatArray | None, out: IntArray) -> None:
+    out += np.bincount(codes, minlength=out.size)
+
+
+def _record_sum(
+    codes: IntArray,
+    totals: FloatArray | None,
+    grid: Grid,
+    out: IntArray,
+    *,
+    unit: float,
+    indicator: bool,
+) -> None:
+    kernel.record_sum(codes, None if indicator else totals, grid, out, unit=unit)
+
+
+def _record_norms(
+    _: IntArray, totals: FloatArray | None, edges: FloatArray, out: IntArray, *, unit: float
+) -> None:
+    """Count records by the bin of their size."""
+    if totals is not None:
+        bins = np.searchsorted(edges, totals[totals > 0] * unit)
+        # Where no item was selected there is no cell, and nothing to count.
+        out[:1] += np.bincount(np.minimum(bins, edges.size - 1), minlength=edges.size)

@@ -6,17 +6,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from difflib import get_close_matches
 from typing import Any, Self
 
+import pyarrow as pa
+
+from dpgrain._wording import shorten
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.inputs.labels import exact, whole, written
 from dpgrain.regions import EVERYTHING, Region
 from dpgrain.tables.elements import NAMED, Elements, as_elements
+from dpgrain.tables.engines.dated import MOMENTS, DatedSource, as_read
 from dpgrain.tables.engines.scoped import ScopedSource, all_rows
-from dpgrain.tables.engines.sources import Source, TypedSource
+from dpgrain.tables.engines.sources import Source, TypedSource, other_delimiter
 from dpgrain.tables.engines.sql import INTEGERS, WHOLE, is_number
 from dpgrain.tables.where import narrowed, region_of
+from dpgrain.zones import check_zone
 
+# A message lists so many columns, or so many of the nearest ones, which share so much of their letters
+# with the one that was asked for; a name is cut to so many letters.
+_LISTED, _NEAREST, _LIKENESS, _LETTERS = 20, 5, 0.6, 40
 _NESTED = ("[]", "STRUCT", "MAP", "UNION", "LIST", "BLOB", "VARIANT")
 
 
@@ -27,10 +36,26 @@ class CellColumn:
     Args:
         of: the other column.
         elements: the public partition of its values, as given.
+        lookup: the columns ``value`` and ``label`` of all values that rows of users have, where these
+            were found before; else None.
     """
 
     of: str
     elements: Elements
+    lookup: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class DayColumn:
+    """A column that holds the day of another column's time.
+
+    Args:
+        of: the column of times.
+        zone: the zone whose clocks show the day; empty for times without a zone.
+    """
+
+    of: str
+    zone: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +71,7 @@ class Rows:
         memory: bytes of working memory that a release may use, besides the interpreter's own.
         threads: threads that a release may use.
         cells: the columns that were added by :meth:`with_cells`.
+        days: the columns that were added by :meth:`with_days`.
     """
 
     source: Source
@@ -55,6 +81,7 @@ class Rows:
     memory: int
     threads: int
     cells: Mapping[str, CellColumn] = field(default_factory=dict)
+    days: Mapping[str, DayColumn] = field(default_factory=dict)
 
     def with_cells(self, name: str, of: str, by: Any) -> Self:
         """Return the same table with a column of cells: a public function of another column.
@@ -89,6 +116,59 @@ class Rows:
             )
         cells = {**self.cells, name: CellColumn(of, elements)}
         return replace(self, schema={**self.schema, name: "VARCHAR"}, cells=cells)
+
+    def with_days(self, name: str, of: str, zone: str | None = None) -> Self:
+        """Return the same table with a column of dates: the day of a time, as clocks of a zone show it.
+
+        Args:
+            name: the name of the new column, for ``Element(name)``, ``by=``, ``where`` and
+                :meth:`with_cells`, which makes weeks or months of it (``Elements.from_period``).
+            of: the column of times. Days of moments (times with a zone) begin in the zone that is
+                stated. Times without a zone are what the clock of the record showed, and have its day.
+            zone: the zone of days of moments, such as ``"Europe/Paris"``; by default ``"UTC"``. A day
+                there has 23 or 25 hours where clocks are put forward or back.
+
+        Raises:
+            ParameterError: if the name is taken, or there is no such zone.
+            SchemaError: if there is no such column, or it holds no times.
+
+        In ``where`` a day lasts from its first midnight to the first of the next day. A promise of a
+        ledger names the column of times: ``Element(Partition((Rule("at", "day", "Europe/Paris"),)))``
+        (``--element at=day --zone Europe/Paris``), or ``AnyDays(30, "at", "Europe/Paris")``. Source:
+        docs/theory.md, "Scopes".
+
+        >>> import datetime as dt
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> late = dt.datetime(2026, 3, 28, 23, 30, tzinfo=dt.UTC)
+        >>> visits = read(pa.table({"who": [1], "at": [late]}), user="who")
+        >>> paris = visits.with_days("day", of="at", zone="Europe/Paris")
+        >>> print(paris.where(day="2026-03-29").scope)
+        at from 2026-03-28 23:00:00 to 2026-03-29 21:59:59.999999 (UTC)
+        """
+        if not isinstance(name, str) or not name or self.has(name):
+            raise ParameterError(f"name must be a new column, not {name!r}; choose another.")
+        self.require(of, "of")
+        kind = self.schema[of]
+        if not kind.startswith("TIMESTAMP"):
+            raise SchemaError(
+                f"of {of!r} has type {kind}, and days are of times: name a column of TIMESTAMP, or of "
+                f"text with types={{{of!r}: 'TIMESTAMP'}} in dg.read or --type {of}=timestamp; a "
+                "column of dates is one of days already.",
+                name="of",
+            )
+        if zone is not None and kind != MOMENTS:
+            raise ParameterError(
+                f"zone must be left out, as the times of {of!r} have none: their days are those that "
+                "they show.",
+                name="zone",
+            )
+        clocks = check_zone("UTC" if zone is None else zone) if kind == MOMENTS else ""
+        source: Source = DatedSource(all_rows(self.source), name, of, kind, clocks)
+        if not self.scope.everything:
+            source = ScopedSource(source, self.scope, self.schema, {})
+        days = {**self.days, name: DayColumn(of, clocks)}
+        return replace(self, source=source, schema={**self.schema, name: "DATE"}, days=days)
 
     @property
     def scope(self) -> Region:
@@ -146,13 +226,22 @@ class Rows:
             raise ParameterError(f"{role} must be the name of a column, not {column!r}.", name=role)
         if column not in self.schema:
             raise SchemaError(
-                f"{role} {column!r} is not a column of the table; it has {', '.join(self.schema)}.",
-                name=role,
+                f"{role} {column!r} is not a column of the table; {self.like(column)}.", name=role
             )
+
+    def like(self, column: str) -> str:
+        """Say which columns the table has that are like one that it has not."""
+        names = list(self.schema)
+        if len(names) == 1 and (remedy := other_delimiter(names[0])):
+            return f"its one column {shorten(names[0], _LETTERS)!r} looks like several: {remedy}"
+        if len(names) <= _LISTED:
+            return f"it has {', '.join(names)}"
+        near = get_close_matches(column, names, n=_NEAREST, cutoff=_LIKENESS) or names[:_NEAREST]
+        return f"of its {len(names):,} columns the nearest are {', '.join(near)}"
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as, and its decimal mark where that is a comma."""
-        kind, source = self.schema[column], all_rows(self.source)
+        kind, source = self.schema[column], as_read(self.source)
         comma = isinstance(source, TypedSource) and source.decimal == "," and column in source.types
         # The values of an ENUM are text.
         return f"{'VARCHAR' if kind == 'ENUM' else kind}{' with a decimal comma' if comma else ''}"
@@ -219,11 +308,14 @@ class Rows:
         kind = self.schema[column]
         if kind.startswith(("TIME", "INTERVAL")):
             # A value beyond the range of text would fail, and tell of one row.
+            told = "cast it to text"
+            if kind.startswith("TIMESTAMP"):
+                told = (
+                    f"name its days: table.with_days('day', of={column!r}), --days day={column}, or "
+                    "[table.days.day] in a file of releases"
+                )
             raise SchemaError(
-                f"{role} {column!r} has type {kind}, which cannot name things; cast it to a date "
-                f"first, as in dg.read(duckdb.sql('SELECT * REPLACE ({column}::DATE AS {column}) "
-                "FROM …')).",
-                name=role,
+                f"{role} {column!r} has type {kind}, which cannot name things; {told}.", name=role
             )
         if kind in ("FLOAT", "DOUBLE") or kind.endswith(_NESTED) or kind.startswith(_NESTED):
             raise SchemaError(

@@ -15,10 +15,10 @@ from dpgrain.inputs.labels import Key, key
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check
 from dpgrain.tables.engines.memory import LEAST
-from dpgrain.tables.engines.named import opener
+from dpgrain.tables.engines.named import engine_for, opener, source_for
 from dpgrain.tables.engines.people import PerUser, made_of_people
-from dpgrain.tables.engines.protocol import Engine, Opener
-from dpgrain.tables.engines.sources import source_of, typed
+from dpgrain.tables.engines.protocol import Engine
+from dpgrain.tables.engines.sources import typed
 from dpgrain.tables.rows import Rows
 
 # This mark stands before the names of users that are no text.
@@ -35,7 +35,7 @@ class UserTable(Rows):
             :class:`~dpgrain.tables.rows.Rows`.
     """
 
-    engine: str | Opener = "duckdb"
+    engine: Any = "duckdb"
 
     def open_engine(self) -> Engine:
         """Make the engine of one release or fit, to be entered by ``with``; no other code makes it."""
@@ -159,13 +159,13 @@ def read(
     decimal: str = ".",
     memory: str | int = "1GB",
     threads: int | None = None,
-    engine: str | Opener = "duckdb",
+    engine: Any = None,
 ) -> UserTable:
     """Open a table in which one user holds many records; nothing is loaded yet.
 
     Args:
         source: a path or glob (or several) of Parquet or CSV files (UTF-8), an Arrow table, a
-            pandas or Polars data frame, or a DuckDB relation.
+            pandas or Polars data frame, a DuckDB relation, or a data frame of Spark.
         user: the column that tells whose a record is; without one only ``Record`` is offered.
         n_users: the public number of enrolled users, with or without records. It is never counted
             from the table, since that number is private; used for the δ warning and in the guarantee.
@@ -178,8 +178,11 @@ def read(
             of bytes (at least 256 MB); more is taken only for what grows with the number of items.
         threads: threads of a release; by default one per core.
         engine: the reader of rows: ``"duckdb"``, which streams them; ``"in_memory"``, which keeps the
-            columns that it needs, for small tables; or a class of another package that keeps to
-            :class:`~dpgrain.tables.engines.protocol.Engine`. Releases are the same through all of them.
+            columns that it needs, for small tables; ``"spark"``, a session of Spark or the address of
+            a cluster, such as ``"spark://host:7077"``, for tables beyond one machine; or a class of
+            another package that keeps to :class:`~dpgrain.tables.engines.protocol.Engine`. By
+            default, Spark reads its own frames, and DuckDB all else. Releases are the same through
+            all of them.
 
     Raises:
         DataError: if a file is missing or not readable.
@@ -194,9 +197,9 @@ def read(
         n_users = _validate.integer(minimum=1, n_users=n_users)
     if threads is not None:
         threads = _validate.integer(minimum=1, threads=threads)
-    opener(engine)
+    engine = engine_for(engine, source)
     source = source if user is None else _users_apart(source, user)
-    opened = typed(source_of(source, delimiter=delimiter), types, decimal)
+    opened = typed(source_for(engine, source, delimiter), types, decimal)
     table = UserTable(
         opened,
         user,

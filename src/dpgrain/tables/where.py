@@ -7,6 +7,7 @@ What is stated is inclusive: ``("2026-01-01", "2026-01-31")`` holds the whole la
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Protocol
@@ -15,7 +16,8 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.regions import Among, Axis, Region, Side, Span, microseconds
+from dpgrain.regions import EVERYTHING, Among, Axis, Region, Side, Span, microseconds
+from dpgrain.zones import midnight
 
 _MICROSECOND = timedelta(microseconds=1)
 _MOMENTS = "TIMESTAMP WITH TIME ZONE"
@@ -24,6 +26,10 @@ _PERIOD = re.compile(
     r"([T ](?P<hour>\d\d)(:(?P<minute>\d\d)(:(?P<second>\d\d)(\.(?P<fraction>\d{1,6}))?)?)?"
     r"(?P<zone>Z|[+-]\d\d:\d\d)?)?)?)?"
 )
+
+
+# Text that looks like this may be meant for all days of the month.
+_MONTH = re.compile(r"\d{4}-\d{2}")
 
 
 class Columns(Protocol):
@@ -36,6 +42,10 @@ class Columns(Protocol):
     @property
     def cells(self) -> Mapping[str, Any]:
         """The columns of cells that were added."""
+
+    @property
+    def days(self) -> Mapping[str, Any]:
+        """The columns of days of times that were added."""
 
     def require(self, column: str, role: str) -> None:
         """Raise unless the table has the column."""
@@ -73,7 +83,12 @@ def region_of(table: Columns, stated: Mapping[str, Any]) -> Region:
         raise ParameterError(
             "where needs a column, such as where(day=('2026-01-01', '2026-01-31'))."
         )
-    return Region(tuple(_side(table, column, value) for column, value in stated.items()))
+    found = EVERYTHING
+    for column, value in stated.items():
+        side = _side(table, column, value)
+        # Several columns may be made of one, such as days of a time.
+        found = narrowed(found, Region((side,))) if side else Region((*found.sides, side))
+    return found
 
 
 def narrowed(region: Region, more: Region) -> Region:
@@ -98,6 +113,8 @@ def _side(table: Columns, column: str, value: Any) -> Side:
             f"where must name columns of the data, not the column of cells {column!r}; state the "
             f"region of {table.cells[column].of!r}, which it is made of."
         )
+    if column in table.days:
+        return _side_of_days(table, column, value)
     stated, timed = _parts(value), is_time(table.schema[column])
     missing, parts = None in stated, [part for part in stated if part is not None]
     kind = table.read_as(column)
@@ -110,7 +127,51 @@ def _side(table: Columns, column: str, value: Any) -> Side:
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
     labels = [table.stated(part, column, "where names") for part in parts]
+    _warn_of_months(column, labels)
     return Side(column, _together(labels) or Among(tuple(labels)), missing, kind)
+
+
+def _warn_of_months(column: str, labels: Sequence[int | str]) -> None:
+    """Warn of a label that looks like a month, and equals no day of it."""
+    for label in labels:
+        if isinstance(label, str) and _MONTH.fullmatch(label):
+            warnings.warn(
+                f"where takes {label!r} as text, which {column!r} must equal; if the column holds "
+                f"days, state its type, as types={{{column!r}: 'DATE'}} in dg.read or --type "
+                f"{column}=date.",
+                stacklevel=5,
+            )
+
+
+def _side_of_days(table: Columns, column: str, value: Any) -> Side:
+    """Return the times that days are made of, from the first midnight to that after the last."""
+    stated, day = _parts(value), table.days[column]
+    ends = [_interval(part) for part in stated if part is not None]
+    days, kind = _times("DATE", column, ends), table.schema[day.of]
+    values: Span | Among = Among()
+    if isinstance(days, Span):
+        low, high = (
+            None if end is None else _midnight(end, column, day.zone)
+            for end in (days.low, days.high)
+        )
+        first_and_last = ends[0] if isinstance(ends[0], tuple) else (ends[0], ends[0])
+        values = _ordered(Span(_axis(kind), low, high), column, first_and_last)
+    return Side(day.of, values, None in stated, table.read_as(day.of))
+
+
+def _midnight(end: int, column: str, zone: str) -> int:
+    """Return when the day begins that a column of dates has at an end of an interval."""
+    found = midnight((datetime(1970, 1, 1) + timedelta(microseconds=end)).date(), zone)
+    if found is None:
+        raise ParameterError(
+            f"where must state days of {column!r} in the years 2 to 9998, whose beginnings are known."
+        )
+    return found
+
+
+def _axis(kind: str) -> Axis:
+    """Return the axis of a type of dates or times."""
+    return "date" if kind == "DATE" else "instant" if kind == _MOMENTS else "time"
 
 
 def _parts(value: Any) -> list[Any]:
@@ -183,11 +244,10 @@ def _times(kind: str, column: str, parts: Sequence[Any]) -> Span | Among:
     if not parts:
         return Among()
     first, last = _ends(column, parts)
-    axis: Axis = "date" if kind == "DATE" else "instant" if kind == _MOMENTS else "time"
     low = None if first is None else _period(first, kind, column)[0]
     high = None if last is None else _period(last, kind, column)[1]
     ends = [None if end is None else microseconds(end) for end in (low, high)]
-    return _ordered(Span(axis, *ends), column, (first, last))
+    return _ordered(Span(_axis(kind), *ends), column, (first, last))
 
 
 def _ordered(span: Span, column: str, ends: tuple[Any, Any]) -> Span:

@@ -10,17 +10,34 @@ from typing import TYPE_CHECKING
 from dpgrain._later import face
 
 if TYPE_CHECKING:
+    from dpgrain.torch.adaptive import AdaptiveNorm
     from dpgrain.torch.engine import PrivacyEngine
     from dpgrain.torch.loader import PrivateLoader
+    from dpgrain.torch.maps import through_linear_maps
     from dpgrain.torch.optimizer import PrivateOptimizer
+    from dpgrain.torch.trained import Training, TrainingHistory
+    from dpgrain.torch.training import train
 
-__all__ = ["PrivacyEngine", "PrivateLoader", "PrivateOptimizer"]
+__all__ = [
+    "AdaptiveNorm",
+    "PrivacyEngine",
+    "PrivateLoader",
+    "PrivateOptimizer",
+    "Training",
+    "TrainingHistory",
+    "through_linear_maps",
+    "train",
+]
 
 face(
     __name__,
     {
+        "dpgrain.torch.adaptive": ("AdaptiveNorm",),
         "dpgrain.torch.engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
+        "dpgrain.torch.maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
+        "dpgrain.torch.trained": ("Training", "TrainingHistory"),
+        "dpgrain.torch.training": ("train",),
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -55,6 +56,22 @@ class Blocks:
         """The number of blocks."""
         return len(self.starts) - 1
 
+    def digest(self) -> str:
+        """Return a text that no other blocks have, by which processes compare theirs."""
+        found = hashlib.sha256(np.int64(self.blocks).tobytes())
+        for places in (self.starts, self.rows):
+            found.update(places.astype(np.int64).tobytes())
+        return found.hexdigest()
+
+    def by_size(self, drawn: IndexArray | None = None) -> IndexArray:
+        """Return blocks in the order in which batches hold them: small ones first.
+
+        Args:
+            drawn: the blocks; all by default.
+        """
+        blocks = np.arange(self.blocks) if drawn is None else drawn
+        return blocks[np.argsort(np.diff(self.starts)[blocks], kind="stable")]
+
     def batches(
         self, drawn: IndexArray, max_rows: int | None, *, single: bool = False
     ) -> Iterator[Batch]:
@@ -70,9 +87,8 @@ class Blocks:
         >>> [batch.rows.tolist() for batch in blocks.batches(np.arange(3), 3)]
         [[4, 5], [0, 1, 2], [3]]
         """
+        drawn = self.by_size(drawn)
         sizes = np.diff(self.starts)[drawn]
-        order = np.argsort(sizes, kind="stable")
-        drawn, sizes = drawn[order], sizes[order]
         most = max(int(sizes.max(initial=1)), int(sizes.sum())) if max_rows is None else max_rows
         large = int(np.searchsorted(sizes, most, side="right"))
         ends = [*_ends(sizes[:large], 0 if single else most)]

@@ -9,8 +9,7 @@ is added whose norm was found. :func:`overshoot` is what is left, and it is bill
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +19,8 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.recorder import Call
-from dpgrain.torch.uses import Use
+from dpgrain.torch.precision import precisely
+from dpgrain.torch.uses import Uses, joined
 
 #: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
 #: number: 128 roundings in one direction. The tests measure it.
@@ -31,6 +30,8 @@ _LONGEST_BOUNDS = 64.0
 
 #: What is added to each parameter.
 Sums: TypeAlias = dict[Any, Any]
+#: What blocks count, (blocks,) in [−1, 1], from their lengths in bounds.
+Counts: TypeAlias = Callable[[FloatArray], FloatArray]
 
 
 def overshoot(precision: Any) -> float:
@@ -49,37 +50,12 @@ def overshoot(precision: Any) -> float:
     return 2 * _LONGEST_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
 
 
-@contextmanager
-def precisely() -> Iterator[None]:
-    """Compute in the precision of the numbers: no gradients, no autocast, no shortened products."""
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = False
-    try:
-        half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
-        with torch.no_grad(), next(half), next(half):
-            yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
-
-
-def uses_of(calls: Iterable[Call], layout: Layout) -> dict[Any, list[Use]]:
-    """Return what blocks add to each parameter, in all calls of layers that use it.
-
-    Args:
-        calls: the recorded calls, after a backward pass, which are let go of.
-        layout: the blocks of the batch.
-    """
-    found: dict[Any, list[Use]] = {}
-    with precisely():
-        for call in calls:
-            for parameter, use in call.uses(layout):
-                found.setdefault(parameter, []).append(use)
-    return found
-
-
 def clipped_sums(
-    uses: Mapping[Any, Sequence[Use]], layout: Layout, bound: float, scale: float = 1.0
+    uses: Uses,
+    layout: Layout,
+    bound: float,
+    scale: float = 1.0,
+    told: Callable[[FloatArray], None] | None = None,
 ) -> Sums:
     """Return the sum over blocks of their mean gradients, each shortened to a bound.
 
@@ -88,18 +64,24 @@ def clipped_sums(
         layout: the blocks, of which the whole batch is made.
         bound: the largest norm of a block's mean gradient, over all parameters together.
         scale: what turns gradients by outputs into those of one record's loss.
+        told: what is told the norms of mean gradients before they are shortened, (blocks,).
 
     Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that is
-    not finite adds nothing. Source: element-level paper, Algorithm 1; docs/theory.md, "Gradient steps
-    of networks".
+    not finite adds nothing, and has norm 0. Source: element-level paper, Algorithm 1; docs/theory.md,
+    "Gradient steps of networks".
     """
     with precisely():
-        return _clipped_sums(uses, layout, bound, scale)
+        return _clipped_sums(uses, layout, bound, scale, told)
 
 
 def _clipped_sums(
-    uses: Mapping[Any, Sequence[Use]], layout: Layout, bound: float, scale: float
+    uses: Uses,
+    layout: Layout,
+    bound: float,
+    scale: float,
+    told: Callable[[FloatArray], None] | None,
 ) -> Sums:
+    uses = {parameter: joined(of) for parameter, of in uses.items()}
     lengths, norms = _lengths(uses), _norms(uses, layout)
     broken = ~(torch.isfinite(lengths) & torch.isfinite(norms))
     if broken.any():
@@ -112,8 +94,13 @@ def _clipped_sums(
         parameter: sum(use.total(weights.masked_fill(apart, 0.0)) for use in of)
         for parameter, of in uses.items()
     }
+    found = norms * share
     for block in torch.nonzero(apart).flatten().tolist():
-        _add(sums, shortened(_formed(uses, block), bound, float(share[block])))
+        vector = _formed(uses, block)
+        found[block] = length(vector) * share[block]
+        _add(sums, shortened(vector, bound, float(share[block])))
+    if told is not None:
+        told(found.cpu().numpy())
     return sums
 
 
@@ -125,14 +112,24 @@ def shortened(vector: Sums, bound: float, share: float = 1.0) -> Sums:
         bound: the largest norm.
         share: what it is multiplied by before.
     """
-    norm = math.hypot(*(float(torch.linalg.vector_norm(part.double())) for part in vector.values()))
-    if not math.isfinite(norm) or norm == 0:
+    norm = length(vector)
+    if norm == 0:
         return {}
     weight = min(share, bound / norm)
     return {parameter: part * weight for parameter, part in vector.items()}
 
 
-def whole_sums(uses: Mapping[Any, Sequence[Use]], layout: Layout, scale: float) -> Sums:
+def length(vector: Sums) -> float:
+    """Return the norm of a vector; 0 if it is not finite.
+
+    Args:
+        vector: its parts, by parameter.
+    """
+    norm = math.hypot(*(float(torch.linalg.vector_norm(part.double())) for part in vector.values()))
+    return norm if math.isfinite(norm) else 0.0
+
+
+def whole_sums(uses: Uses, layout: Layout, scale: float) -> Sums:
     """Return the sum over all rows, not clipped: a part of one block.
 
     Args:
@@ -151,19 +148,33 @@ class FloatSum:
     Args:
         parameters: what is trained.
         bound: the clipping bound.
+        counts: what blocks count beside their gradients; nothing by default.
     """
 
-    def __init__(self, parameters: Sequence[Any], bound: float) -> None:
-        self.bound = bound
+    def __init__(
+        self, parameters: Sequence[Any], bound: float, counts: Counts | None = None
+    ) -> None:
+        self.bound, self._counts = bound, counts
         self.sums: Sums = {p: torch.zeros_like(p, dtype=_precision(p)) for p in parameters}
+        self.counted = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def tensors(self) -> list[Any]:
+        """Return what is added up over processes, in place."""
+        return [*self.sums.values(), self.counted]
+
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add the blocks of a batch that holds whole blocks."""
-        _add(self.sums, clipped_sums(uses_of(calls, layout), layout, self.bound, scale))
+        told = None if self._counts is None else self._count
+        _add(self.sums, clipped_sums(uses, layout, self.bound, scale, told))
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block whose gradient was added up over batches, a sum over its records."""
         _add(self.sums, shortened(vector, self.bound, 1 / records))
+        self._count(np.array([length(vector) / records]))
+
+    def _count(self, norms: FloatArray) -> None:
+        if self._counts is not None:
+            self.counted += float(self._counts(norms / self.bound).sum())
 
 
 class ExactSum:
@@ -173,38 +184,72 @@ class ExactSum:
         parameters: what is trained.
         bound: the clipping bound.
         step: the step of the grid.
+        counts: what blocks count beside their gradients, in a last entry of the sum; nothing by
+            default.
+        count_share: what a count of 1 adds to it, in bounds.
+        stretch: the norm of a block's vector with its count, in bounds.
     """
 
-    def __init__(self, parameters: Sequence[Any], bound: float, step: float) -> None:
-        self.parameters, self.bound, self.step = parameters, bound, step
-        self.total: IntArray = np.zeros(sum(p.numel() for p in parameters), dtype=np.int64)
+    def __init__(
+        self,
+        parameters: Sequence[Any],
+        bound: float,
+        step: float,
+        *,
+        counts: Counts | None = None,
+        count_share: float = 0.0,
+        stretch: float = 1.0,
+    ) -> None:
+        self.parameters, self.bound, self.step, self._counts = parameters, bound, step, counts
+        self._count_share, self.reach = count_share, stretch * bound
+        entries = sum(p.numel() for p in parameters) + (counts is not None)
+        self.total: IntArray = np.zeros(entries, dtype=np.int64)
 
-    def add_blocks(self, calls: Iterable[Call], layout: Layout, scale: float) -> None:
+    def tensors(self) -> list[Any]:
+        """Return what is added up over processes, in place."""
+        return [torch.from_numpy(self.total)]
+
+    def add_blocks(self, uses: Uses, layout: Layout, scale: float) -> None:
         """Add a batch, which must hold one block."""
         assert layout.blocks == 1  # noqa: S101 - nothing of other blocks may enter a kernel
-        self.add_block(whole_sums(uses_of(calls, layout), layout, scale), layout.rows)
+        self.add_block(whole_sums(uses, layout, scale), layout.rows)
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, a sum over its records."""
-        flat: FloatArray = np.concatenate([self._flat(vector, p) for p in self.parameters])
-        with np.errstate(all="ignore"):
-            mean = finite((flat / records)[None])
-        self.total += on_grid(clipped(mean, self.bound), self.bound, self.step)[0]
-
-    def _flat(self, vector: Sums, parameter: Any) -> FloatArray:
-        if parameter not in vector:
-            return np.zeros(parameter.numel())
-        flat: FloatArray = vector[parameter].double().cpu().numpy().ravel()
-        return flat
+        mean = mean_of(vector, self.parameters, records)[None]
+        joint = clipped(mean, self.bound)
+        if self._counts is not None:
+            # A norm that overflows is that of a long block.
+            with np.errstate(over="ignore"):
+                counts = self._counts(np.linalg.norm(mean, axis=1) / self.bound)
+            joint = np.hstack([joint, counts[:, None] * self._count_share * self.bound])
+        self.total += on_grid(joint, self.reach, self.step)[0]
 
 
-def _lengths(uses: Mapping[Any, Sequence[Use]]) -> Any:
+def mean_of(vector: Sums, parameters: Sequence[Any], records: int) -> FloatArray:
+    """Return a block's mean gradient as one vector; 0 if it is not finite.
+
+    Args:
+        vector: the sum over the block's records, by parameter.
+        parameters: what is trained, in the order of the vector.
+        records: the number of the block's records.
+    """
+    parts = [
+        vector[p].double().cpu().numpy().ravel() if p in vector else np.zeros(p.numel())
+        for p in parameters
+    ]
+    with np.errstate(all="ignore"):
+        mean: FloatArray = finite((np.concatenate(parts) / records)[None])[0]
+    return mean
+
+
+def _lengths(uses: Uses) -> Any:
     """Return (blocks,) the sums of lengths of the terms of blocks, all parameters together."""
     each = [sum(use.lengths() for use in of) for of in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
 
 
-def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
+def _norms(uses: Uses, layout: Layout) -> Any:
     """Return (blocks,) the norms of blocks' sums, all parameters together."""
     squares = []
     for of in uses.values():
@@ -218,7 +263,7 @@ def _norms(uses: Mapping[Any, Sequence[Use]], layout: Layout) -> Any:
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _formed(uses: Mapping[Any, Sequence[Use]], block: int) -> Sums:
+def _formed(uses: Uses, block: int) -> Sums:
     return {p: sum(use.formed(block) for use in of) for p, of in uses.items()}
 
 

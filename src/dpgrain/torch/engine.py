@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from dpgrain import _validate
-from dpgrain.arrays.blocks import arrange
+from dpgrain.arrays.blocks import Rows, arrange
 from dpgrain.arrays.guarantees import guarantee_of
 from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean
+from dpgrain.means import Mean
 from dpgrain.noise import RandomState, source_of
 from dpgrain.publishing import Promise, before_publishing
-from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.publish import before_resuming
+from dpgrain.torch import resuming
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.asked import Asked, Numbers, clipped_run, given_mean
 from dpgrain.torch.batches import Blocks
+from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
+from dpgrain.torch.processes import Processes
 from dpgrain.torch.run import Run
-from dpgrain.units import Relation, Unit, User
-
-# The bounds between which squares in single precision neither overflow nor vanish where it matters.
-_SMALLEST_BOUND, _LARGEST_BOUND = 1e-9, 1e9
-_APART = "each record's loss, and each layer, treats the record apart from others"
-_FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
+from dpgrain.torch.steps import Draws, owners_of, steps_of
+from dpgrain.units import OWN_UNIT, Relation, Unit, User
 
 
 class PrivacyEngine:
@@ -72,6 +76,10 @@ class PrivacyEngine:
         _ = Promise(self._unit, 1.0, 1e-6, relation)
         self._relation, self._source = relation, source_of(random_state)
         self._guarantee: Guarantee | None = None
+        self._run: Run | None = None
+        self._plan: Plan | None = None
+        self._draws: Draws
+        self._extra: Mapping[str, Any] = {}
 
     def make_private(
         self,
@@ -79,10 +87,10 @@ class PrivacyEngine:
         module: Any,
         optimizer: Any,
         dataset: Any,
-        n_users: int,
-        steps: int,
-        sampling_rate: float,
-        max_grad_norm: float,
+        n_users: int | None = None,
+        steps: int | None = None,
+        sampling_rate: float | None = None,
+        max_grad_norm: float | AdaptiveNorm | None = None,
         users: Any = None,
         elements: Any = None,
         noise_multiplier: float | None = None,
@@ -94,19 +102,26 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         max_rows: int | None = None,
         exact: bool = False,
+        noise: Literal["independent", "banded"] = "independent",
+        bands: int | None = None,
+        mean: Mean | None = None,
         records_apart: Sequence[type] = (),
+        example: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> tuple[Any, PrivateOptimizer, PrivateLoader]:
         """Charge a training run, and return what an ordinary training loop needs.
 
         Args:
-            module: the network, which is returned with hooks that the last step takes off.
+            module: the network, which is returned with hooks that the last step takes off. Of one in
+                ``DistributedDataParallel``, which all its processes train together, the network itself
+                is returned.
             optimizer: a PyTorch optimizer of all parameters that are trained.
             dataset: the records by place, a map-style data set.
             n_users: the public size of the roster by which sums are divided, which is never counted.
             steps: how many steps are made; all are charged before the first batch.
             sampling_rate: the public probability q that a block, or a user, is in a step.
-            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters.
+            max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
+                ``AdaptiveNorm``, which follows a quantile of them.
             users: (records,) whose each record is; None for one user per record.
             elements: (records,) the cell of each record, by a public partition.
             noise_multiplier: noise sd ÷ clipping bound; or in its place
@@ -122,7 +137,16 @@ class PrivacyEngine:
                 the gradient of a block with more rows is added up before it is clipped.
             exact: True hands out each block by itself, truncates it to a grid and adds integers, with
                 integer noise; no rounding is left out then, and it is slow.
+            noise: ``"banded"`` makes noise that cancels over steps, and draws from random parts of the
+                users in turn; it pays for small rates (:func:`dpgrain.planning.plan_bands`).
+            bands: the number of bands and parts; by default the best for ``target_epsilon``.
+            mean: any private mean of :mod:`dpgrain.means` of one vector per block, for small networks,
+                in place of all public numbers above and of noise. Each step then reads every block, one
+                by one. A mean that publishes that it stops ends the loader.
             records_apart: types of layers of one's own that take one tensor and treat records apart.
+            example: what the module is called with for a few made-up records: a tensor, a tuple, or a
+                dictionary of named inputs. On these it is tried, before anything is charged, on whether
+                it mixes records; without them, on random numbers in the shapes of the first batch.
             collate_fn: makes a batch of a list of records; PyTorch's by default.
 
         Returns:
@@ -132,53 +156,187 @@ class PrivacyEngine:
             ParameterError: if a parameter is out of range, a layer mixes records or is not known, or
                 the open budget does not hold the run; nothing is charged then.
         """
-        if self._guarantee is not None:
+        if self._run is not None:
             raise ParameterError("an engine has one run: make another PrivacyEngine for another.")
-        _check_dataset(dataset)
+        module, processes = Processes.of(module)
+        check_dataset(dataset)
         _check_optimizer(module, optimizer)
-        _check_numbers(max_grad_norm, sampling, loss_reduction, max_rows)
-        promise = self._promise(noise_multiplier, target_epsilon, target_delta, share)
-        numbers: dict[str, Any] = {
-            "n_users": n_users,
-            "clip": max_grad_norm,
-            "sampling_rate": sampling_rate,
-            "sampling": sampling,
-            "blocks_per_user": elements_per_user,
-            "exact": _validate.truth(exact=exact),
-        }
-        rounds = _validate.integer(minimum=1, steps=steps)
-        if noise_multiplier is None:
-            promise = promise.settled(lambda trial: _calibrated(trial, rounds, numbers).event)
-            mean = _calibrated(promise, rounds, numbers)
+        _check_loop(loss_reduction, max_rows)
+        numbers = Numbers(
+            n_users,
+            steps,
+            sampling_rate,
+            max_grad_norm,
+            noise_multiplier,
+            target_epsilon,
+            share,
+            bands,
+        )
+        if mean is None:
+            asked = clipped_run(
+                self._promise(noise_multiplier, target_epsilon, target_delta, share),
+                numbers,
+                sampling=sampling,
+                elements_per_user=elements_per_user,
+                exact=exact,
+                noise=noise,
+            )
         else:
-            mean = _stated(promise, noise_multiplier, rounds, numbers)
-        rows = arrange(len(dataset), users, elements, self._unit)
-        run = Run(
+            promise = Promise(self._unit, 1.0, target_delta, self._relation)
+            asked = given_mean(promise, mean, numbers, noise=noise)
+        run, blocks = self._start(
+            asked,
             module,
             optimizer,
-            mean,
+            arrange(len(dataset), users, elements, self._unit, places=asked.mean.fresh),
+            users,
             apart=tuple(records_apart),
             loss_reduction=loss_reduction,
-            source=self._source,
+            processes=processes,
         )
-        guarantee = guarantee_of(
-            promise,
-            mean.event,
-            _facts(mean),
-            private=self._source.private,
-            users=users,
-            elements=elements,
-        )
-        try:
-            self._guarantee = before_publishing(
-                guarantee, n_users=mean.n_users, budget=promise.budget
+        guarantee = self._promised(asked, users, elements)
+        with run.hooked():
+            if example is not None:
+                run.try_on(example)
+            guarantee = self._charged(
+                run,
+                blocks,
+                lambda: before_publishing(
+                    guarantee, n_users=asked.mean.n_users, budget=asked.promise.budget
+                ),
             )
-        except BaseException:
-            run.abandon()
-            raise
-        draws = mean.start(self._source, rows.owners)
-        loader = PrivateLoader(run, dataset, Blocks.arrange(rows), draws, max_rows, collate_fn)
+        self._run, self._guarantee = run, guarantee
+        self._plan = resuming.plan_of(asked, guarantee, loss_reduction, users, elements)
+        loader = PrivateLoader(run, dataset, blocks, self._draws, max_rows, collate_fn)
         return module, PrivateOptimizer(run), loader
+
+    def save(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
+        """Write a checkpoint, from which :meth:`resume` goes on after the process has ended.
+
+        Args:
+            path: the file, which is written whole or not at all. A file beside it is the journal of the
+                run, which gets a dot for each step from then on, before its noise is drawn; all
+                checkpoints of a run must lie in one folder.
+            extra: what else the loop needs to go on, such as the state of a scheduler: tensors,
+                numbers, text, lists and dicts.
+
+        Raises:
+            ParameterError: if the run is inside a step, or has its journal in another folder.
+            DataError: if a file cannot be written.
+
+        The file of a private run holds what was published, and nothing that only the curator may know.
+        Of several processes the first one writes.
+        """
+        run = self._begun()
+        run.check_between()
+        if run.processes.first:
+            held = {} if extra is None else extra
+            resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | Path,
+        *,
+        module: Any,
+        optimizer: Any,
+        dataset: Any,
+        users: Any = None,
+        elements: Any = None,
+        max_rows: int | None = None,
+        records_apart: Sequence[type] = (),
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> tuple[PrivacyEngine, Any, PrivateOptimizer, PrivateLoader]:
+        """Go on with a run from its checkpoint, in another process or in the same one.
+
+        Args:
+            path: the file that :meth:`save` has written.
+            module: a network like the one that was saved, whose parameters are replaced.
+            optimizer: a PyTorch optimizer like the one that was saved, whose state is replaced.
+            dataset: the records by place, of the same people.
+            users: as in :meth:`make_private`.
+            elements: as in :meth:`make_private`.
+            max_rows: as in :meth:`make_private`.
+            records_apart: as in :meth:`make_private`.
+            collate_fn: as in :meth:`make_private`.
+
+        Returns:
+            an engine with the run, the module, the optimizer and the loader of the steps that are left.
+
+        Raises:
+            ParameterError: if module, optimizer or labels are others than when the run began, or the
+                open budget does not hold the run.
+            DataError: if the checkpoint, or the journal beside it, is missing or damaged.
+
+        A ledger that has charged the run is not charged again; another one, or a budget that is open,
+        is charged for all steps. Steps that were begun after the checkpoint are not made again, since
+        they may have been seen: the run is shorter by them. A seeded run, which is not private, makes
+        them again as they were.
+
+        Formal guarantee: that of the run, for all that any process has published of it, however often
+        it went on from which checkpoint, whoever decided to; if the journal on the disk is that of all
+        these processes, and no older copy of it. Source: docs/theory.md, "Gradient steps of networks".
+
+        >>> import tempfile, torch
+        >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
+        >>> def network():
+        ...     net = torch.nn.Linear(3, 1)
+        ...     return {"module": net, "optimizer": torch.optim.SGD(net.parameters(), lr=0.1)}
+        >>> engine, path = PrivacyEngine(), Path(tempfile.mkdtemp()) / "last.pt"
+        >>> net, optimizer, loader = engine.make_private(
+        ...     **network(), dataset=data, n_users=60, noise_multiplier=2.0, steps=9, sampling_rate=0.5,
+        ...     max_grad_norm=1.0)
+        >>> for x, y in loader:
+        ...     torch.nn.functional.mse_loss(net(x), y).backward()
+        ...     if optimizer.step() and len(loader) == 5:
+        ...         engine.save(path)
+        ...         break
+        >>> engine, net, optimizer, loader = PrivacyEngine.resume(path, **network(), dataset=data)
+        >>> len(loader), round(engine.get_epsilon(1e-6), 2)
+        (5, 4.28)
+        """
+        module, processes = Processes.of(module)
+        path = Path(path)
+        checkpoint = processes.told(lambda: Checkpoint.read(path))
+        plan = checkpoint.plan
+        unit = OWN_UNIT[plan.level] if plan.max_elements is None else User(plan.max_elements)
+        engine = cls(unit=unit, relation=plan.guarantee.relation)
+        engine._source, engine._extra = resuming.source_of(checkpoint), checkpoint.extra
+        check_dataset(dataset)
+        _check_optimizer(module, optimizer)
+        _check_loop(plan.loss_reduction, max_rows)
+        # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
+        promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
+        asked = Asked(promise, plan.mean, plan.rule)
+        guarantee = engine._promised(asked, users, elements)
+        resuming.check_alike(plan, guarantee, users, elements)
+        rows = arrange(len(dataset), users, elements, unit)
+        resuming.load(checkpoint, module, optimizer)
+        run, blocks = engine._start(
+            asked,
+            module,
+            optimizer,
+            rows,
+            users,
+            apart=tuple(records_apart),
+            loss_reduction=plan.loss_reduction,
+            processes=processes,
+        )
+        guarantee = replace(guarantee, receipts=plan.guarantee.receipts)
+        with run.hooked():
+            resuming.go_on(run, engine._draws, checkpoint, path)
+            guarantee = engine._charged(
+                run, blocks, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+            )
+        engine._run, engine._guarantee = run, guarantee
+        engine._plan = replace(plan, guarantee=guarantee)
+        loader = PrivateLoader(run, dataset, blocks, engine._draws, max_rows, collate_fn)
+        return engine, module, PrivateOptimizer(run), loader
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """What the checkpoint held that was given to :meth:`save`; empty for a run that began here."""
+        return self._extra
 
     @property
     def guarantee(self) -> Guarantee:
@@ -188,8 +346,17 @@ class PrivacyEngine:
             ParameterError: if nothing was made private yet.
         """
         if self._guarantee is None:
-            raise ParameterError("this engine has no run yet: call make_private first.")
+            raise _no_run()
         return self._guarantee
+
+    @property
+    def mean(self) -> Mean:
+        """The public numbers of a step, such as its noise, rate and divisor.
+
+        Raises:
+            ParameterError: if nothing was made private yet.
+        """
+        return self._begun().mean
 
     def get_epsilon(
         self,
@@ -215,6 +382,64 @@ class PrivacyEngine:
         """
         return self.guarantee.epsilon(delta, units=units, unit=unit, relation=relation)
 
+    def _begun(self) -> Run:
+        """Return the run."""
+        if self._run is None:
+            raise _no_run()
+        return self._run
+
+    def _start(
+        self,
+        asked: Asked,
+        module: Any,
+        optimizer: Any,
+        rows: Rows,
+        users: Any,
+        *,
+        apart: tuple[type, ...],
+        loss_reduction: Literal["mean", "sum"],
+        processes: Processes,
+    ) -> tuple[Run, Blocks]:
+        """Return a run that is not charged yet, and its blocks."""
+        blocks, owners = Blocks.arrange(rows), owners_of(asked.mean, rows, users)
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        steps, self._draws = steps_of(
+            asked, parameters, self._source, blocks.by_size(), owners, alone=processes.alone
+        )
+        run = Run(
+            module,
+            optimizer,
+            steps,
+            apart=apart,
+            loss_reduction=loss_reduction,
+            processes=processes,
+        )
+        return run, blocks
+
+    def _promised(self, asked: Asked, users: Any, elements: Any) -> Guarantee:
+        """Return the guarantee of a run, before it is charged."""
+        return guarantee_of(
+            asked.promise,
+            asked.mean.event,
+            asked.facts,
+            private=self._source.private,
+            users=users,
+            elements=elements,
+        )
+
+    def _charged(self, run: Run, blocks: Blocks, charge: Callable[[], Guarantee]) -> Guarantee:
+        """Charge a run once, in the first of its processes, and return its guarantee."""
+        processes = run.processes
+        processes.check_alike(
+            module=[tuple(parameter.shape) for parameter in run.parameters],
+            noise_multiplier=repr(run.mean),
+            users=blocks.digest(),
+        )
+        charged = processes.told(charge)
+        if not processes.first and (budget := open_budget()) is not None:
+            budget.charge(charged)
+        return charged
+
     def _promise(
         self,
         noise_multiplier: float | None,
@@ -236,40 +461,11 @@ class PrivacyEngine:
         return Promise.of(self._unit, at, delta, self._relation, share)
 
 
-def _calibrated(promise: Promise, rounds: int, numbers: dict[str, Any]) -> ClippedMean:
-    """Return the public numbers of a run with the least noise that keeps a promise."""
-    return ClippedMean.calibrate(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        unit=promise.unit,
-        relation=promise.relation,
-        rounds=rounds,
-        **numbers,
-    )
+def _no_run() -> ParameterError:
+    return ParameterError("this engine has no run yet: call make_private first.")
 
 
-def _stated(
-    promise: Promise, noise_multiplier: float, rounds: int, numbers: dict[str, Any]
-) -> ClippedMean:
-    """Return the public numbers of a run with stated noise."""
-    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
-    level = "element" if kept is not None else promise.level
-    return ClippedMean(
-        noise_multiplier=noise_multiplier,
-        rounds=rounds,
-        level=level,
-        max_elements=kept,
-        **numbers,
-    )
-
-
-def _facts(mean: ClippedMean) -> tuple[Fact | str, ...]:
-    """Return what the run takes as public, and what it rests on, in words."""
-    facts: tuple[Fact | str, ...] = (Fact("a roster of {:,} users", (mean.n_users,)), *mean.facts)
-    return (*facts, _APART) if mean.exact else (*facts, _APART, _FLOAT_NOISE)
-
-
-def _check_dataset(dataset: Any) -> None:
+def check_dataset(dataset: Any) -> None:
     """Refuse what draws batches by itself, or has no places."""
     if isinstance(dataset, torch.utils.data.DataLoader):
         raise ParameterError(
@@ -323,18 +519,13 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
         )
 
 
-def _check_numbers(
-    max_grad_norm: float, sampling: str, loss_reduction: str, max_rows: int | None
-) -> None:
-    """Refuse numbers and words that are out of range."""
-    bound = _validate.positive(max_grad_norm=max_grad_norm)
-    if not _SMALLEST_BOUND <= bound <= _LARGEST_BOUND:
-        raise ParameterError(
-            f"max_grad_norm must lie between {_SMALLEST_BOUND:g} and {_LARGEST_BOUND:g}, not "
-            f"{max_grad_norm!r}; scale the loss.",
-            name="max_grad_norm",
-        )
-    _validate.one_of(("pairs", "users"), sampling=sampling)
+def _check_loop(loss_reduction: str, max_rows: int | None) -> None:
+    """Refuse what no loop has."""
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
+    _check_rows(max_rows)
+
+
+def _check_rows(max_rows: int | None) -> None:
+    """Refuse batches without a record."""
     if max_rows is not None:
         _validate.integer(minimum=1, max_rows=max_rows)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from dpgrain.means.clipped import ClippedRounds
 from dpgrain.torch.batches import Batch, Blocks
 from dpgrain.torch.library import torch
 from dpgrain.torch.run import Run
+from dpgrain.torch.steps import Draws
 
 
 class PrivateLoader:
@@ -27,7 +25,8 @@ class PrivateLoader:
 
     To iterate is to make the steps that are left: there is one batch for each step, or several where
     ``max_rows`` divides it (the optimizer then steps at the last). A draw without any record is not
-    handed out: its step is made at once, with noise alone.
+    handed out: its step is made at once, with noise alone. Of several processes each hands out whole
+    blocks of its own.
     """
 
     def __init__(
@@ -35,13 +34,13 @@ class PrivateLoader:
         run: Run,
         dataset: Any,
         blocks: Blocks,
-        draws: ClippedRounds,
+        draws: Draws,
         max_rows: int | None,
         collate: Callable[[list[Any]], Any] | None,
     ) -> None:
         self._run, self._dataset, self._blocks, self._draws = run, dataset, blocks, draws
         self._max_rows = max_rows
-        self._collate = torch.utils.data.default_collate if collate is None else collate
+        self._collate = collate
         self._pending: deque[Batch] = deque()
 
     def __len__(self) -> int:
@@ -58,21 +57,37 @@ class PrivateLoader:
         while self._run.left:
             self._run.check_stepped()
             if not self._pending:
-                self._pending.extend(self._drawn())
+                with self._run.in_step():
+                    # All batches of a step are there, or none, also where this is interrupted.
+                    drawn = list(self._drawn())
+                    self._pending.extend(drawn)
             if not self._pending:
                 self._run.publish()
                 continue
-            batch = self._pending.popleft()
-            records = self._records(batch)
-            self._run.begin(batch)
+            # A batch that cannot be read stays, so that no step is made without it.
+            records = self._records(self._pending[0])
+            self._run.begin(self._pending[0])
+            self._pending.popleft()
             yield records
 
+    @property
+    def published(self) -> Mapping[str, Any]:
+        """The public numbers that have changed since the first step, such as an adaptive bound."""
+        return self._run.steps.published()
+
+    def abandon(self) -> None:
+        """Take the hooks off the network, with which no other step is made."""
+        self._run.abandon()
+
     def _drawn(self) -> Iterator[Batch]:
-        drawn = self._draws.draw(self._blocks.blocks)
-        which = np.arange(self._blocks.blocks) if drawn is None else drawn
-        return self._blocks.batches(which, self._max_rows, single=self._run.mean.exact)
+        blocks, processes = self._blocks, self._run.processes
+        drawn = processes.told(lambda: self._draws.draw(blocks.blocks))
+        # Each process reads blocks of all sizes, and each block is read by one process.
+        own = processes.share(blocks.by_size(drawn))
+        return blocks.batches(own, self._max_rows, single=self._run.steps.single)
 
     def _records(self, batch: Batch) -> Any:
-        if type(self._dataset) is torch.utils.data.TensorDataset:
+        if self._collate is None and type(self._dataset) is torch.utils.data.TensorDataset:
             return self._dataset[torch.from_numpy(batch.rows)]
-        return self._collate([self._dataset[int(row)] for row in batch.rows])
+        collate = self._collate or torch.utils.data.default_collate
+        return collate([self._dataset[int(row)] for row in batch.rows])

@@ -80,5 +80,11 @@ class PrivateOptimizer(torch.optim.Optimizer):
             "later would be neither clipped nor accounted for."
         )
 
+    def __reduce__(self) -> NoReturn:
+        self._run.__reduce__()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        self._run.__reduce__()
+
     def __repr__(self) -> str:
         return f"PrivateOptimizer({self._own!r})"

@@ -1,24 +1,36 @@
-"""Hooks that record what goes into each layer, and the gradients by what comes out.
+"""Hooks that turn what goes into layers, and the gradients by what comes out, into uses of parameters.
 
 While a layer runs its parameters ask for no gradient, so that a backward pass makes none of them: it
-hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add. A
-gradient that reaches a parameter all the same came by a way that nobody recorded, and is refused.
+hands the gradients by outputs to :class:`_Tap`, from which everything is made that blocks add, at
+once, so that what needs no keeping is let go of on the way. A gradient that reaches a parameter all
+the same came by a way that nobody recorded, and is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import Rule, by_record, rule_of
+from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.uses import Use
+from dpgrain.torch.precision import precisely
+from dpgrain.torch.trial import (
+    FEW_RECORDS,
+    Seen,
+    check_apart,
+    made_up,
+    probe_of,
+    randomness_from,
+    tensors_of,
+)
+from dpgrain.torch.uses import Uses, add_use
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Call:
     """One call of one layer.
 
@@ -26,62 +38,100 @@ class Call:
         name: the name of the layer in the module.
         layer: the layer.
         rule: how its parameters are used.
-        x: what went in.
-        version: how often what went in had been changed in place by then.
-        gradient: the gradient of the loss by what came out; None before a backward pass.
+        layout: the blocks of the batch.
+        uses: where to leave what blocks add to each parameter.
     """
 
     name: str
     layer: Any
     rule: Rule
-    x: Any
-    version: int
-    gradient: Any = None
+    layout: Layout
+    uses: Uses
 
-    def uses(self, layout: Layout) -> Iterator[tuple[Any, Use]]:
-        """Yield the layer's parameters that are trained, and what blocks add to them in this call.
-
-        What the call has recorded is let go of, so that uses need not be held beside it.
+    def arrive(self, x: Any, gradient: Any) -> None:
+        """Leave what blocks add to the parameters of the layer that are trained.
 
         Args:
-            layout: the blocks of the batch.
-
-        Raises:
-            ParameterError: if the input has no row for each record, or was changed since.
+            x: (rows, …) what went in.
+            gradient: (rows, …) the gradient of the loss by what came out.
         """
-        if self.gradient is None:
-            return
-        if self.x._version != self.version:
-            raise ParameterError(
-                f"the input of layer {self.name!r} was changed in place after the layer had read it; "
-                "write the change as a new tensor.",
-                name="module",
-            )
-        x, b = (_at_least_single(t) for t in (self.x, self.gradient))
-        self.x = self.gradient = None
-        uses = self.rule(self.layer, x, b, layout)
+        with precisely():
+            x, b = (_at_least_single(t.detach()) for t in (x, gradient))
+            uses = self.rule(self.layer, x, b, self.layout)
         for name, parameter in self.layer.named_parameters():
             if parameter.requires_grad and name in uses:
-                yield parameter, uses[name]
+                add_use(self.uses, parameter, uses[name])
+
+
+@dataclass(eq=False)
+class Look:
+    """What one call of one layer was seen to read and get back, in a trial.
+
+    Args:
+        name: the name of the layer in the module.
+        x: what went in.
+        gradient: the gradient by what came out; zeros until one arrives.
+    """
+
+    name: str
+    x: Any
+    gradient: Any
+
+    def arrive(self, _x: Any, gradient: Any) -> None:
+        """Keep the gradient."""
+        self.gradient = self.gradient + gradient.detach()
 
 
 class _Tap(torch.autograd.Function):
-    """The identity, whose backward pass leaves the gradient with a call."""
+    """The identity, whose backward pass hands the gradient to a call."""
 
     @staticmethod
-    def forward(ctx: Any, out: Any, _anchor: Any, call: Call) -> Any:
+    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call | Look) -> Any:
         """Return what came out of a layer, which now asks for a gradient."""
         ctx.call = call
-        ctx.mark_dirty(out)
-        return out
+        ctx.save_for_backward(x)
+        return out.detach()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Leave the gradient with the call; several backward passes add up."""
+        """Hand the gradient to the call, and on to the layer's own input."""
         (gradient,) = gradients
-        call: Call = ctx.call
-        call.gradient = gradient if call.gradient is None else call.gradient + gradient
-        return gradient if ctx.needs_input_grad[0] else None, None, None
+        call: Call | Look = ctx.call
+        try:
+            (x,) = ctx.saved_tensors
+        except RuntimeError as error:
+            raise ParameterError(
+                f"the input of layer {call.name!r} is gone: it was changed in place after the layer "
+                "had read it (write the change as a new tensor), or an earlier backward pass has let "
+                "go of it (retain_graph=True keeps it).",
+                name="module",
+            ) from error
+        call.arrive(x, gradient)
+        return gradient if ctx.needs_input_grad[0] else None, None, None, None
+
+
+class _Hook:
+    """A hook that stays with its module: copies of the module have none.
+
+    Args:
+        call: what it does.
+
+    So a copy, such as an average of weights, is an ordinary module, and holds nothing of the run.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        return self._call(*inputs, **keywords)
+
+    def __reduce__(self) -> Any:
+        # Copies and pickles are made by this.
+        return _Hook, (_nothing,)
+
+
+def _nothing(*_inputs: Any, **_keywords: Any) -> None:
+    """Do nothing, as the hooks of copies do."""
 
 
 class Recorder:
@@ -90,25 +140,32 @@ class Recorder:
     Args:
         module: the module.
         apart: types of layers that treat records apart, as the caller states.
-        begin: what is called before each forward pass that is recorded; it returns the number of rows
-            of the batch, or refuses the pass.
+        begin: what is called before each forward pass that is recorded; it returns the blocks of the
+            batch, or refuses the pass.
+
+    Attributes:
+        uses: what blocks add to each parameter, after a backward pass of the loss.
 
     Raises:
         ParameterError: if a layer mixes records, or nothing is known about its parameters.
     """
 
-    def __init__(self, module: Any, apart: tuple[type, ...], begin: Callable[[], int]) -> None:
+    def __init__(self, module: Any, apart: tuple[type, ...], begin: Callable[[], Layout]) -> None:
         self.module, self.begin = module, begin
-        self.calls: list[Call] = []
-        self._rows: int | None = None
+        self.uses: Uses = {}
+        self._layout = Layout(())
         self._recording = False
+        self._looks: list[Look] | None = None
+        self._anchors: list[Any] = []
+        self._was_tried = False
         self._asleep: list[Any] = []
         self._buffers: Mapping[str, tuple[int, int]] = {}
         self._layers = dict(_leaves("", module, apart))
-        self._hooks = [module.register_forward_pre_hook(self._enter)]
+        enter = _Hook(self._enter)
+        self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
-        self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+        self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
 
     def remove(self) -> None:
         """Take the hooks off: the module is an ordinary one again."""
@@ -117,13 +174,74 @@ class Recorder:
         self._hooks = []
 
     def clear(self) -> None:
-        """Forget the calls of the last pass."""
-        self.calls = []
+        """Forget the last pass."""
+        self.uses = {}
 
-    def _enter(self, module: Any, _inputs: Any) -> None:
-        if not (module.training and torch.is_grad_enabled()):
-            return
-        self._rows, self.calls, self._recording = self.begin(), [], True
+    def try_on(self, inputs: Any, records: int) -> None:
+        """Run the module on made-up records, and refuse it if it is seen to mix them.
+
+        Args:
+            inputs: what it is called with: positional inputs, and named ones.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if it mixes records, or does what a pass over a batch may not do.
+        """
+        autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+        check_apart(self._looked_at, inputs, records, half=autocast)
+        self._was_tried = True
+
+    def _try_on_shapes(self, inputs: Any, rows: int) -> None:
+        """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
+        # Whole numbers may be places of tables, or mark what is seen.
+        parts = self.module.modules()
+        tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
+        for whole, records in product((min(tables, default=2), 2), (FEW_RECORDS, rows)):
+            try:
+                self.try_on(made_up(inputs, rows, records, whole), records)
+            except ParameterError:
+                raise
+            except Exception as error:
+                failed = error
+            else:
+                return
+        raise ParameterError(
+            "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
+            "it is tried before it reads any: mend it, or give make_private records that it can read "
+            "as example=.",
+            name="example",
+        ) from failed
+
+    def _looked_at(
+        self, inputs: Any, records: int, *, seed: int = 0, training: bool = True
+    ) -> Seen:
+        """Return what layers are seen to read and get back when the module is run."""
+        given, keywords = inputs
+        self._layout, self._looks, self._anchors = Layout((1,) * records), [], []
+        modes = {part: part.training for part in self.module.modules()}
+        try:
+            with randomness_from(seed), torch.enable_grad():
+                _ = self.module if training else self.module.eval()
+                out = tensors_of(self.module(*given, **keywords))
+                loss = probe_of(out, records)
+                torch.autograd.grad(loss, self._anchors, allow_unused=True)
+            looks = [(look.name, look.x, look.gradient) for look in self._looks]
+            return Seen(looks, [tensor.detach() for tensor in out], records)
+        finally:
+            self._looks = None
+            for part, mode in modes.items():
+                part.training = mode
+
+    def _enter(self, module: Any, inputs: Any, keywords: Any) -> None:
+        if self._looks is None:
+            if not (module.training and torch.is_grad_enabled()):
+                return
+            layout = self.begin()
+            # One record alone cannot be mixed with others.
+            if not self._was_tried and layout.rows > 1:
+                self._try_on_shapes((inputs, keywords), layout.rows)
+            self._layout, self.uses = layout, {}
+        self._recording = True
         self._buffers = _state_of(module)
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
@@ -154,11 +272,12 @@ class Recorder:
                 raise ParameterError(
                     f"layer {name!r} must be called with one tensor.", name="module"
                 )
-            if inputs[0].dim() == 0 or len(inputs[0]) != self._rows:
+            if inputs[0].dim() == 0 or len(inputs[0]) != self._layout.rows:
                 raise ParameterError(
                     f"layer {name!r} was called with a tensor of shape {tuple(inputs[0].shape)}, whose "
-                    f"first dimension must be the {self._rows} records of the batch: positions and "
-                    "tokens come after it, and a table that all records share is looked up for each.",
+                    f"first dimension must be the {self._layout.rows} records of the batch: positions "
+                    "and tokens come after it, and a table that all records share is looked up for "
+                    "each.",
                     name="module",
                 )
             self._asleep = trained
@@ -171,19 +290,22 @@ class Recorder:
             for parameter in trained:
                 parameter.requires_grad_(True)
             self._asleep = []
-            if not isinstance(out, torch.Tensor) or len(out) != self._rows:
+            if not isinstance(out, torch.Tensor) or len(out) != self._layout.rows:
                 raise ParameterError(
                     f"layer {name!r} must return one tensor, with a row for each record.",
                     name="module",
                 )
-            call = Call(name, layer, rule, inputs[0].detach(), inputs[0]._version)
-            self.calls.append(call)
-            anchor = torch.zeros((), device=out.device, requires_grad=True)
-            return _Tap.apply(out.clone() if rule is by_record else out, anchor, call)
+            anchor, x = torch.zeros((), device=out.device, requires_grad=True), inputs[0].detach()
+            if self._looks is None:
+                return _Tap.apply(out, anchor, x, Call(name, layer, rule, self._layout, self.uses))
+            look = Look(name, x.clone(), torch.zeros_like(out))
+            self._looks.append(look)
+            self._anchors.append(anchor)
+            return _Tap.apply(out, anchor, x, look)
 
         return [
-            layer.register_forward_pre_hook(before, with_kwargs=True),
-            layer.register_forward_hook(after, with_kwargs=True),
+            layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),
+            layer.register_forward_hook(_Hook(after), with_kwargs=True),
         ]
 
     def _refuse_alone(self, layer: Any, name: str) -> None:

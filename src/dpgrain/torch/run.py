@@ -1,30 +1,28 @@
 """One private training run: the loader, the optimizer and the accountant's number of steps are one.
 
 A batch is drawn, read once, and stepped on, in this order; whatever else a training loop does with it
-is refused by name, since it was not accounted for.
+is refused by name, since it was not accounted for. A step counts as soon as its noise may be drawn,
+whatever happens then.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, NoReturn
 
-from dpgrain.errors import ParameterError
-from dpgrain.means import ClippedMean
-from dpgrain.means.grid import grid_step
-from dpgrain.noise import Source
+from torch.utils._pytree import tree_leaves
+
+from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.torch.batches import Batch
-from dpgrain.torch.clipping import (
-    ExactSum,
-    FloatSum,
-    Sums,
-    add_part,
-    overshoot,
-    uses_of,
-    whole_sums,
-)
+from dpgrain.torch.clipping import Sums, add_part, whole_sums
+from dpgrain.torch.journal import Journal
+from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.noise import in_floating_point, on_the_grid
+from dpgrain.torch.processes import Processes
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.steps import Steps
 
 
 class Run:
@@ -33,45 +31,98 @@ class Run:
     Args:
         module: the network.
         optimizer: what steps against noisy gradients.
-        mean: the public numbers: rounds, rate, clipping bound, noise, divisor.
+        steps: what each step adds up and publishes.
         apart: types of layers that treat records apart, as the caller states.
         loss_reduction: how the loop's loss adds up the losses of a batch's records.
-        source: where noise comes from.
+        processes: the processes that make the run together.
+
+    Attributes:
+        done: how many steps the parameters have made.
+        ended: True if no other step is made, though some may be left.
+        journal: what counts steps on the disk; None as long as there is no checkpoint.
     """
 
     def __init__(
         self,
         module: Any,
         optimizer: Any,
-        mean: ClippedMean,
+        steps: Steps,
         *,
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
-        source: Source,
+        processes: Processes,
     ) -> None:
-        self.mean, self.optimizer, self._source = mean, optimizer, source
-        self._reduction = loss_reduction
+        self.module, self.optimizer, self.processes = module, optimizer, processes
+        self.mean, self.steps, self._reduction = steps.mean, steps, loss_reduction
+        self._made_by = os.getpid()
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._recorder = Recorder(module, apart, self._read)
-        self._precision = (
-            torch.float64
-            if all(p.dtype == torch.float64 for p in self.parameters)
-            else torch.float32
-        )
-        self.done = 0
+        self.done, self.ended = 0, False
+        self.journal: Journal | None = None
+        self._begun = self._ahead = 0
+        self._inside = False
         self._batch: Batch | None = None
         self._was_read = False
         self._vector: Sums = {}
-        self._sum = self._empty()
+        self._sum: Any = None
+
+    @property
+    def begun(self) -> int:
+        """The number of steps that count: whose noise may have been drawn, by whichever process.
+
+        Steps whose noise cancels count as a whole cycle, from its first one on.
+        """
+        return self._begun if self.journal is None else self.journal.begun
+
+    def stand(self, done: int, begun: int) -> None:
+        """Go on from where a checkpoint was written.
+
+        Args:
+            done: how many steps the parameters have made.
+            begun: how many steps were begun, in all processes.
+        """
+        self.done, self._begun = done, begun
 
     @property
     def left(self) -> int:
-        """The number of steps that are paid for and not yet made."""
-        return self.mean.rounds - self.done
+        """The number of steps that are paid for and not yet begun; none of a run that has ended."""
+        if self.ended:
+            return 0
+        return max(self.mean.rounds - self.begun, 0) + self._ahead
 
     def abandon(self) -> None:
-        """Take the hooks off a module whose run was not charged."""
+        """Take the hooks off the module, with which no other step is made."""
+        self.ended = True
         self._recorder.remove()
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Take the hooks off the module again if what is inside fails, such as a charge."""
+        try:
+            yield
+        except BaseException:
+            self.abandon()
+            raise
+
+    def try_on(self, example: Any) -> None:
+        """Try the module on made-up records.
+
+        Args:
+            example: what the module is called with.
+
+        Raises:
+            ParameterError: if the module mixes records, or the example holds fewer than two.
+        """
+        named = isinstance(example, Mapping)
+        given = () if named else example if isinstance(example, tuple) else (example,)
+        inputs = (given, dict(example) if named else {})
+        records = max((len(t) for t in tree_leaves(inputs) if hasattr(t, "__len__")), default=0)
+        if records < 2:
+            raise ParameterError(
+                "example must hold tensors of two made-up records at least, their first dimension.",
+                name="example",
+            )
+        self._recorder.try_on(inputs, records)
 
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.
@@ -80,7 +131,7 @@ class Run:
             ParameterError: if there was no step on the batch before.
         """
         self.check_stepped()
-        self._batch, self._was_read = batch, False
+        self._batch, self._was_read, self._inside = batch, False, True
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -96,17 +147,39 @@ class Run:
                 "batch that the loader hands out, since a step that is left out tells of its batch."
             )
 
-    def check_left(self) -> None:
-        """Refuse another step when all are made.
+    def check_between(self) -> None:
+        """Refuse to look at the run while it is inside a step, whose sums have no noise yet.
 
         Raises:
-            ParameterError: if there are none left.
+            ParameterError: if it is.
         """
-        if self.left == 0:
+        if self._inside:
             raise ParameterError(
-                f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
-                "make_private for more."
+                f"step {self.done + 1} is not over, whose sums have no noise yet: save after "
+                "optimizer.step() has returned True."
             )
+
+    def check_left(self) -> None:
+        """Refuse another step when all are made, or in a copy of the process that makes them.
+
+        Raises:
+            ParameterError: if there are none left, or this process was forked.
+        """
+        if self._made_by != os.getpid():
+            raise _copied()
+        if self.left == 0:
+            raise self._over()
+
+    def _over(self) -> ParameterError:
+        if self.ended:
+            return ParameterError(
+                "this run is over, since its mean has published that it stops, or a step of it was "
+                "interrupted: go on from a checkpoint, or call make_private for another run."
+            )
+        return ParameterError(
+            f"steps = {self.mean.rounds} are over: another one was not accounted for; ask "
+            "make_private for more."
+        )
 
     def step(self) -> bool:
         """Add the blocks of the batch, and step against the noisy gradient if the batch is the last.
@@ -119,50 +192,88 @@ class Run:
         """
         batch = self._check_ready()
         scale = float(batch.layout.rows) if self._reduction == "mean" else 1.0
-        calls = self._recorder.calls
+        # Uses are taken away before they are added, so that no block is ever added twice.
+        uses = self._recorder.uses
+        self._recorder.clear()
+        if self._sum is None:
+            self._sum = self.steps.empty()
         if batch.part:
-            uses = uses_of(calls, batch.layout)
             add_part(self._vector, whole_sums(uses, batch.layout, scale))
             if batch.records:
                 self._sum.add_block(self._vector, batch.records)
                 self._vector = {}
         else:
-            self._sum.add_blocks(calls, batch.layout, scale)
-        self._recorder.clear()
+            self._sum.add_blocks(uses, batch.layout, scale)
         self._batch = None
-        if batch.last:
-            self.publish()
-        return batch.last
+        return batch.last and self.publish()
 
-    def publish(self) -> None:
-        """Step against the noisy gradient of all blocks that were added, also if there were none."""
+    def publish(self) -> bool:
+        """Step against the noisy gradient of all blocks that were added, also if there were none.
+
+        Returns:
+            True if the optimizer has made its step; False if the mean has ended the run instead.
+        """
         self.check_left()
-        with torch.no_grad():
-            for parameter, noisy in self._noisy():
-                parameter.grad = (noisy / self.mean.divisor).to(parameter.dtype)
-        self.done += 1
-        self._sum = self._empty()
-        self.optimizer.step()
+        # The sum is taken away before anything can go wrong, so that no other step adds to it.
+        found = self.steps.empty() if self._sum is None else self._sum
+        self._sum = None
+        with self.in_step():
+            self.processes.add_up(found)
+            self._count()
+            try:
+                self._set_gradients(found)
+            except RunEnded:
+                self.ended = True
+            else:
+                self.done += 1
+        self._inside = False
+        if not self.ended:
+            self.optimizer.step()
         if self.left == 0:
             self._recorder.remove()
+        return not self.ended
 
-    def _noisy(self) -> Any:
-        mean = self.mean
-        if isinstance(self._sum, ExactSum):
-            return on_the_grid(self._sum, self.parameters, mean.noise_multiplier, self._source)
-        # A block may be longer than the bound by this, for which there is more noise.
-        sd = mean.noise_multiplier * mean.clip * (1 + overshoot(self._precision))
-        return in_floating_point(self._sum, self.parameters, sd, self._source)
+    @contextmanager
+    def in_step(self) -> Iterator[None]:
+        """End a run whose noise cancels if something fails inside, since turns and noise part then."""
+        try:
+            yield
+        except BaseException:
+            self.ended = self.ended or self.steps.cycle > 1
+            raise
 
-    def _empty(self) -> FloatSum | ExactSum:
-        mean = self.mean
-        if mean.exact:
-            step = grid_step(mean.clip, mean.noise_multiplier)
-            return ExactSum(self.parameters, mean.clip, step)
-        return FloatSum(self.parameters, mean.clip)
+    def _count(self) -> None:
+        """Count a step before its noise is drawn, on the disk as well where there is a journal."""
+        if self._ahead == 0:
+            steps = max(min(self.steps.cycle, self.mean.rounds - self.begun), 1)
+            self._begun = self._begun + steps if self.journal is None else self.journal.note(steps)
+            if self._begun > self.mean.rounds:
+                raise self._over()
+            self._ahead = steps
+        self._ahead -= 1
 
-    def _read(self) -> int:
-        """Begin a pass over the batch, and return how many rows it has."""
+    def _set_gradients(self, found: Any) -> None:
+        """Draw noise once, in the first process, and give all processes the noisy gradients."""
+        if self.processes.first:
+            with torch.no_grad():
+                for parameter, gradient in self.steps.gradients(found):
+                    parameter.grad = gradient.to(parameter.dtype).contiguous()
+        else:
+            for parameter in self.parameters:
+                parameter.grad = torch.empty(
+                    parameter.shape, dtype=parameter.dtype, device=parameter.device
+                )
+        self.processes.hand_out(parameter.grad for parameter in self.parameters)
+        self.steps.follow(self.processes.told(self.steps.published))
+
+    def __reduce__(self) -> NoReturn:
+        raise _copied()
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        raise _copied()
+
+    def _read(self) -> Layout:
+        """Begin a pass over the batch, and return its blocks."""
         if self._batch is None:
             raise ParameterError(
                 "module was trained on a batch that the loader did not draw: take batches from the "
@@ -174,7 +285,7 @@ class Run:
                 "loader hands out."
             )
         self._was_read = True
-        return self._batch.layout.rows
+        return self._batch.layout
 
     def _check_ready(self) -> Batch:
         self.check_left()
@@ -183,7 +294,7 @@ class Run:
                 "optimizer.step() was called on a batch that the loader did not draw, or twice on one: "
                 "step once for each batch that the loader hands out."
             )
-        if not any(call.gradient is not None for call in self._recorder.calls):
+        if not self._recorder.uses:
             raise ParameterError(
                 "optimizer.step() was called before loss.backward(), or on a loss of which no layer "
                 "knows: call the module in training mode, then backward() on its loss."
@@ -195,3 +306,10 @@ class Run:
                 "the optimizer, and call layers instead of their weights."
             )
         return self._batch
+
+
+def _copied() -> ParameterError:
+    return ParameterError(
+        "a run must not be copied, or go on in a forked process, since each copy would make all of its "
+        "steps: train with what make_private has returned, in the process that called it."
+    )

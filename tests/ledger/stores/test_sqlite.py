@@ -405,7 +405,7 @@ def test_a_connection_waits_for_what_is_committed(tmp_path: Path) -> None:
     store = sqlite.SqliteStore(tmp_path / "l")
     cases.made(tmp_path / "l")
     with store.reading():
-        connection = store._connection
+        connection = store._connections._connection
         assert connection is not None
         names = ("synchronous", "journal_mode")
         settings = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]

@@ -58,3 +58,20 @@ def test_bins_are_named_by_their_ends() -> None:
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels == ["below 2", "2 to below 9", "9 or more"]
     assert "people by visits" in ax.get_xlabel()
+
+
+def test_one_threshold_is_a_row_for_each_group() -> None:
+    table = people().per_user(by="country", visits="count")
+    options = {"by": "country", "domain": ["c0", "c1"], **PROMISE}
+    ax = plot_estimates(dg.distribution(table, "visits", [5], **options), Figure().subplots())
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["c0", "c1"]
+    assert "share with visits at least 5" in ax.get_xlabel()
+
+
+def test_bars_of_groups_stand_apart() -> None:
+    table = people().per_user(by="country", visits="count")
+    options = {"by": "country", "domain": ["c0", "c1"], **PROMISE}
+    ax = plot_estimates(dg.distribution(table, "visits", [1, 5], **options), Figure().subplots())
+    points = [line for line in ax.lines if line.get_marker() == "o"]
+    places = {float(line.get_transform().transform((1.0, 0.5))[0]) for line in points}
+    assert len(places) == 2

@@ -138,9 +138,18 @@ COMMANDS: dict[str, list[str]] = {
     "mean --columns": ["--columns", "x", "--bound", "9"],
     "variance": ["--value", "x"],
     "quantile": ["--value", "x"],
-    "fit linear": ["--target", "y", "--features", "x", "--out", "m.json"],
-    "fit logistic": ["--target", "item", "--classes", "a,b", "--features", "x", "--out", "m.json"],
-    "fit huber": ["--target", "x", "--features", "y", "--out", "m.json"],
+    "fit linear": ["--target", "y", "--features", "x", "--output", "m.json"],
+    "fit logistic": [
+        "--target",
+        "item",
+        "--classes",
+        "a,b",
+        "--features",
+        "x",
+        "--output",
+        "m.json",
+    ],
+    "fit huber": ["--target", "x", "--features", "y", "--output", "m.json"],
 }
 
 
@@ -217,11 +226,11 @@ def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
     path = source_of("csv", rows_of(COLUMNS["numbers in text"]), tmp_path)
     code, _, said = inside(
         "fit", "linear", path, "--target", "y", "--features", "x", "--unit", "record", "--epsilon",
-        "1", "--delta", "1e-6", "--type", "x,y=double", "--out", "m.json",
+        "1", "--delta", "1e-6", "--type", "x,y=double", "--output", "m.json",
     )  # fmt: skip
     assert code == 0, said
-    assert inside("predict", "m.json", path, "--out", "p.csv")[0] == 2
-    code, _, said = inside("predict", "m.json", path, "--out", "p.csv", "--type", "x=double")
+    assert inside("predict", "m.json", path, "--output", "p.csv")[0] == 2
+    code, _, said = inside("predict", "m.json", path, "--output", "p.csv", "--type", "x=double")
     assert code == 0, said
     assert "0  cells of 'x' that are not" in inside("predict", "m.json", path, "--check")[1]
 

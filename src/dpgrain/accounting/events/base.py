@@ -37,6 +37,7 @@ _HOMES = {
         "known": ("ApproximateDP", "ZCDP", "RDP"),
         "shuffled": ("Binomial", "Poisson"),
         "sampled": ("SampledGaussian", "Participation"),
+        "banded": ("BandedGaussian",),
         "best_of": ("SelectBest",),
         "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
         "nearby": ("StatisticallyClose",),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
@@ -37,10 +35,7 @@ class PostgresStore:
             ) from error
         self.place = place
         self.name = _without_password(place)
-        # What a forked process inherits must be neither used nor closed there, so that it is kept.
-        self._inherited: list[Any] = []
-        self._connection: Any = None
-        self._renew()
+        self._connections = Connections(self._opened, lambda connection: connection.closed)
 
     @contextmanager
     def creating(self) -> Iterator[Page]:
@@ -73,29 +68,16 @@ class PostgresStore:
     @contextmanager
     def _at_hand(self) -> Iterator[Any]:
         """Enter a transaction of this process's connection."""
-        if self._pid != os.getpid():
-            self._renew()
-        with self._lock, self._telling():
-            if self._connection is None or self._connection.closed:
-                self._connection = self._opened()
-                weakref.finalize(self, _close, self._connection, self._pid)
-            with self._connection.transaction():
-                yield self._connection
+        with (
+            self._telling(),
+            self._connections.at_hand() as connection,
+            connection.transaction(),
+        ):
+            yield connection
 
     def close(self) -> None:
         """Close this process's connection."""
-        if self._pid == os.getpid():
-            with self._lock:
-                connection, self._connection = self._connection, None
-                if connection is not None:
-                    connection.close()
-
-    def _renew(self) -> None:
-        """Begin without a connection, also in a process that was forked."""
-        self._inherited.append(self._connection)
-        self._connection = None
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._connections.close()
 
     def _opened(self) -> Any:
         """Connect to a server that keeps what it has committed."""
@@ -137,12 +119,6 @@ class PostgresStore:
                 f"{self.name!r} could not be reached or written; check the server and its disk: "
                 "nothing is published, and what was charged before is kept."
             ) from error
-
-
-def _close(connection: Any, pid: int) -> None:
-    """Close the connection of a store that is gone, in the process that opened it."""
-    if os.getpid() == pid:
-        connection.close()
 
 
 def _page(connection: Any) -> Page:

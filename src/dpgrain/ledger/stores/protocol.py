@@ -13,7 +13,7 @@ from dpgrain.ledger.units import Units
 # The cells of accounts are numbered from START on, and before END.
 START, END = -(1 << 62), 1 << 62
 # What is kept beside the lines has this format; it is made again from the lines where it is older.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,12 @@ class Page(Protocol):
     def append(self, line: Line) -> None:
         """Append a line."""
 
+    def marked(self, mark: str) -> int | None:
+        """Return the last line with a mark; None if no line has it."""
+
+    def set_mark(self, mark: str, number: int) -> None:
+        """State that a line has a mark."""
+
     def axis(self, promise: int) -> Axis | None:
         """Return the axis on which the accounts of a promise lie; None as long as it has none."""
 
@@ -105,11 +111,14 @@ class Page(Protocol):
     def all_taken(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, place) of planned releases that were made, in their order."""
 
+    def all_marks(self) -> list[tuple[str, int]]:
+        """Return the rows (hash of a mark, line) of all marks, in their order."""
+
     def accounts(self) -> list[tuple[int, ...]]:
         """Return the rows (promise, class, first, pure, mu, leak) of accounts, in their order."""
 
     def clear_accounts(self) -> None:
-        """Delete all accounts and marks of planned releases, which are made again from the lines."""
+        """Delete all that is kept beside the lines, and is made again from them."""
 
 
 class Store(Protocol):

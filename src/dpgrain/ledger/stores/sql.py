@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -13,11 +14,13 @@ from dpgrain.ledger.units import Units
 #: A function that runs a statement, with a value for each ``?``, and yields its rows.
 Execute: TypeAlias = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 
-# The planned releases that were made; ledgers of the first format have no such table.
+# Ledgers of earlier formats lack the table of planned releases that were made, or that of marks, each
+# known by its hash, which is short however long the mark is.
 _TAKEN = (
     "CREATE TABLE IF NOT EXISTS taken (promise BIGINT NOT NULL, place BIGINT NOT NULL, "
     "PRIMARY KEY (promise, place))"
 )
+_MARKS = "CREATE TABLE IF NOT EXISTS marks (mark TEXT PRIMARY KEY, number BIGINT NOT NULL)"
 # "about" has one row, "lines" is the ledger itself; promises in force and accounts follow from it.
 TABLES = (
     "CREATE TABLE about (format BIGINT NOT NULL)",
@@ -30,6 +33,7 @@ TABLES = (
     "pure BIGINT NOT NULL, mu BIGINT NOT NULL, leak BIGINT NOT NULL, "
     "PRIMARY KEY (promise, class, first))",
     _TAKEN,
+    _MARKS,
 )
 _LINE = "SELECT number, hash, body FROM lines"
 # The account that a cell lies in begins at the last first cell that is not above it.
@@ -82,6 +86,25 @@ class SqlPage:
     def append(self, line: Line) -> None:
         """Append a line."""
         self._execute("INSERT INTO lines VALUES (?, ?, ?)", (line.number, line.hash, line.body))
+
+    def marked(self, mark: str) -> int | None:
+        """Return the last line with a mark; None if no line has it."""
+        found = self._one("SELECT number FROM marks WHERE mark = ?", _hash(mark))
+        return None if found is None else _numbers(found)[0]
+
+    def set_mark(self, mark: str, number: int) -> None:
+        """State that a line has a mark."""
+        self._execute(
+            "INSERT INTO marks VALUES (?, ?) "
+            "ON CONFLICT (mark) DO UPDATE SET number = excluded.number",
+            (_hash(mark), number),
+        )
+
+    def all_marks(self) -> list[tuple[str, int]]:
+        """Return the rows (hash of a mark, line) of all marks, in their order."""
+        # Databases sort texts in several ways.
+        found = self._execute("SELECT mark, number FROM marks", ())
+        return sorted((str(mark), _numbers((number,))[0]) for mark, number in found)
 
     def in_force(self) -> list[int]:
         """Return the lines of the promises that no later one renews."""
@@ -178,12 +201,15 @@ class SqlPage:
         ]
 
     def clear_accounts(self) -> None:
-        """Delete all accounts and marks of planned releases, which are made again from the lines."""
-        self._execute(_TAKEN, ())
-        self._execute("DELETE FROM taken", ())
-        self._execute("DELETE FROM promises", ())
-        self._execute("DELETE FROM classes", ())
-        self._execute("DELETE FROM accounts", ())
+        """Delete all that is kept beside the lines, and is made again from them."""
+        for later in (_TAKEN, _MARKS):
+            self._execute(later, ())
+        for table in ("taken", "marks", "promises", "classes", "accounts"):
+            self._execute(f"DELETE FROM {table}", ())
+
+
+def _hash(mark: str) -> str:
+    return hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _line(row: tuple[Any, ...]) -> Line:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.protocol import Page
 from dpgrain.ledger.stores.sql import TABLES, SqlPage
 
@@ -36,10 +35,7 @@ class SqliteStore:
     def __init__(self, place: str | Path) -> None:
         self._path = Path(place).absolute()
         self.name = str(place)
-        # What a forked process inherits must be neither used nor closed there, so that it is kept.
-        self._inherited: list[sqlite3.Connection | None] = []
-        self._connection: sqlite3.Connection | None = None
-        self._renew()
+        self._connections = Connections(self._opened)
 
     @property
     def place(self) -> str:
@@ -49,7 +45,7 @@ class SqliteStore:
     @contextmanager
     def creating(self) -> Iterator[Page]:
         """Enter a transaction that makes the tables of a ledger."""
-        with self._lock, self._telling():
+        with self._telling():
             with self._closed_after(self._connected("rwc")) as connection:
                 _begin(connection, "BEGIN IMMEDIATE")
                 if _holds_anything(connection):
@@ -76,30 +72,14 @@ class SqliteStore:
 
     @contextmanager
     def _at_hand(self, begin: str) -> Iterator[Page]:
-        if self._pid != os.getpid():
-            self._renew()
-        with self._lock, self._telling():
-            if self._connection is None:
-                self._connection = self._opened()
-                weakref.finalize(self, _close, self._connection, self._pid)
-            _begin(self._connection, begin)
-            with _transaction(self._connection) as page:
+        with self._telling(), self._connections.at_hand() as connection:
+            _begin(connection, begin)
+            with _transaction(connection) as page:
                 yield page
 
     def close(self) -> None:
         """Close this process's connection."""
-        if self._pid == os.getpid():
-            with self._lock:
-                connection, self._connection = self._connection, None
-                if connection is not None:
-                    connection.close()
-
-    def _renew(self) -> None:
-        """Begin without a connection, also in a process that was forked."""
-        self._inherited.append(self._connection)
-        self._connection = None
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._connections.close()
 
     def _opened(self) -> sqlite3.Connection:
         """Connect to a file that exists; to one that nobody may write without its log."""
@@ -175,12 +155,6 @@ def _sentence(name: str, error: sqlite3.Error) -> str:
         f"{name!r} is not a ledger, or is damaged; put nothing in its place that is older, and count "
         "every promise that it held as used up."
     )
-
-
-def _close(connection: sqlite3.Connection, pid: int) -> None:
-    """Close the connection of a store that is gone, in the process that opened it."""
-    if os.getpid() == pid:
-        connection.close()
 
 
 @contextmanager

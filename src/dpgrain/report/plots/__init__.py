@@ -11,6 +11,7 @@ from dpgrain.report.plots.coefficients import plot_coefficients
 from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
 from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
+from dpgrain.report.plots.measures import plot_measure
 from dpgrain.report.plots.training import plot_training
 from dpgrain.report.plots.windows import plot_timeline, plot_used
 from dpgrain.report.promises import contributions
@@ -23,6 +24,7 @@ __all__ = [
     "plot_epsilons",
     "plot_estimates",
     "plot_honest",
+    "plot_measure",
     "plot_timeline",
     "plot_training",
     "plot_used",

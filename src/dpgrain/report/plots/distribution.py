@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
 from dpgrain.report.axes import (
     BLUE,
@@ -32,8 +33,17 @@ if TYPE_CHECKING:
 # Groups are drawn in these colours, one each; more would not be told apart.
 _COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", GREY)
 MOST_GROUPS = len(_COLOURS)
+# Bands are so opaque, and those of several groups a third of it, so that lines are seen through them.
+_SHADE = 0.18
+# Bars of groups at one threshold stand so many points apart.
+_ASIDE_POINTS = 4.0
 # A wider range of thresholds above 0 has a logarithmic axis.
 _WIDE = 20.0
+
+
+def in_steps(release: Release) -> bool:
+    """Return whether there are steps to draw: a share of one threshold is a number like any other."""
+    return release.statistic.stepped and len(release.groups.columns[-1].unique()) != 1
 
 
 def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
@@ -55,7 +65,16 @@ def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
         name = _name(release, place * least.size, ax)
         ends = release.low[part], release.high[part]
         lines.append(
-            _draw_group(ax, least, release.estimate[part], ends, color=_COLOURS[place], label=name)
+            _draw_group(
+                ax,
+                least,
+                release.estimate[part],
+                ends,
+                aside=_ASIDE_POINTS * (place - (groups - 1) / 2),
+                shade=_SHADE if groups == 1 else _SHADE / 3,
+                color=_COLOURS[place],
+                label=name,
+            )
         )
     ax.set_xlabel(f"{fitting(what, ax)}, at least")
     ax.set_ylabel(f"share of {release.asked.rows}")
@@ -74,7 +93,14 @@ def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
 
 
 def _draw_group(
-    ax: Axes, least: FloatArray, share: FloatArray, ends: tuple[FloatArray, FloatArray], **line: Any
+    ax: Axes,
+    least: FloatArray,
+    share: FloatArray,
+    ends: tuple[FloatArray, FloatArray],
+    *,
+    aside: float,
+    shade: float,
+    **line: Any,
 ) -> Line2D:
     """Draw one group, and return its line.
 
@@ -83,6 +109,8 @@ def _draw_group(
         least: the thresholds.
         share: the shares.
         ends: the ends of the band.
+        aside: how many points its bars stand aside, so that those of several groups are told apart.
+        shade: how opaque the band is.
         **line: the colour and the name of the line.
     """
     low, high = ends
@@ -90,11 +118,15 @@ def _draw_group(
     # upper end here.
     edges = np.repeat(least, 2)[1:-1]
     below, above = np.repeat(low[1:], 2), np.repeat(high[:-1], 2)
-    ax.fill_between(edges, below, above, color=line["color"], alpha=0.18, linewidth=0)
+    ax.fill_between(edges, below, above, color=line["color"], alpha=shade, linewidth=0)
     (drawn,) = ax.step(least, share, where="pre", linewidth=1.6, **line)
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # noqa: S101 - axes that are drawn on have a figure
+    moved = ScaledTranslation(aside / 72, 0, figure.dpi_scale_trans)
     ax.errorbar(
         least,
         share,
+        transform=ax.transData + moved,
         yerr=np.maximum([share - low, high - share], 0.0),
         fmt="o",
         color=line["color"],

@@ -26,7 +26,7 @@ from dpgrain.report.axes import (
     say,
     width_of,
 )
-from dpgrain.report.plots.distribution import draw_distribution
+from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.words import (
     is_one,
     label,
@@ -34,7 +34,7 @@ from dpgrain.report.words import (
     ranks,
     value_of,
 )
-from dpgrain.statistics.printed import bins_in_words, key_texts, lines_of, shown
+from dpgrain.statistics.printed import bins_in_words, key_text, key_texts, lines_of, shown
 from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     if release.statistic.of_bins:
         return _draw_holdings(release, ax)
-    if release.statistic.stepped:
+    if in_steps(release):
         return draw_distribution(release, ax, value_of(release))
     if release.statistic.ranked:
         if release.groups.names == ("quantile",):
@@ -87,7 +87,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
 
 def drawn(release: Release, top: int) -> int:
     """Count the rows that :func:`plot_estimates` draws; 0 for a curve or one number."""
-    if is_one(release) or release.groups.names == ("quantile",) or release.statistic.stepped:
+    if is_one(release) or release.groups.names == ("quantile",) or in_steps(release):
         return 0
     if release.statistic.of_bins:
         return len(_bins(release))
@@ -99,7 +99,11 @@ def drawn(release: Release, top: int) -> int:
 def _what(release: Release, ax: Axes) -> str:
     """Say what an estimate is, and that it is capped where clipping may take something."""
     capped = " (records capped)" if release.statistic.ratio else ", capped"
-    return f"{fitting(measured(release), ax)}{capped if release.asked.capped else ''}"
+    what = fitting(measured(release), ax)
+    if release.statistic.stepped and len(release):
+        least = key_text(release.groups.columns[-1][0].as_py())
+        what = f"share with {fitting(value_of(release), ax)} at least {least}"
+    return f"{what}{capped if release.asked.capped else ''}"
 
 
 def _labels(release: Release, places: Any, ax: Axes) -> list[str]:

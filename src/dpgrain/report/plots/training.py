@@ -1,8 +1,8 @@
-"""The training of a model, round by round."""
+"""The training of a model or a network, round by round."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from matplotlib.ticker import NullLocator
@@ -12,14 +12,26 @@ from dpgrain.report.axes import BLUE, ORANGE, few_digits, grid, legend_above, ne
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.learn.rounds import History
+    from dpgrain._types import FloatArray
 
 
-def plot_training(history: History, ax: Axes | None = None) -> Axes:
+class Rounds(Protocol):
+    """What is known of the gradients of each round."""
+
+    @property
+    def norms(self) -> FloatArray:
+        """The norms of the noisy gradients."""
+
+    @property
+    def noise_norm(self) -> float:
+        """The rough norm of a gradient that is noise alone."""
+
+
+def plot_training(history: Rounds, ax: Axes | None = None) -> Axes:
     """Draw the norm of the noisy gradient, round by round, against what noise alone would be.
 
     Args:
-        history: the rounds of a fit.
+        history: the rounds of a fit, or the steps of a network.
         ax: axes to draw on; new ones by default.
     """
     ax = new_axes(7.0, 4.2) if ax is None else ax

@@ -9,8 +9,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dpgrain.tables.engines.csv_rows import LONGEST_BYTES, parts
+from dpgrain.tables.engines.dated import as_read
 from dpgrain.tables.engines.duckdb import DuckDB
-from dpgrain.tables.engines.scoped import ScopedSource, all_rows
+from dpgrain.tables.engines.scoped import ScopedSource
 from dpgrain.tables.engines.sources import FileSource, TypedSource, reading
 from dpgrain.tables.engines.sql import is_number, key, quoted, tried
 from dpgrain.tables.rows import Rows
@@ -64,7 +65,7 @@ def check(
     if numbers:
         with DuckDB(_as_written(table)) as engine:
             found |= _answers(engine, numbers)
-    found |= _lines(replace(table, source=all_rows(table.source)))
+    found |= _lines(replace(table, source=as_read(table.source)))
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in found.items())])
 
 
@@ -109,7 +110,7 @@ def _counts_of_numbers(
 ) -> dict[str, str]:
     """Return the counts of a column of numbers, taken as it is written in the source."""
     table.require(column, "weight" if weight else "value")
-    source, kind = all_rows(table.source), table.schema[column]
+    source, kind = as_read(table.source), table.schema[column]
     written = kind if not isinstance(source, TypedSource) else source.source.columns()[column]
     text = written in ("VARCHAR", "ENUM") and column not in table.cells
     if not text or is_number(kind):
@@ -144,7 +145,7 @@ def _counts_of_numbers(
 
 def _as_written(table: Rows) -> Rows:
     """Return the table before its columns of text are read as other types; the region stays."""
-    whole = all_rows(table.source)
+    whole = as_read(table.source)
     if not isinstance(whole, TypedSource):
         return replace(table, cells={})
     source, read = (

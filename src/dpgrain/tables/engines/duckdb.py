@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpgrain._arrow import numbers, plain
+from dpgrain._arrow import numbers, plain, whole
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, md5_of, words_of
-from dpgrain.tables.elements import cell_labels
+from dpgrain.tables.elements import labels_of
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -122,7 +122,7 @@ class DuckDB:
         columns = [f"{self._key(key)} AS k{i}" for i, key in enumerate(keys)]
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {self._held(keys, value)}"
         found = self.ask(query, [*keys])
-        return Groups.of(keys, [_one_array(column) for column in found.columns])
+        return Groups.of(keys, [whole(column) for column in found.columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the extremes of a column of whole numbers, and the number of rows."""
@@ -152,10 +152,15 @@ class DuckDB:
             corners=corners,
             digests=self._digests,
         )
-        columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
-        coded = pa.table({**columns, "code": numbers(np.arange(len(known.groups)))})
-        self._keep("items", coded)
+        self.take_codes(known)
         return known
+
+    def take_codes(self, known: Dictionary, cells: pa.Table | None = None) -> None:
+        """Take codes that were given before: of groups, and of a column's cells (cell, code)."""
+        columns = {f"k{i}": column for i, column in enumerate(known.groups.columns)}
+        self._keep("items", pa.table({**columns, "code": numbers(np.arange(len(known.groups)))}))
+        if cells is not None:
+            self._keep("cells", cells)
 
     def _digests(self, names: pa.Array) -> NDArray[np.uint64]:
         """Hash names, on all threads where they are many."""
@@ -168,8 +173,8 @@ class DuckDB:
             ).to_arrow_table()
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
-        digests = _one_array(hashed.column("digest")).cast(pa.binary(16))
-        words[plain(_one_array(hashed.column("place")))] = words_of(digests.buffers()[1])
+        digests = whole(hashed.column("digest")).cast(pa.binary(16))
+        words[plain(whole(hashed.column("place")))] = words_of(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str) -> int:
@@ -343,10 +348,10 @@ class DuckDB:
         """Register the table of a column of cells, value → label, and return its name."""
         if name not in self._lookups:
             column = self.table.cells[name]
-            values = self.distinct([column.of]).columns[0]
-            labels = cell_labels(column.elements, values.to_pylist())
+            made = column.lookup
+            if made is None:
+                made = labels_of(column.elements, self.distinct([column.of]).columns[0])
             lookup = f"lookup{next(_lookups)}"
-            made = pa.table({"value": values, "label": pa.array(labels, pa.string())})
             self._keep(lookup, made)
             self._lookups[name] = lookup
         return self._lookups[name]
@@ -414,8 +419,3 @@ def _in_share(user: str, share: Share) -> str:
     for shift in MIXING:
         mixed = f"xor({mixed}, {user} >> {shift})"
     return f" WHERE {mixed} & {share.parts - 1} = {share.part}"
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined

@@ -188,8 +188,12 @@ class Feed:
         return feed
 
     def __iter__(self) -> Iterator[Chunk]:
+        return self.chunks(sys.maxsize)
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """Yield sorted keys of whole users, about ``size`` at a time where no user has more."""
         for batch in self._batches():
-            for piece in batch.pieces(self._shift, sys.maxsize):
+            for piece in batch.pieces(self._shift, size):
                 yield from piece()
 
     def _batches(self) -> Iterator[Batch]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpgrain._arrow import numbers, truths
+from dpgrain._arrow import numbers, truths, whole
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.tables.dictionary import Cells, Dictionary, column_order
@@ -174,7 +174,7 @@ class InMemory:
             found = self._of_arrow(column, form)
             if found is None:
                 found = self._duckdb().columns([(column, form)]).column(0)
-            self._columns[column, form] = _whole(found)
+            self._columns[column, form] = whole(found)
         return self._columns[column, form]
 
     def _duckdb(self) -> DuckDB:
@@ -215,11 +215,6 @@ class _ReadOnce(OverSource):
             rows, self._name = self.source.attach(connection), "rows_read_once"
             connection.execute(f"CREATE TEMP TABLE {self._name} AS SELECT * FROM {rows}")
         return self._name
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _index(column: pa.Array, values: pa.Array) -> IntArray:

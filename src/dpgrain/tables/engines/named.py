@@ -8,21 +8,53 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.in_memory import InMemory
 from dpgrain.tables.engines.protocol import Opener
+from dpgrain.tables.engines.sources import Source, source_of
+from dpgrain.tables.engines.spark import OnSpark
+from dpgrain.tables.engines.spark_session import ADDRESS, is_frame, is_session
 
-ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory}
+ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "in_memory": InMemory, "spark": OnSpark()}
 
 
 def opener(engine: Any) -> Opener:
-    """Return the class of an engine that is given by name, or as itself.
+    """Return the class of an engine that is given by name, by the address of Spark, or as itself.
 
     Raises:
-        ParameterError: if it is neither.
+        ParameterError: if it is none of these.
     """
     if isinstance(engine, str) and engine in ENGINES:
         return ENGINES[engine]
+    if is_session(engine) or (isinstance(engine, str) and ADDRESS.fullmatch(engine)):
+        return OnSpark(engine)
     if isinstance(engine, str) or not callable(engine):
         names = ", ".join(map(repr, ENGINES))
         raise ParameterError(
-            f"engine must be one of {names} or the class of one, not {engine!r}.", name="engine"
+            f"engine must be one of {names}, a session of Spark or its address, or the class of an "
+            f"engine, not {engine!r}.",
+            name="engine",
         )
     return engine  # type: ignore[no-any-return]
+
+
+def engine_for(engine: Any, data: Any) -> Any:
+    """Return the engine that was asked for; of none, the one that reads the data."""
+    if engine is None:
+        return "spark" if is_frame(data) else "duckdb"
+    return engine
+
+
+def source_for(engine: Any, data: Any, delimiter: str) -> Source:
+    """Return the source of rows that an engine reads.
+
+    Raises:
+        ParameterError: if the engine cannot read it.
+        DataError: if there is no such file.
+        SchemaError: if files or columns do not fit together.
+    """
+    made = opener(engine)
+    if isinstance(made, OnSpark):
+        return made.source_of(data)
+    if is_frame(data):
+        raise ParameterError(
+            "engine must be 'spark' for a frame of Spark; leave it out.", name="engine"
+        )
+    return source_of(data, delimiter=delimiter)

@@ -231,7 +231,7 @@ class PerUser:
         name = f"people{self._depth}"
         known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         if (name,) not in known:
-            DuckDB.over(self.rows, connection).keep(name, self._query(), self._used())
+            DuckDB.over(self.rows, connection).keep(name, self._query(), self.used)
         return name
 
     def _query(self) -> str:
@@ -251,7 +251,9 @@ class PerUser:
             f"WHERE {held} GROUP BY {places} ORDER BY {places}"
         )
 
-    def _used(self) -> list[str]:
+    @property
+    def used(self) -> list[str]:
+        """The columns that a person's row is made of, beside the user's."""
         return [*self.by, *(each.of for each in self.numbers if each.of is not None)]
 
     @property

@@ -40,8 +40,11 @@ from dpgrain.tables.engines.csv_rows import (
 from dpgrain.tables.engines.spill import COPIES
 from dpgrain.tables.engines.sql import quoted, text, tried
 
+# Headers of CSV files may have these marks between columns, where it is not a comma.
+_MARKS = (";", "\t", "|")
 _PARQUET = (".parquet", ".pq")
-_CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+#: Files with these endings are CSV.
+CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 # DuckDB holds this many bytes of a CSV file at a time. No row comes near that length: DuckDB would drop
 # a longer row, and not know where the next one begins.
 _BUFFER_BYTES = 2 * LONGEST_BYTES
@@ -155,7 +158,7 @@ class FileSource:
     @property
     def is_csv(self) -> bool:
         """True if the files are CSV."""
-        return self.paths[0].lower().endswith(_CSV)
+        return self.paths[0].lower().endswith(CSV)
 
     def columns(self) -> dict[str, str]:
         """Return column name → type, from the Parquet footer or the CSV header."""
@@ -525,15 +528,15 @@ def source_of(data: Any, *, delimiter: str = ",") -> Source:
     if isinstance(data, duckdb.DuckDBPyRelation):
         return RelationSource(data)
     if isinstance(data, pa.Table):
-        return ArrowSource(_valid(data))
+        return ArrowSource(valid_texts(data))
     if isinstance(data, pa.RecordBatchReader):
-        return ArrowSource(_valid(data.read_all()))
+        return ArrowSource(valid_texts(data.read_all()))
     module = type(data).__module__.partition(".")[0]
     if module == "pandas":
         return ArrowSource(_from_pandas(data), "The data frame")
     if module == "polars":
         frame = data.collect() if hasattr(data, "collect") else data
-        return ArrowSource(_valid(frame.to_arrow()), "The data frame")
+        return ArrowSource(valid_texts(frame.to_arrow()), "The data frame")
     raise ParameterError(
         "source must be a path or glob of Parquet or CSV files, an Arrow table, a pandas or Polars "
         f"data frame or a DuckDB relation, not {type(data).__name__}."
@@ -548,13 +551,13 @@ def _paths(patterns: Sequence[str | Path]) -> tuple[str, ...]:
         paths.extend([pattern] if Path(pattern).is_file() else found)
     paths = list(dict.fromkeys(paths))
     for path in paths:
-        if not path.lower().endswith(_PARQUET + _CSV):
+        if not path.lower().endswith(_PARQUET + CSV):
             raise ParameterError(
                 f"source {path!r} must end in .parquet, .csv or .csv.gz; convert or rename it."
             )
         if not Path(path).is_file():
             raise DataError(f"The file {path!r} does not exist; check the path.")
-    if len({path.lower().endswith(_CSV) for path in paths}) > 1:
+    if len({path.lower().endswith(CSV) for path in paths}) > 1:
         raise ParameterError("source mixes Parquet and CSV files; read one kind at a time.")
     return tuple(paths)
 
@@ -568,9 +571,12 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
         raise DataError(f"The file {path!r} cannot be read; is it UTF-8 text?") from error
     splitter = Splitter(delimiter)
     if splitter.ends(line + b"\n")[0] < 0 or splitter.odd:
+        remedy = "put quotes around whole names, and double those inside"
+        if delimiter not in line.decode() and (mark := other_delimiter(line.decode())):
+            remedy = mark
         raise SchemaError(
             f"The first line of the file {path!r}, which must name the columns, has a quote in an odd "
-            "place; put quotes around whole names, and double those inside."
+            f"place; {remedy}."
         )
     if not header:
         raise SchemaError(f"The file {path!r} is empty; its first line must name the columns.")
@@ -578,6 +584,12 @@ def _csv_header(path: str, delimiter: str) -> list[str]:
     if twice:
         raise SchemaError(f"The file {path!r} names column {twice[0]!r} twice; rename one of them.")
     return header
+
+
+def other_delimiter(header: str) -> str:
+    """Say which delimiter to state where a header of one column looks like several; else nothing."""
+    mark = next((mark for mark in _MARKS if mark in header), None)
+    return "" if mark is None else f"state delimiter={mark!r} in dg.read or --delimiter {mark!r}"
 
 
 def _first_line(path: str) -> bytes:
@@ -670,7 +682,7 @@ def _as_text(value: Any) -> str | None:
             return None
 
 
-def _valid(table: pa.Table) -> pa.Table:
+def valid_texts(table: pa.Table) -> pa.Table:
     """Return a table whose texts are UTF-8, with nulls for those that are not: Arrow does not look."""
     for place, column in enumerate(table.columns):
         chunks = [_valid_chunk(chunk) for chunk in column.chunks]

@@ -1,0 +1,131 @@
+"""A table to try things on: the loans of a city library, which are generated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpgrain import _validate
+from dpgrain._later import later
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+else:
+    np, pa = later("numpy"), later("pyarrow")
+
+# How often a subject is borrowed, beside a novel, and a few of its titles, the most popular first.
+SUBJECTS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "Novels": (
+        1.0,
+        ("Pride and Prejudice", "Middlemarch", "Moby-Dick", "Jane Eyre", "Dracula", "Emma"),
+    ),
+    "Crime": (
+        0.8,
+        ("The Moonstone", "A Study in Scarlet", "The Woman in White", "The Leavenworth Case"),
+    ),
+    "Children": (
+        0.7,
+        ("The Secret Garden", "Treasure Island", "The Wind in the Willows", "Black Beauty"),
+    ),
+    "Cooking": (0.35, ("Bread at Home", "One Pot, Four People", "Vegetables First", "Preserves")),
+    "History": (0.3, ("A History of Bridges", "The Spice Trade", "Cities and Plagues", "Salt")),
+    "Travel": (0.3, ("Walking in Norway", "Lisbon by Tram", "The Night Trains", "Islands")),
+    "Science": (0.25, ("The Origin of Species", "Opticks", "Flatland", "The Sea Floor")),
+    "Gardening": (0.2, ("Small Gardens", "Roses", "Bees in Town", "The Compost Book")),
+    "Poetry": (0.12, ("Leaves of Grass", "Sonnets", "The Waste Land", "Goblin Market")),
+    "Health": (0.15, ("Living with Diabetes", "Sleep", "Back Pain", "After a Stroke")),
+    "Law": (0.06, ("Your Rights as a Tenant", "Divorce: What to Know", "Debt Advice", "Wills")),
+    "Faith": (0.06, ("World Religions", "The Confessions", "A Short Introduction to Islam")),
+}
+BRANCHES = ("Central", "Harbour", "Hillside", "Riverside", "Station", "University")
+_BRANCH_SHARES = (0.34, 0.2, 0.14, 0.14, 0.1, 0.08)
+# Readers' numbers of loans are spread like this around their middle: most borrow little, few much.
+_SPREAD = 1.1
+# Readers differ in what they like: the smaller, the fewer subjects most of them borrow.
+_TASTE = 0.35
+_FIRST_DAY, _DAYS = "2025-01-01", 365
+_USUAL_DAYS = 14
+
+
+def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
+    """Make the loans of a city library in 2025, of readers who do not exist.
+
+    Args:
+        readers: the number of readers.
+        typical: how many loans about half of the readers have at most.
+        seed: the table is the same for the same seed.
+
+    Returns:
+        A table with a row for each loan: ``reader`` (a number), ``age`` of the reader, ``title``,
+        ``subject``, ``branch``, ``day`` (a date), ``days_kept``, and ``late`` (0 or 1: kept for more
+        than three weeks).
+
+    Raises:
+        ParameterError: if a number is no whole number, or below 1 (``seed``: below 0).
+
+    The table is for tutorials and tests. Nothing in it is private, as nobody is in it.
+
+    >>> table = loans(readers=100)
+    >>> table.column_names
+    ['reader', 'age', 'title', 'subject', 'branch', 'day', 'days_kept', 'late']
+    """
+    readers = _validate.integer(minimum=1, readers=readers)
+    typical = _validate.integer(minimum=1, typical=typical)
+    generator = np.random.default_rng(_validate.integer(minimum=0, seed=seed))
+    counts = np.ceil(generator.lognormal(np.log(typical), _SPREAD, readers)).astype(np.int64)
+    reader = np.repeat(np.arange(readers), counts)
+    age = generator.integers(7, 86, readers)[reader]
+    home = generator.choice(len(BRANCHES), readers, p=_BRANCH_SHARES)
+    elsewhere = generator.choice(len(BRANCHES), reader.size, p=_BRANCH_SHARES)
+    branch = np.where(generator.random(reader.size) < 0.85, home[reader], elsewhere)
+    subject = _subjects(generator, readers, reader)
+    kept = np.ceil(generator.gamma(2.0, (_USUAL_DAYS - age / 12) / 2)).astype(np.int64)
+    day = np.datetime64(_FIRST_DAY) + np.sort(generator.integers(0, _DAYS, reader.size))
+    # Loans are in the order of their days, as a library has them.
+    order = generator.permutation(reader.size)
+    return pa.table(
+        {
+            "reader": reader[order] + 1,
+            "age": age[order],
+            "title": pa.array(_titles(generator, subject)[order]),
+            "subject": pa.array(np.array([*SUBJECTS], dtype=object)[subject][order]),
+            "branch": pa.array(np.array(BRANCHES, dtype=object)[branch][order]),
+            "day": pa.array(day),
+            "days_kept": kept[order],
+            "late": (kept[order] > 1.5 * _USUAL_DAYS).astype(np.int64),
+        }
+    )
+
+
+def catalogue() -> dict[str, str]:
+    """Return the library's catalogue: the subject of each title, which is public.
+
+    >>> catalogue()["Moby-Dick"]
+    'Novels'
+    """
+    return {title: subject for subject, (_, titles) in SUBJECTS.items() for title in titles}
+
+
+def _subjects(
+    generator: np.random.Generator, readers: int, reader: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the subject of each loan: each reader has a taste of their own."""
+    shares = np.array([share for share, _ in SUBJECTS.values()])
+    taste = (generator.gamma(_TASTE, size=(readers, len(shares))) + 0.02) * shares
+    upto = np.cumsum(taste / taste.sum(axis=1, keepdims=True), axis=1)
+    drawn = generator.random((reader.size, 1))
+    chosen: NDArray[np.int64] = (drawn > upto[reader]).sum(axis=1)
+    return chosen.clip(max=len(shares) - 1)
+
+
+def _titles(generator: np.random.Generator, subject: NDArray[np.int64]) -> NDArray[np.object_]:
+    """Return the title of each loan, the first of a subject twice as often as the second."""
+    found = np.empty(subject.size, dtype=object)
+    for code, (_, titles) in enumerate(SUBJECTS.values()):
+        chosen = subject == code
+        popular = 0.5 ** np.arange(len(titles))
+        found[chosen] = generator.choice(
+            np.array(titles, dtype=object), chosen.sum(), p=popular / popular.sum()
+        )
+    return found

@@ -1,0 +1,97 @@
+"""Which noise of gradient rounds pays: independent, or cancelling over rounds in bands."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.means.in_bands import MOST_BANDS, best, in_bands, noise_of_sums
+from dpgrain.planning.plan import ErrorPlan, Row, checked_promise, promise_words
+from dpgrain.units import Element, Relation, Unit, unit_level
+
+
+def plan_bands(
+    epsilon: float,
+    delta: float,
+    *,
+    rounds: int,
+    sampling_rate: float,
+    unit: Unit | None = None,
+    relation: Relation = "zero_out",
+    sampling: Literal["pairs", "users"] = "pairs",
+    most: int = MOST_BANDS,
+) -> ErrorPlan:
+    """Compare the noise of sums of gradients over rounds, for each number of bands, and choose one.
+
+    Args:
+        epsilon: the promised ε for the whole run.
+        delta: the promised δ, in (0, 1).
+        rounds: the number of rounds.
+        sampling_rate: the public probability q of a block, or a user, to be in a round.
+        unit: the protected unit, an element by default; for ``User()`` whole users are clipped, for
+            ``User(max_elements=M)`` pairs of which a user has M at most.
+        relation: ``"zero_out"`` or ``"replace"``.
+        sampling: ``"pairs"`` or ``"users"``.
+        most: the most bands that are tried, of which as many vectors of noise are kept.
+
+    Raises:
+        ParameterError: if a parameter is out of range.
+
+    What is compared is the rms noise of the sum of the first t gradients, over all t: what descent with
+    steps of one length adds up. The row ``"bands"`` has the number of bands with the least, or the
+    smallest number that is within 1% of it; 1 stands for independent noise.
+
+    Formal guarantee: that of :attr:`ErrorPlan.event`, calibrated to (ε, δ).
+
+    Source: docs/theory.md, "Banded noise".
+
+    >>> plan = plan_bands(8.0, 1e-6, rounds=500, sampling_rate=0.002, most=32)
+    >>> plan["bands"], round(plan["noise of sums ÷ that of independent noise"], 2)
+    (32, 0.35)
+    """
+    epsilon, delta = checked_promise(epsilon, delta, relation)
+    rounds = _validate.integer(minimum=1, rounds=rounds)
+    rate = _validate.probability(sampling_rate=sampling_rate)
+    if rate == 0:
+        raise ParameterError("sampling_rate must be above 0, not 0: nothing would be drawn.")
+    unit = Element() if unit is None else unit
+    unit_level(unit, "element")
+    means = in_bands(
+        most=_validate.integer(minimum=1, most=most),
+        epsilon=epsilon,
+        delta=delta,
+        n_users=1,
+        rounds=rounds,
+        unit=unit,
+        relation=relation,
+        sampling_rate=rate,
+        sampling=sampling,
+    )
+    mean = best(means)
+    noise = noise_of_sums(mean)
+    lines = (
+        Row("bands", mean.bands),
+        Row("noise multiplier σ", mean.noise_multiplier, "clipping bounds"),
+        Row("noise of a round", mean.noise_sd * rate, "clipping bounds"),
+        Row("noise of sums", noise, "clipping bounds"),
+        Row("noise of sums ÷ that of independent noise", noise / noise_of_sums(means[0])),
+        *(
+            Row(
+                f"noise of sums, {other.bands} {'band' if other.bands == 1 else 'bands'}",
+                noise_of_sums(other),
+                "clipping bounds",
+            )
+            for other in means
+            if other != mean
+        ),
+    )
+    title = (
+        f"Noise of {rounds:,} rounds at the rate {rate:g}, "
+        f"{promise_words(epsilon, delta, relation, unit)}"
+    )
+    notes = (
+        "Noise of sums is the root mean square over the sums of the first 1, 2, … rounds.",
+        f"A run keeps {mean.bands - 1} vectors of noise, as long as a gradient, which are secret.",
+    )
+    return ErrorPlan(title, epsilon, delta, mean.event, lines, notes)

@@ -1,0 +1,111 @@
+"""The page of a network: the promise, the measures, gradients against noise, and what a step cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dpgrain import _validate
+from dpgrain._wording import counted, rounded_up
+from dpgrain.report.figures import figures
+from dpgrain.report.page import Page
+from dpgrain.report.plots import plot_curve, plot_measure, plot_training
+from dpgrain.report.promises import contributions, grains_of
+from dpgrain.report.words import text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dpgrain.torch.trained import Training
+
+# A page shows this many measures; all of them are in the history.
+_SHOWN_MEASURES = 8
+
+
+def training_page(training: Training) -> str:
+    """Return the report of a trained network as HTML.
+
+    Args:
+        training: a trained network.
+    """
+    guarantee, history, mean = training.guarantee, training.history, training.mean
+    page = Page(
+        of="fit",
+        guarantee=guarantee,
+        distorted="noise and clipping",
+        curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
+        grains=grains_of(guarantee, {}),
+        settings=tuple((name, text(value)) for name, value in training.settings),
+    )
+    shown = list(history.measures)[:_SHOWN_MEASURES]
+    return page.html(
+        "training.html",
+        kind=text(type(training.module).__name__, 60),
+        weights=counted(training.weights, "weight"),
+        steps=counted(mean.rounds, "step"),
+        last=[(text(name, 24), f"{history.last[name]:.4g}") for name in shown[:2]],
+        measures=[
+            (text(name, 60), figures(f"measure{place}", partial(plot_measure, history, name), 240))
+            for place, name in enumerate(shown)
+        ],
+        evaluations=len(history.evaluated),
+        left_out=len(history.measures) - len(shown),
+        blocks=next((c.block for c in contributions(guarantee.event)), guarantee.level),
+        training_plots=figures("training", partial(plot_training, history), 280),
+        ratio="" if math.isnan(history.ratio) else f"{history.ratio:.3g}",
+        cost=_cost(training),
+        spent=_spent(training),
+    )
+
+
+def plot_network(training: Training, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
+    """Draw a measure of a trained network, or the norms of gradients where nothing was evaluated.
+
+    Args:
+        training: a trained network.
+        ax: axes to draw on; new ones by default.
+        measure: the name of the measure; the first by default.
+
+    Raises:
+        ParameterError: if there is no such measure.
+    """
+    history = training.history
+    if measure is None and not history.measures:
+        return plot_training(history, ax)
+    names = tuple(history.measures)
+    name = names[0] if measure is None else _validate.one_of(names, measure=measure)
+    return plot_measure(history, name, ax)
+
+
+def _cost(training: Training) -> list[tuple[str, str]]:
+    """Return the public numbers of a step, as names and values."""
+    mean, noise = training.mean, training.history.noise_norm / training.mean.clip
+    return [
+        ("Blocks that are drawn, as sums are divided by", f"{mean.divisor:,.4g}"),
+        ("Noise multiplier: noise ÷ clipping bound", f"{mean.noise_multiplier:.4g}"),
+        ("Noise multiplier ÷ blocks", f"{mean.noise_multiplier / mean.divisor:.3g}"),
+        ("Clipping bound of a block's mean gradient, in the last step", f"{mean.clip:.4g}"),
+        ("Length of the noise in a step, in clipping bounds", f"{noise:.3g}"),
+        (
+            f"The same, averaged over {counted(mean.rounds, 'step')}",
+            f"{noise / math.sqrt(mean.rounds):.3g}",
+        ),
+        ("How often a block is drawn in all steps", f"{mean.sampling_rate * mean.rounds:,.4g}"),
+    ]
+
+
+def _spent(training: Training) -> list[tuple[str, str]]:
+    """Return the ε of the first steps, for some numbers of them."""
+    guarantee, mean = training.guarantee, training.mean
+    # Banded noise cancels over steps, so that some of them by themselves have no price.
+    some = [10**power for power in range(len(str(mean.rounds)))] if mean.bands == 1 else []
+    counts = [*(steps for steps in some if steps < mean.rounds), mean.rounds]
+    promises = [
+        replace(guarantee, event=replace(mean, rounds=steps).event).epsilon() for steps in counts
+    ]
+    return [
+        (counted(steps, "step"), rounded_up(epsilon))
+        for steps, epsilon in zip(counts, promises, strict=True)
+    ]

@@ -1,0 +1,102 @@
+"""A source with a column of days, which clocks of a stated zone show at the times of another column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from dpgrain.tables.engines.scoped import all_rows
+from dpgrain.tables.engines.sources import OverSource, Source
+from dpgrain.tables.engines.sql import quoted
+from dpgrain.zones import RULE_BEGINS, RULE_LASTS, offsets
+
+#: Moments, which are counted in UTC; columns of all other types of times have no zone.
+MOMENTS = "TIMESTAMP WITH TIME ZONE"
+# What is added to a time stays within what a TIMESTAMP holds: a few days are left at both ends.
+_LAST = 2**63 - 3 * 24 * 60 * 60 * 10**6
+_FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
+
+
+@dataclass(frozen=True, eq=False)
+class DatedSource(OverSource):
+    """The rows of a source, with the day of a time as a column of its own.
+
+    Args:
+        source: the source of all rows.
+        column: the name of the new column.
+        of: the column of times.
+        kind: the type of that column.
+        zone: the zone of the clocks; empty for times without a zone.
+    """
+
+    source: Source
+    column: str
+    of: str
+    kind: str
+    zone: str = ""
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type."""
+        return {**self.source.columns(), self.column: "DATE"}
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Return the rows with their days; a time that is missing or infinite has such a day."""
+        time, ticks = _time(quoted(self.of), self.kind)
+        counted = "ticks"
+        while counted.casefold() in map(str.casefold, self.columns()):
+            counted += "'"
+        shown = quoted(counted)
+        held = f"greatest(least({shown}, {_LAST}), {_FIRST}) + {_ahead(shown, self.zone)}"
+        day = f"CASE WHEN isfinite({time}) THEN make_timestamp({held})::DATE ELSE {time}::DATE END"
+        return (
+            f"(SELECT * EXCLUDE ({shown}), {day} AS {quoted(self.column)} FROM "
+            f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection)}))"
+        )
+
+
+def as_read(source: Source) -> Source:
+    """Return the source of all rows as they are read, without days that are made of them."""
+    source = all_rows(source)
+    while isinstance(source, DatedSource):
+        source = source.source
+    return source
+
+
+def _time(column: str, kind: str) -> tuple[str, str]:
+    """Return the SQL of a time, and of its whole microseconds since 1970."""
+    time = f"TRY_CAST({column} AS {MOMENTS if kind == MOMENTS else 'TIMESTAMP'})"
+    if kind != "TIMESTAMP_NS":
+        return time, f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
+    # A cast of nanoseconds would round the last of a day up to the next one; and whole numbers are
+    # divided towards 0, also those of times before 1970.
+    ticks = f"epoch_ns({column}) // 1000 - (epoch_ns({column}) % 1000 < 0)::BIGINT"
+    return time, f"CASE WHEN isfinite({time}) THEN {ticks} END"
+
+
+def _ahead(ticks: str, zone: str) -> str:
+    """Return the SQL of how many microseconds clocks of a zone are ahead at a moment.
+
+    The changes of the zone are a tree of comparisons, which is as deep as their number has digits. So
+    no calendar but this process's is asked: an engine's own may know other laws.
+    """
+    if zone in ("", "UTC"):
+        return "0"
+    known = offsets(zone)
+    # From the second century on the changes come again, and so do the places among them.
+    rule = [each for each in known if each[0] >= RULE_BEGINS]
+    before = [each for each in known if each[0] < RULE_BEGINS]
+    rule = [(RULE_BEGINS, before[-1][1]), *rule]
+    again = f"({RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS})"
+    stated = f"WHEN {ticks} < {RULE_BEGINS} THEN {_tree(ticks, before)}"
+    return f"CASE {stated} ELSE {_tree(again, rule)} END"
+
+
+def _tree(ticks: str, known: Sequence[tuple[int, int]]) -> str:
+    """Return the SQL of the last offset of those that begin before a moment."""
+    if len(known) == 1:
+        return str(known[0][1])
+    half = len(known) // 2
+    below, above = _tree(ticks, known[:half]), _tree(ticks, known[half:])
+    return f"CASE WHEN {ticks} < {known[half][0]} THEN {below} ELSE {above} END"

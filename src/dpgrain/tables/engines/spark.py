@@ -1,0 +1,479 @@
+"""Spark, for tables beyond one machine: it brings users together, and tasks add up where the rows are.
+
+Rows are read by DuckDB in each task, by the same rules and the same kernel as on one machine, so that
+integers are the same bit for bit. What comes to this process is groups, partial sums of whole numbers
+and, for fits, columns. Docs/theory.md, "Sums made in many places", says why tasks that are run again,
+or twice, never change what a person adds by more than the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpgrain._arrow import numbers, whole
+from dpgrain._later import later
+from dpgrain._progress import step
+from dpgrain._types import IntArray
+from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.tables.dictionary import Cells, Dictionary, column_order
+from dpgrain.tables.elements import Elements, labels_of
+from dpgrain.tables.engines.dated import DatedSource
+from dpgrain.tables.engines.feed import Narrow
+from dpgrain.tables.engines.people import made_of_people
+from dpgrain.tables.engines.protocol import Add, Form
+from dpgrain.tables.engines.scoped import ScopedSource, all_rows
+from dpgrain.tables.engines.sources import (
+    CSV,
+    ArrowSource,
+    OverSource,
+    Source,
+    TypedSource,
+    source_of,
+)
+from dpgrain.tables.engines.spark_session import Session, is_frame, quiet
+from dpgrain.tables.engines.spark_source import SparkSource
+from dpgrain.tables.engines.spark_tasks import (
+    KEYS,
+    SUMS,
+    AddSlices,
+    AddUsers,
+    AskRows,
+    Coded,
+    Columns,
+    Distinct,
+    Extent,
+    Given,
+    Question,
+    RecordSums,
+    Slices,
+    UserKeys,
+    count_of_slices,
+)
+from dpgrain.tables.groups import Groups
+from dpgrain.tables.rows import CellColumn, Rows
+from dpgrain.tables.split import Split
+
+if TYPE_CHECKING:
+    from pyspark import sql
+else:
+    sql = later("pyspark.sql")
+
+# A column of these types is one of the other type where tasks read it, with the same texts.
+_SAME = {"ENUM": "VARCHAR", "TIMESTAMP_S": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP"}
+# So few slices are added up here; of more, tasks add up each by itself.
+_FEW_SLICES = 4
+
+
+class Spark:
+    """Rows in a session of Spark, for one release; what it keeps there is dropped at the end."""
+
+    def __init__(self, table: Rows, session: Session) -> None:
+        self.table = table
+        self._session = session
+        self._name = table.source.name
+        self._lookups: dict[tuple[int, str], pa.Table] = {}
+        self._cells: dict[str, pa.Table] = {}
+        self._kept: list[sql.DataFrame] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._kept:
+            # Where Spark has ended, nothing is kept any more; an error must not hide the first one.
+            with suppress(DataError):
+                self._session.run(frame.unpersist, self._name)
+        self._kept.clear()
+
+    def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
+        """Return the different groups that rows of users belong to."""
+        return self._distinct(self.table, keys, value)
+
+    def _distinct(self, rows: Rows, keys: Sequence[str], value: str | None = None) -> Groups:
+        step("looking for groups")
+        used = [*keys, *([] if value is None else [value])]
+        with quiet():
+            asked = self._asked(rows, used, Distinct(tuple(keys), value)).distinct()
+        found = self._session.collect(asked, self._name)
+        return Groups.of(keys, [whole(column) for column in found.columns])
+
+    def extent(self, key: str) -> tuple[int, int, int] | None:
+        """Return the extremes of a column of whole numbers, and the number of rows."""
+        found = self._session.collect(self._asked(self.table, [key], Extent(key)), self._name)
+        low, high = pc.min(found["low"]).as_py(), pc.max(found["high"]).as_py()
+        return None if low is None else (low, high, pc.sum(found["rows"]).as_py())
+
+    def dictionary(
+        self, groups: Groups, cells: Cells, *, cell_column: str | None = None, corners: int = 1
+    ) -> Dictionary:
+        """Give groups and cells their codes."""
+        count = None
+        if cell_column is not None:
+            (held,) = self.distinct([cell_column]).columns
+            ordered = pa.array(column_order(held.to_pylist()), held.type)
+            codes = numbers(np.arange(1, len(ordered) + 1))
+            self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
+            count = len(ordered) + 1
+        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
+
+    def users(
+        self,
+        dictionary: Dictionary,
+        *,
+        value: str | None = None,
+        split: Split | None = None,
+        cell_column: str | None = None,
+    ) -> SparkUsers:
+        """Return whole users' records in the groups last given to :meth:`dictionary`."""
+        if self.table.user is None:
+            raise ParameterError("user must be given to dg.read for this privacy unit.")
+        cells = None if cell_column is None else self._cells[cell_column]
+        coded = Coded(_codes(dictionary), value, split, cell_column, cells)
+        used = [*dictionary.groups.names, *(name for name in (value, cell_column) if name)]
+        asked = self._asked(self.table, used, UserKeys(coded), whole=True, schema=KEYS)
+        return SparkUsers(self, asked.persist(), dictionary.layout.user_shift)
+
+    def records(
+        self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
+    ) -> SparkRecords:
+        """Return single records as codes of coordinates."""
+        return SparkRecords(self, Coded(_codes(dictionary), value, split))
+
+    def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
+        """Return columns of all rows, in the order in which Spark lists them."""
+        used = [name for name, _ in wanted]
+        asked = self._asked(self.table, used, Columns(tuple(wanted)))
+        return self._session.collect(asked, self._name)
+
+    def added(self, frame: sql.DataFrame, shape: Sequence[int]) -> IntArray:
+        """Return the sums that come in slices, (shape).
+
+        Raises:
+            DataError: if Spark fails, or has run tasks again on other rows.
+        """
+        size = int(np.prod(shape))
+        if count_of_slices(size) > _FEW_SLICES:
+            with quiet():
+                frame = self._session.map(frame.repartition("slice"), AddSlices(), SUMS)
+        found = Slices()
+        for batch in self._session.collect(frame, self._name).to_batches():
+            found.add(batch)
+        try:
+            return found.total(size).reshape(tuple(shape))
+        except DataError as error:
+            raise DataError(
+                f"{self._name} gave other rows when Spark read them again after a failure; write them "
+                "to Parquet first, and read that."
+            ) from error
+
+    def keep(self, frame: sql.DataFrame) -> sql.DataFrame:
+        """Keep a frame on the executors until the release is made."""
+        self._kept.append(frame)
+        return frame
+
+    def map(self, frame: sql.DataFrame, task: AddUsers) -> sql.DataFrame:
+        """Return what a task makes of each partition of users' keys."""
+        return self._session.map(frame, task, SUMS)
+
+    def asked_of_records(self, question: RecordSums) -> sql.DataFrame:
+        """Return what tasks answer about single records."""
+        coded = question.coded
+        used = [*coded.dictionary.groups.names, *([coded.value] if coded.value else [])]
+        return self._asked(self.table, used, question, schema=SUMS)
+
+    def _asked(
+        self,
+        rows: Rows,
+        used: Iterable[str],
+        question: Question,
+        *,
+        whole: bool = False,
+        schema: pa.Schema | None = None,
+    ) -> sql.DataFrame:
+        """Return the frame of all answers to a question.
+
+        Args:
+            rows: the rows that are asked about.
+            used: the columns that the question is about, beside the user's.
+            question: the question.
+            whole: bring all rows of a user together first.
+            schema: the schema of an answer, where it is known.
+        """
+        known, bottom = self._known(rows, used), _bottom(rows)
+        names = _read_of(known, used) or [next(iter(bottom.schema))]
+        frame, kinds = self._frame(bottom, names)
+        if (whole or made_of_people(rows) is not None) and bottom.user is not None:
+            frame = self._session.by_user(frame, f"c{names.index(bottom.user)}")
+        task = AskRows(known, tuple(names), question)
+        return self._session.map(frame, task, task.schema(kinds) if schema is None else schema)
+
+    def _frame(self, rows: Rows, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+        """Return columns of the rows inside the region, as they are made, and their schema."""
+        if not isinstance(rows.source, OverSource):
+            return self._columns(rows.source, names)
+        source, needed = _narrowed(rows.source, set(names))
+        read = [name for name in rows.schema if name in needed]
+        frame, kinds = self._columns(_inner(rows.source), read)
+        question = Columns(tuple((name, "as it is") for name in names))
+        task = AskRows(replace(_bare(rows), source=source), tuple(read), question)
+        schema = task.schema(kinds)
+        self._require(rows.schema, names, schema)
+        return self._session.map(frame, task, schema), schema
+
+    def _columns(self, source: Source, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
+        """Return columns of a source as they are, called c0, c1 and so on, and their schema."""
+        if isinstance(source, SparkSource):
+            return self._session.select(source.rows, names), source.schema(names)
+        if not isinstance(source, ArrowSource):
+            raise ParameterError(
+                f"{source.name} is not read by Spark; pass a frame of Spark, a path of Parquet files "
+                "or a table in memory."
+            )
+        table = _flat(source.table.select(names), [f"c{i}" for i in range(len(names))])
+        self._require(source.columns(), names, table.schema)
+        return self._session.frame(table), table.schema
+
+    def _require(self, kinds: Mapping[str, str], names: list[str], schema: pa.Schema) -> None:
+        """Raise unless columns reach the tasks with the types that they have here.
+
+        Raises:
+            SchemaError: if Spark lacks one of the types.
+        """
+        there = self._session.types_there(schema)
+        for name, column, kind in zip(names, schema, there, strict=True):
+            if kind is None or _kind(kind) != _SAME.get(kinds[name], kinds[name]):
+                raise SchemaError(
+                    f"The column {name!r} has type {column.type}, which Spark lacks; cast it, or use "
+                    "engine='duckdb'."
+                )
+
+    def _known(self, rows: Rows, used: Iterable[str]) -> Rows:
+        """Return the public part of rows as tasks need it: without functions, with cells looked up."""
+        known, made = _bare(rows), made_of_people(rows)
+        if made is not None:
+            known = replace(known, source=replace(made, rows=self._known(made.rows, made.used)))
+        needed, cells = _with_origins(rows, used), {}
+        for name, column in rows.cells.items():
+            if name in needed:
+                kept = Elements(column.elements.name, mapping={}, missing=column.elements.missing)
+                cells[name] = CellColumn(column.of, kept, self._lookup(rows, name, column))
+        return replace(known, cells=cells)
+
+    def _lookup(self, rows: Rows, name: str, column: CellColumn) -> pa.Table:
+        """Return the label of each value of a column; the partition is asked here, and only once."""
+        place = _depth(rows), name
+        if place not in self._lookups:
+            (values,) = self._distinct(rows, [column.of]).columns
+            self._lookups[place] = labels_of(column.elements, values)
+        return self._lookups[place]
+
+
+@dataclass(frozen=True, eq=False)
+class SparkUsers:
+    """Whole users' records, kept as keys on the executors, each user's in one partition.
+
+    Args:
+        engine: the engine.
+        keys: the frame of keys.
+        shift: bits of a key below the user code.
+        narrow: a change to keys of some of the coordinates.
+    """
+
+    engine: Spark
+    keys: sql.DataFrame
+    shift: int
+    narrow: Narrow | None = None
+
+    def __post_init__(self) -> None:
+        if self.narrow is None:
+            self.engine.keep(self.keys)
+
+    def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
+        """Run a kernel over all users where they are, and return the integer sums."""
+        if not np.prod(shape):
+            return np.zeros(shape, dtype=np.int64)
+        step("going through users")
+        task = AddUsers(add, tuple(shape), self.narrow)
+        return self.engine.added(self.engine.map(self.keys, task), shape)
+
+    def narrowed(self, codes: IntArray, shift: int) -> SparkUsers | None:
+        """Return the same users' keys for some of the coordinates only."""
+        if self.narrow is not None:
+            return None
+        return replace(self, narrow=Narrow(codes.astype(np.int32), self.shift, shift))
+
+
+@dataclass(frozen=True, eq=False)
+class SparkRecords:
+    """Single records, wherever they are."""
+
+    engine: Spark
+    coded: Coded
+
+    def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
+        """Run a kernel over all records where they are, and return the integer sums."""
+        if not np.prod(shape):
+            return np.zeros(shape, dtype=np.int64)
+        step("reading rows")
+        question = RecordSums(self.coded, add, tuple(shape))
+        return self.engine.added(self.engine.asked_of_records(question), shape)
+
+
+@dataclass(frozen=True)
+class OnSpark:
+    """Where Spark runs: a session, or the address of one.
+
+    Args:
+        place: the session, or the address.
+    """
+
+    place: Any = field(default="spark")
+
+    def session(self, source: Source | None = None) -> Session:
+        """Return the session, which is that of a frame where one is read.
+
+        Raises:
+            ParameterError: if the frame is of another session.
+        """
+        if not isinstance(source, SparkSource):
+            return Session.at(self.place) if isinstance(self.place, str) else Session(self.place)
+        own = source.frame.sparkSession
+        if not isinstance(self.place, str) and self.place is not own:
+            raise ParameterError(
+                "engine is another session than the one of the frame; pass the frame's, or 'spark'.",
+                name="engine",
+            )
+        return Session(own)
+
+    def source_of(self, data: Any) -> Source:
+        """Return the source of rows: paths are read by Spark, from wherever it can.
+
+        Raises:
+            ParameterError: if Spark cannot read it.
+            DataError: if there is no such file.
+        """
+        paths = [data] if not isinstance(data, list | tuple) else list(data)
+        if not all(hasattr(path, "__fspath__") or isinstance(path, str) for path in paths):
+            if is_frame(data):
+                return SparkSource.of(data)
+            source = source_of(data)
+            if not isinstance(source, ArrowSource):
+                raise ParameterError(
+                    f"source must be a frame of Spark, a path of Parquet files or a table in memory, "
+                    f"not {type(data).__name__}, for engine='spark'; take engine='duckdb'.",
+                    name="source",
+                )
+            return source
+        return _parquet(self.session(), [str(path) for path in paths])
+
+    def __call__(self, rows: Rows) -> Spark:
+        """Open the rows of one release."""
+        return Spark(rows, self.session(all_rows(_bottom(rows).source)))
+
+
+def _parquet(session: Session, paths: list[str]) -> SparkSource:
+    """Return the source of Parquet files.
+
+    Raises:
+        ParameterError: if they are CSV.
+        DataError: if there are none.
+        SchemaError: if a column has types that do not fit together.
+    """
+    if any(path.lower().endswith(CSV) for path in paths):
+        raise ParameterError(
+            f"source {paths[0]!r} is CSV, whose odd rows are read by DuckDB alone; use "
+            "engine='duckdb', or write it to Parquet once.",
+            name="source",
+        )
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    frame = session.parquet(paths)
+    name, title = f"The file {paths[0]!r}{more}", f"{PurePath(paths[0]).name}{more}"
+    return replace(SparkSource.of(frame), name=name, title=title, paths=tuple(paths))
+
+
+def _bottom(rows: Rows) -> Rows:
+    """Return the rows that all others are made of."""
+    made = made_of_people(rows)
+    return rows if made is None else _bottom(made.rows)
+
+
+def _bare(rows: Rows) -> Rows:
+    """Return the public part of rows that come to a task, which reads by one thread."""
+    schema = dict(rows.schema)
+    return Rows(Given(), rows.user, rows.n_users, schema, rows.memory, threads=1)
+
+
+def _inner(source: Source) -> Source:
+    """Return the source of all rows as they are, without regions and stated types."""
+    return _inner(source.source) if isinstance(source, OverSource) else source
+
+
+def _narrowed(source: Source, names: set[str]) -> tuple[Source, set[str]]:
+    """Return a source of some columns, made of rows that come; and the columns that have to come."""
+    if isinstance(source, ScopedSource):
+        names = names | {side.column for side in source.region.sides}
+        inner, read = _narrowed(source.source, names)
+        return replace(source, source=inner, kinds=dict(source.kinds)), read
+    if isinstance(source, DatedSource):
+        if source.column not in names:
+            return _narrowed(source.source, names)
+        inner, read = _narrowed(source.source, names - {source.column} | {source.of})
+        return replace(source, source=inner), read
+    if isinstance(source, TypedSource):
+        stated = {name: kind for name, kind in source.types.items() if name in names}
+        return (replace(source, source=Given(), types=stated) if stated else Given()), names
+    return Given(), names
+
+
+def _with_origins(rows: Rows, used: Iterable[str]) -> set[str]:
+    """Return columns, and those that columns of cells among them are made of."""
+    needed = set(used)
+    for name in reversed(list(rows.cells)):
+        # A column of cells may be of another one, which was added before it.
+        if name in needed:
+            needed.add(rows.cells[name].of)
+    return needed
+
+
+def _read_of(rows: Rows, used: Iterable[str]) -> list[str]:
+    """Return the columns at the bottom that columns are made of, with that of users."""
+    made = made_of_people(rows)
+    if made is not None:
+        return _read_of(made.rows, made.used)
+    needed = _with_origins(rows, used) | ({rows.user} if rows.user is not None else set())
+    return [name for name in rows.schema if name in needed and name not in rows.cells]
+
+
+def _depth(rows: Rows) -> int:
+    """Return the number of tables of people that rows are made of, one of another."""
+    made = made_of_people(rows)
+    return 0 if made is None else 1 + _depth(made.rows)
+
+
+def _codes(dictionary: Dictionary) -> Dictionary:
+    """Return what tasks need to give records their codes."""
+    layout, nothing = dictionary.layout, np.zeros(0, dtype=np.int64)
+    layout = replace(layout, cell_of=None if layout.cell_of is None else nothing)
+    return replace(dictionary, layout=layout, cell_sizes=nothing, given=nothing)
+
+
+def _flat(table: pa.Table, names: list[str]) -> pa.Table:
+    """Return a table under other names, with values in place of codes of values."""
+    columns = [
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=names)
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Return the type as DuckDB calls it."""
+    return ArrowSource(pa.table({"column": pa.array([], kind)})).columns()["column"]

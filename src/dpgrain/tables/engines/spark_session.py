@@ -1,0 +1,305 @@
+"""Sessions of Spark: which one is meant, and what is run in it, with progress and plain errors.
+
+Everything is asked through ``pyspark.sql``, so that a session may also be one of Spark Connect.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import glob
+import os
+import re
+import secrets
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from dpgrain._later import later
+from dpgrain._progress import step
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION, Task
+
+if TYPE_CHECKING:
+    from py4j import protocol as py4j
+    from pyspark import errors, sql
+    from pyspark.sql import functions
+    from pyspark.sql.pandas import types
+else:
+    sql, functions = later("pyspark.sql"), later("pyspark.sql.functions")
+    errors, types = later("pyspark.errors"), later("pyspark.sql.pandas.types")
+    py4j = later("py4j.protocol")
+
+Answer = TypeVar("Answer")
+
+#: What names a session: the one there is, or the address of a cluster.
+ADDRESS = re.compile(r"spark|local(\[[^\]]*\])?|(spark|sc|k8s)://.+|yarn")
+# The progress of a session that is not of Spark Connect is asked for so often.
+_POLL_SECONDS = 0.5
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep silent that Spark does not support a version of pandas, which is not used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "PySpark does not yet fully support pandas", FutureWarning
+        )
+        yield
+
+
+def is_session(value: Any) -> bool:
+    """Return whether a value is a session of Spark, without loading Spark."""
+    of_spark = type(value).__module__.partition(".")[0] == "pyspark"
+    return of_spark and type(value).__name__ == "SparkSession"
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value is a data frame of Spark, without loading Spark."""
+    of_spark = type(value).__module__.startswith("pyspark.sql.")
+    return of_spark and hasattr(value, "mapInArrow")
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A session of Spark, and how tasks are run in it.
+
+    Args:
+        spark: the session of pyspark.
+    """
+
+    spark: sql.SparkSession
+
+    @staticmethod
+    def at(address: str) -> Session:
+        """Return the session at an address; one that there is, where none is stated.
+
+        Raises:
+            ParameterError: if Spark is not installed, or there is a session at another address.
+            DataError: if Spark does not start there.
+        """
+        if find_spec("pyspark") is None:
+            raise ParameterError(
+                "engine 'spark' needs PySpark and Java 17 or later; run pip install 'dpgrain[spark]'.",
+                name="engine",
+            )
+        with quiet():
+            active = sql.SparkSession.getActiveSession()
+            if active is not None:
+                known = Session(active)
+                known._require(address)
+                return known
+            try:
+                return Session(_builder(address).getOrCreate())
+            except (errors.PySparkException, py4j.Py4JError, OSError, RuntimeError) as error:
+                raise DataError(
+                    f"Spark does not start at {address!r}; check the address, and that Java 17 or "
+                    "later is installed (java -version)."
+                ) from error
+
+    def _require(self, address: str) -> None:
+        if address == "spark" or self.remote:
+            return
+        master = self.spark.sparkContext.master
+        if address != master:
+            raise ParameterError(
+                f"engine is {address!r}, but this process has a session at {master!r}; pass that "
+                "session, or stop it first.",
+                name="engine",
+            )
+
+    @property
+    def remote(self) -> bool:
+        """True if it is a session of Spark Connect."""
+        return ".connect." in type(self.spark).__module__
+
+    def frame(self, table: pa.Table) -> sql.DataFrame:
+        """Return rows in memory as a frame."""
+        with quiet():
+            return self.spark.createDataFrame(table, schema=types.from_arrow_schema(table.schema))
+
+    def parquet(self, paths: list[str]) -> sql.DataFrame:
+        """Return the rows of Parquet files as a frame.
+
+        Raises:
+            DataError: if there are none.
+            SchemaError: if a column has types that do not fit together.
+        """
+        # Types guessed from the names of folders would change with one of them.
+        options = {"mergeSchema": "true", "recursiveFileLookup": "true"}
+        try:
+            return self.spark.read.options(**options).parquet(*map(_absolute, paths))
+        except errors.AnalysisException as error:
+            raise DataError(
+                f"Spark finds no Parquet file at {paths[0]!r}; check the path, and that every executor "
+                "can read it."
+            ) from error
+        except errors.PySparkException as error:
+            raise SchemaError(
+                f"Spark cannot read the files at {paths[0]!r} as one table; give every file the same "
+                "columns, of types that fit together."
+            ) from error
+
+    @staticmethod
+    def types_there(schema: pa.Schema) -> list[pa.DataType | None]:
+        """Return the type of each column where tasks read it; None where Spark lacks the type."""
+        found = []
+        for field in schema:
+            try:
+                there = types.from_arrow_type(field.type)
+                found.append(types.to_arrow_type(there, timezone="UTC"))
+            except errors.PySparkException:
+                found.append(None)
+        return found
+
+    def select(self, frame: sql.DataFrame, columns: list[str]) -> sql.DataFrame:
+        """Return columns of a frame, called c0, c1 and so on."""
+        with quiet():
+            return frame.select(
+                [functions.col(_quoted(name)).alias(f"c{i}") for i, name in enumerate(columns)]
+            )
+
+    def by_user(self, frame: sql.DataFrame, column: str) -> sql.DataFrame:
+        """Bring all rows of a user into one partition; rows without a user are left out."""
+        with quiet():
+            user = functions.col(column)
+            return frame.where(user.isNotNull()).repartition(user)
+
+    def map(self, frame: sql.DataFrame, task: Task, schema: pa.Schema) -> sql.DataFrame:
+        """Return what a task makes of each partition, as a frame that nothing is computed for yet."""
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return task(iter(batches))
+
+        with quiet(), self._interpreter():
+            return frame.mapInArrow(run, types.from_arrow_schema(schema))
+
+    @contextmanager
+    def _interpreter(self) -> Iterator[None]:
+        """Have tasks run by the interpreter that runs here, unless the environment states another.
+
+        Spark would take the first ``python3`` that it finds.
+        """
+        if self.remote or "PYSPARK_PYTHON" in os.environ:
+            yield
+            return
+        context = self.spark.sparkContext
+        before, context.pythonExec = context.pythonExec, sys.executable
+        try:
+            yield
+        finally:
+            context.pythonExec = before
+
+    def collect(self, frame: sql.DataFrame, name: str) -> pa.Table:
+        """Compute a frame and return its rows.
+
+        Args:
+            frame: the frame.
+            name: the name of the source, for messages.
+
+        Raises:
+            DataError: if Spark fails.
+        """
+        return self.run(frame.toArrow, name)
+
+    def run(self, work: Callable[[], Answer], name: str) -> Answer:
+        """Do work of Spark, with progress; ctrl-C ends it everywhere.
+
+        Raises:
+            DataError: if Spark fails; its own text may quote rows and is not shown.
+        """
+        tag = f"dpgrain-{secrets.token_hex(4)}"
+        with quiet(), self._watched():
+            self.spark.addTag(tag)
+            try:
+                return work()
+            except KeyboardInterrupt:
+                self.spark.interruptTag(tag)
+                raise
+            except DpgrainError:
+                raise
+            except (errors.PySparkException, py4j.Py4JError, pa.ArrowException, OSError) as error:
+                raise _failed(name, str(error)) from None
+            finally:
+                self.spark.removeTag(tag)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Tell the line of progress how far the stages of Spark are."""
+        if self.remote:
+
+            def told(stages: Any, *_: Any, **__: Any) -> None:
+                tell([(s.stage_id, s.num_completed_tasks, s.num_tasks) for s in stages or ()])
+
+            handler: Any = told
+            self.spark.registerProgressHandler(handler)
+            try:
+                yield
+            finally:
+                self.spark.removeProgressHandler(handler)
+            return
+        done = threading.Event()
+        watch = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._poll, done), daemon=True
+        )
+        watch.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watch.join()
+
+    def _poll(self, done: threading.Event) -> None:
+        tracker = self.spark.sparkContext.statusTracker()
+        while not done.wait(_POLL_SECONDS):
+            found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            tell([(s.stageId, s.numCompletedTasks, s.numTasks) for s in found if s is not None])
+
+
+def tell(stages: list[tuple[int, int, int]]) -> None:
+    """Tell how far the latest stage is; the number of its tasks may follow from that of the rows."""
+    running = [stage for stage in stages if stage[1] < stage[2]]
+    if running:
+        number, finished, tasks = max(running)
+        step(f"stage {number} of Spark, {100 * finished // tasks}% of its tasks")
+
+
+def _failed(name: str, said: str) -> DataError:
+    if OTHER_VERSION in said:
+        return DataError(
+            "The executors of Spark have another version of dpgrain; install the same one there."
+        )
+    if "ModuleNotFoundError" in said or "PYTHON_VERSION_MISMATCH" in said:
+        return DataError(
+            "The executors of Spark lack this Python or dpgrain; set PYSPARK_PYTHON to an interpreter "
+            f"that has both on every machine, such as {sys.executable}."
+        )
+    return DataError(
+        f"{name} cannot be read to its end by Spark; its log, for the curator alone, tells why."
+    )
+
+
+def _builder(address: str) -> Any:
+    builder: Any = sql.SparkSession.builder
+    if address.startswith("sc://"):
+        return builder.remote(address)
+    if address != "spark":
+        builder = builder.master(address)
+    # This package's own line of progress is enough.
+    return builder.appName("dpgrain").config("spark.ui.showConsoleProgress", "false")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _absolute(path: str) -> str:
+    """Return a path of this machine from its root, as Spark may have been started elsewhere."""
+    return str(Path(path).absolute()) if glob.glob(path) else path  # noqa: PTH207 - may be a pattern

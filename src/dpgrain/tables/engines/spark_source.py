@@ -1,0 +1,114 @@
+"""Rows that Spark reads: a data frame of the caller's, or files wherever Spark finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from dpgrain._later import later
+from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.engines.sources import ArrowSource
+from dpgrain.tables.engines.spark_session import Session, quiet
+
+if TYPE_CHECKING:
+    from pyspark import errors, sql
+    from pyspark.sql.pandas import types
+else:
+    sql, errors = later("pyspark.sql"), later("pyspark.errors")
+    types = later("pyspark.sql.pandas.types")
+
+# A column of a type that Arrow lacks counts as one of this type, which nothing takes.
+_UNKNOWN = "VARIANT"
+
+
+@dataclass(frozen=True, eq=False)
+class SparkSource:
+    """A frame of Spark, which gives the same rows whenever it is read.
+
+    Args:
+        frame: the frame.
+        name: the name in messages.
+        title: the name in reports.
+        paths: the files, where it is read from files.
+    """
+
+    frame: sql.DataFrame
+    name: str = "The frame of Spark"
+    title: str = "a data frame of Spark"
+    paths: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(frame: sql.DataFrame) -> SparkSource:
+        """Return the source of a frame of the caller's.
+
+        Raises:
+            SchemaError: if two columns have one name.
+            ParameterError: if the frame is known to give other rows each time.
+        """
+        names = [name.casefold() for name in frame.columns]
+        twice = [name for i, name in enumerate(frame.columns) if names[i] in names[:i]]
+        if twice:
+            raise SchemaError(f"The frame names column {twice[0]!r} twice; rename one of them.")
+        if not Session(frame.sparkSession).remote and not _deterministic(frame):
+            raise ParameterError(
+                "source may give other rows each time Spark reads it, as with rand(); write it to "
+                "Parquet and read that, or pass frame.localCheckpoint().",
+                name="source",
+            )
+        return SparkSource(frame)
+
+    @cached_property
+    def rows(self) -> sql.DataFrame:
+        """The frame; of Spark Connect, which does not tell whether rows stay the same, a checkpoint."""
+        session = Session(self.frame.sparkSession)
+        if self.paths or not session.remote:
+            return self.frame
+        return session.run(self.frame.localCheckpoint, self.name)
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → DuckDB type, from the schema alone."""
+        known = dict(zip(self.frame.columns, self._types, strict=True))
+        return {name: _UNKNOWN if kind is None else _kind(kind) for name, kind in known.items()}
+
+    def schema(self, names: list[str]) -> pa.Schema:
+        """Return the schema of some columns, which are called c0, c1 and so on."""
+        known = dict(zip(self.frame.columns, self._types, strict=True))
+        return pa.schema([(f"c{i}", known[name]) for i, name in enumerate(names)])
+
+    def attach(self, connection: duckdb.DuckDBPyConnection) -> str:  # noqa: ARG002
+        """Refuse, as DuckDB on this machine does not read frames.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            f"{self.name} is read where Spark runs, and by releases alone; use engine='duckdb' for "
+            "files, or pass frame.toArrow()."
+        )
+
+    @cached_property
+    def _types(self) -> list[pa.DataType | None]:
+        with quiet():
+            return [_arrow_type(field.dataType) for field in self.frame.schema.fields]
+
+
+def _arrow_type(kind: Any) -> pa.DataType | None:
+    """Return the type as tasks get it; None where Arrow has none."""
+    try:
+        return types.to_arrow_type(kind, timezone="UTC")
+    except errors.PySparkException:
+        return None
+
+
+def _kind(kind: pa.DataType) -> str:
+    nothing = pa.table({"column": pa.array([], kind)})
+    return ArrowSource(nothing).columns()["column"]
+
+
+def _deterministic(frame: Any) -> bool:
+    """Return whether Spark knows that a frame gives the same rows whenever it is read."""
+    return bool(frame._jdf.queryExecution().analyzed().deterministic())

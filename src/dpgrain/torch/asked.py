@@ -1,0 +1,202 @@
+"""What a run is asked to be, checked: a private mean, its clipping bound, and what it promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpgrain import _validate
+from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean, Mean
+from dpgrain.means.in_bands import best, in_bands
+from dpgrain.publishing import Promise
+from dpgrain.publishing.facts import Fact
+from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
+from dpgrain.units import User
+
+_APART = "each record's loss, and each layer, treats the record apart from others"
+_FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
+_FOLLOWS = "later clipping bounds follow from noisy counts that each step publishes"
+
+Noise = Literal["independent", "banded"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The public numbers that a caller states of a run; None for those that are left out.
+
+    Args:
+        n_users: the size of the roster.
+        steps: how many steps are made.
+        sampling_rate: the probability to be in a step.
+        max_grad_norm: the clipping bound, or how it is found.
+        noise_multiplier: noise sd ÷ clipping bound.
+        target_epsilon: the promised ε.
+        share: the share of the open budget.
+        bands: the number of bands.
+    """
+
+    n_users: int | None
+    steps: int | None
+    sampling_rate: float | None
+    max_grad_norm: float | AdaptiveNorm | None
+    noise_multiplier: float | None
+    target_epsilon: float | None
+    share: float | None
+    bands: int | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A run that is asked for.
+
+    Args:
+        promise: what it is to keep.
+        mean: its public numbers.
+        rule: how its clipping bound is found; None where it is stated.
+    """
+
+    promise: Promise
+    mean: Mean
+    rule: AdaptiveNorm | None = None
+
+    @property
+    def facts(self) -> tuple[Fact | str, ...]:
+        """What the run takes as public, and what it rests on, in words."""
+        roster = Fact("a roster of {:,} users", (self.mean.n_users,))
+        follows = () if self.rule is None else (_FOLLOWS,)
+        floats = isinstance(self.mean, ClippedMean) and not self.mean.exact
+        drawn = (_FLOAT_NOISE,) if floats else ()
+        return (roster, *self.mean.facts, *follows, _APART, *drawn)
+
+
+def clipped_run(
+    promise: Promise,
+    numbers: Numbers,
+    *,
+    sampling: Literal["pairs", "users"],
+    elements_per_user: float,
+    exact: bool,
+    noise: Noise,
+) -> Asked:
+    """Check what is asked of a run that clips blocks, and find its noise.
+
+    Args:
+        promise: what it is to keep, whose ε is not used where noise is stated.
+        numbers: the public numbers.
+        sampling: whether blocks or users are drawn.
+        elements_per_user: the public number of blocks per user.
+        exact: True for whole numbers.
+        noise: whether noise cancels over steps.
+
+    Raises:
+        ParameterError: if a number is missing or out of range, or numbers do not go together.
+    """
+    _validate.one_of(("pairs", "users"), sampling=sampling)
+    rule, start = _bound(numbers.max_grad_norm)
+    rounds = _validate.integer(minimum=1, steps=numbers.steps)
+    given: dict[str, Any] = {
+        "n_users": numbers.n_users,
+        "clip": start,
+        "sampling_rate": _validate.probability(sampling_rate=numbers.sampling_rate),
+        "sampling": sampling,
+        "blocks_per_user": elements_per_user,
+        "exact": _validate.truth(exact=exact),
+        "rounds": rounds,
+    }
+    bands = _bands(numbers, noise, exact=exact)
+    if numbers.noise_multiplier is not None:
+        return Asked(promise, _stated(promise, numbers.noise_multiplier, bands or 1, given), rule)
+
+    def calibrated(trial: Promise, bands: int | None) -> ClippedMean:
+        asked: dict[str, Any] = {
+            "epsilon": trial.epsilon,
+            "delta": trial.delta,
+            "unit": trial.unit,
+            "relation": trial.relation,
+            **given,
+        }
+        if bands is None:
+            return best(in_bands(**asked))
+        return ClippedMean.calibrate(**asked, bands=bands)
+
+    promise = promise.settled(lambda trial: calibrated(trial, bands).event)
+    return Asked(promise, calibrated(promise, bands), rule)
+
+
+def given_mean(promise: Promise, mean: Mean, numbers: Numbers, *, noise: Noise) -> Asked:
+    """Check that a private mean can be what a run publishes in each step.
+
+    Args:
+        promise: the unit, relation and δ.
+        mean: the mean.
+        numbers: the public numbers, which must be left out.
+        noise: whether noise cancels over steps, which must be left as it is.
+
+    Raises:
+        ParameterError: if it is no mean, its blocks are not those of the unit, or numbers are given.
+    """
+    if isinstance(mean, type) or not (hasattr(mean, "start") and hasattr(mean, "event")):
+        raise ParameterError(
+            f"mean must be a private mean of dpgrain.means, not {_validate.said(mean)}.",
+            name="mean",
+        )
+    stated = [name for name, value in vars(numbers).items() if value is not None]
+    if noise != "independent":
+        stated.append("noise")
+    if stated:
+        raise ParameterError(
+            f"{stated[0]} must be left out with mean=, which has all public numbers and the noise.",
+            name=stated[0],
+        )
+    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
+    level = "element" if kept is not None else promise.level
+    if mean.level != level or getattr(mean, "max_elements", None) != kept:
+        raise ParameterError(
+            f"mean must be one whose blocks are those of unit={promise.unit!r}, not of level "
+            f"{mean.level!r}.",
+            name="mean",
+        )
+    if isinstance(mean, ClippedMean):
+        check_bound(clip=mean.clip)
+    return Asked(promise, mean)
+
+
+def _bound(stated: float | AdaptiveNorm | None) -> tuple[AdaptiveNorm | None, float]:
+    """Return the rule of the clipping bound, if there is one, and the bound of the first step."""
+    if isinstance(stated, AdaptiveNorm):
+        return stated, stated.start
+    return None, check_bound(max_grad_norm=stated)  # type: ignore[arg-type]
+
+
+def _bands(numbers: Numbers, noise: Noise, *, exact: bool) -> int | None:
+    """Return the number of bands, or None where the best is to be found."""
+    _validate.one_of(("independent", "banded"), noise=noise)
+    if noise == "independent":
+        if numbers.bands is not None:
+            raise ParameterError(
+                f"bands = {numbers.bands!r} must come with noise='banded'.", name="bands"
+            )
+        return 1
+    if exact:
+        raise ParameterError(
+            "exact must be False with noise='banded', which is no whole number.", name="exact"
+        )
+    if numbers.bands is None and numbers.noise_multiplier is not None:
+        raise ParameterError(
+            "bands must be given with noise='banded' and noise_multiplier; or give target_epsilon, for "
+            "which the best number is found.",
+            name="bands",
+        )
+    return None if numbers.bands is None else _validate.integer(minimum=1, bands=numbers.bands)
+
+
+def _stated(
+    promise: Promise, noise_multiplier: float, bands: int, given: dict[str, Any]
+) -> ClippedMean:
+    """Return the public numbers of a run with stated noise."""
+    kept = promise.unit.max_elements if isinstance(promise.unit, User) else None
+    level = "element" if kept is not None else promise.level
+    return ClippedMean(
+        noise_multiplier=noise_multiplier, level=level, max_elements=kept, bands=bands, **given
+    )

@@ -1,0 +1,110 @@
+"""The journal of a run: a file that gets a dot for each step, before the step's noise is drawn.
+
+Steps that a kill takes from the weights are in the file all the same, so that whoever goes on from a
+checkpoint knows how many steps may have been seen.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+
+from dpgrain._files import on_disk
+from dpgrain.errors import DataError
+
+_FIRST = "Steps of the run {run}, one dot for each, before its noise is drawn.\n"
+
+
+class Journal:
+    """The journal of one run, to which all processes append that go on from its checkpoints.
+
+    Args:
+        path: the file.
+        run: the id of the run.
+
+    Raises:
+        DataError: if the file is missing, or not the journal of this run.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        self.path, self.run = path, run
+        first = _FIRST.format(run=run).encode()
+        try:
+            # What several processes append follows each other, and nothing is made that is missing.
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND)
+        except OSError as error:
+            raise DataError(
+                f"the journal {str(path)!r} of the run cannot be opened: it must lie beside the "
+                "checkpoint, or nobody knows how many steps were made after it; train anew."
+            ) from error
+        weakref.finalize(self, os.close, self._file)
+        if os.pread(self._file, len(first), 0) != first:
+            raise DataError(
+                f"{str(path)!r} is not the journal of the run {run}: nobody knows how many steps were "
+                "made after the checkpoint; train anew."
+            )
+        self._before = len(first)
+
+    @staticmethod
+    def beside(checkpoint: Path, run: str) -> Path:
+        """Return where the journal of a run lies: in the folder of its checkpoints."""
+        return checkpoint.parent.resolve() / f"{run}.steps"
+
+    @staticmethod
+    def create(path: Path, run: str, begun: int) -> Journal:
+        """Make the journal of a run, durably.
+
+        Args:
+            path: the file, which must not exist.
+            run: the id of the run.
+            begun: how many steps were begun by now.
+
+        Raises:
+            DataError: if the file cannot be written.
+
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp()) / "7f3a.steps"
+        >>> journal = Journal.create(place, "7f3a", 2)
+        >>> journal.note(), Journal(place, "7f3a").begun
+        (3, 3)
+        """
+        try:
+            with path.open("xb") as file:
+                file.write(_FIRST.format(run=run).encode() + b"." * begun)
+            on_disk(path)
+            on_disk(path.parent)
+        except OSError as error:
+            raise _unwritable(path) from error
+        return Journal(path, run)
+
+    @property
+    def begun(self) -> int:
+        """How many steps were begun by now, in this process and in others."""
+        return os.fstat(self._file).st_size - self._before
+
+    def note(self, steps: int = 1) -> int:
+        """Note that steps are begun; when this returns, that is on the disk.
+
+        Args:
+            steps: how many of them.
+
+        Returns:
+            How many steps were begun by now, these included.
+
+        Raises:
+            DataError: if the file cannot be written; no noise may be drawn then.
+        """
+        try:
+            os.write(self._file, b"." * steps)
+            os.fsync(self._file)
+        except OSError as error:
+            raise _unwritable(self.path) from error
+        return self.begun
+
+
+def _unwritable(path: Path) -> DataError:
+    return DataError(
+        f"the journal {str(path)!r} cannot be written, without which no step is made; check the "
+        "folder, its permissions and free space, and go on from the last checkpoint."
+    )

@@ -1,0 +1,172 @@
+"""What is kept of each step of a training: the average of weights, norms, and what evaluation says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from dpgrain import _validate
+from dpgrain._progress import Progress
+from dpgrain.errors import ParameterError
+from dpgrain.optimize import Average
+from dpgrain.torch.averaging import AveragedWeights
+from dpgrain.torch.library import torch
+from dpgrain.torch.loader import PrivateLoader
+from dpgrain.torch.trained import TrainingHistory
+
+Evaluate = Callable[[Any], "float | Mapping[str, float]"]
+
+
+class Observer:
+    """What looks at a network after each of its steps, at nothing but what is published.
+
+    Args:
+        module: the network, as it is before the first step.
+        rule: how the weights after each step are averaged.
+        evaluate: a function of the network that returns a number, or several by name; None for none.
+        every: how many steps lie between two evaluations.
+
+    Raises:
+        ParameterError: if the evaluation of the network before the first step returns something else.
+    """
+
+    def __init__(self, module: Any, rule: Average, evaluate: Evaluate | None, every: int) -> None:
+        self._module, self._evaluate, self._every = module, evaluate, every
+        self._average = AveragedWeights(module, rule)
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._norms: list[float] = []
+        self._evaluated: list[int] = []
+        self._measures: dict[str, list[float]] = {}
+        self._bar: Progress | None = None
+        self._steps = 0
+        self._look()
+
+    @property
+    def done(self) -> int:
+        """The number of steps that were seen."""
+        return len(self._norms)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps, all of which is published."""
+        return {
+            "norms": list(self._norms),
+            "evaluated": list(self._evaluated),
+            "measures": {name: list(values) for name, values in self._measures.items()},
+            "average": self._average.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` has returned."""
+        self._norms, self._evaluated = list(state["norms"]), list(state["evaluated"])
+        self._measures = {name: list(values) for name, values in state["measures"].items()}
+        self._average.load_state(state["average"])
+
+    def begin(self, loader: PrivateLoader, bar: Progress) -> None:
+        """Begin to follow a run.
+
+        Args:
+            loader: the loader, which knows how many steps are left.
+            bar: the line that shows what is done.
+        """
+        self._steps = len(self._norms) + len(loader)
+        self._bar = bar
+        bar.stage(self._line())
+
+    def after_step(self, *_of_the_hook: object) -> None:
+        """Take in a step, when the optimizer has just made it."""
+        squares = (float(p.grad.double().square().sum()) for p in self._parameters)
+        self._norms.append(math.sqrt(sum(squares)))
+        self._average.update()
+        if len(self._norms) % self._every == 0:
+            self._look()
+        if self._bar is not None:
+            self._bar.stage(self._line())
+
+    def end(self, noise_sd: float) -> TrainingHistory:
+        """Put the average into the network, and tell what was seen.
+
+        Args:
+            noise_sd: the standard deviation of the noise of each coordinate of a gradient.
+        """
+        if self._evaluated[-1:] != [len(self._norms)]:
+            self._look()
+        self._average.keep()
+        self._module.eval()
+        weights = sum(p.numel() for p in self._parameters)
+        return TrainingHistory(
+            np.array(self._norms),
+            noise_sd * math.sqrt(weights),
+            tuple(self._evaluated),
+            {name: tuple(values) for name, values in self._measures.items()},
+        )
+
+    def _look(self) -> None:
+        """Evaluate the average of the weights."""
+        if self._evaluate is None:
+            return
+        with self._average.swapped(), evaluating(self._module):
+            found = measures_of(self._evaluate(self._module), self._evaluate)
+        if self._measures and self._measures.keys() != found.keys():
+            raise ParameterError(
+                f"evaluate must return the same measures each time, not {', '.join(found)} after "
+                f"{', '.join(self._measures)}.",
+                name="evaluate",
+            )
+        self._evaluated.append(len(self._norms))
+        for name, value in found.items():
+            self._measures.setdefault(name, []).append(value)
+
+    def _line(self) -> str:
+        told = [f"{name} {values[-1]:.4g}" for name, values in self._measures.items()]
+        done = min(len(self._norms) + 1, self._steps)
+        return f"Step {done:,} of {self._steps:,}" + "".join(f", {words}" for words in told)
+
+
+def measures_of(found: Any, evaluate: Evaluate) -> dict[str, float]:
+    """Return what an evaluation has found, by name.
+
+    Args:
+        found: what it returned: a number, or a mapping from names to numbers.
+        evaluate: the function, whose name is that of a single number.
+
+    Raises:
+        ParameterError: if it returned something else.
+
+    >>> def accuracy(network):
+    ...     return 0.5
+    >>> measures_of(accuracy(None), accuracy)
+    {'accuracy': 0.5}
+    """
+    if not isinstance(found, Mapping):
+        name = getattr(evaluate, "__name__", "")
+        found = {name if name.isidentifier() else "measure": found}
+    return {str(name): _number(value) for name, value in found.items()}
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterError(
+            f"evaluate must return a number, or numbers by name, not {_validate.said(value)}.",
+            name="evaluate",
+        )
+    return float(value)
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """Put a network into evaluation mode, without gradients, and its layers back at the end."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes.items():
+            part.training = training

@@ -1,0 +1,213 @@
+"""Writing checkpoints of a run, and going on from one.
+
+A run goes on with fresh noise, and counts all steps that its journal knows of: those after the
+checkpoint are lost, since they may have been seen. So all that is ever published of a run is of as many
+steps as were charged, and nothing is charged again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from dpgrain.errors import DataError, ParameterError
+from dpgrain.inputs.codes import name_of
+from dpgrain.means import ClippedMean
+from dpgrain.noise import SeededSource, Source, SystemSource
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.torch.asked import Asked
+from dpgrain.torch.checkpoint import Checkpoint, Plan
+from dpgrain.torch.journal import Journal
+from dpgrain.torch.library import torch
+from dpgrain.torch.run import Run
+from dpgrain.units import User
+
+
+def labels_name(labels: Any) -> str | None:
+    """Return the name of labels; empty where they have none, None where there are no labels."""
+    return None if labels is None else name_of(labels) or ""
+
+
+def plan_of(
+    asked: Asked,
+    guarantee: Guarantee,
+    loss_reduction: Literal["mean", "sum"],
+    users: Any,
+    elements: Any,
+) -> Plan | None:
+    """Return what is public about a run that begins; None of one that cannot go on elsewhere.
+
+    Args:
+        asked: what is asked for.
+        guarantee: the promise, charged.
+        loss_reduction: how the loop's loss adds up the losses of records.
+        users: the labels of users, as passed.
+        elements: the labels of elements, as passed.
+    """
+    if not isinstance(asked.mean, ClippedMean):
+        return None
+    unit = asked.promise.unit
+    return Plan(
+        secrets.token_hex(8),
+        unit.level,
+        unit.max_elements if isinstance(unit, User) else None,
+        asked.mean,
+        asked.rule,
+        loss_reduction,
+        guarantee,
+        labels_name(users),
+        labels_name(elements),
+    )
+
+
+def save(
+    run: Run, plan: Plan | None, source: Source, draws: Any, path: Path, extra: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint, and begin the journal of the run at the first one.
+
+    Args:
+        run: the run, between two steps.
+        plan: what is public about it.
+        source: where its draws and noise come from.
+        draws: what draws its blocks.
+        path: the file.
+        extra: what the caller adds.
+
+    Raises:
+        ParameterError: if the run has a journal in another folder, or cannot go on elsewhere.
+        DataError: if a file cannot be written.
+    """
+    # Nothing that is secret is asked for where the run is private.
+    steps = run.steps.state(secret=not source.private)
+    assert plan is not None  # noqa: S101 - a run without a plan has refused to tell its state
+    place = Journal.beside(path, plan.run)
+    if run.journal is None and source.private:
+        run.journal = Journal.create(place, plan.run, run.begun)
+    if run.journal is not None and run.journal.path != place:
+        raise ParameterError(
+            f"path must lie in the folder {str(run.journal.path.parent)!r}, where the journal of the "
+            "run is, which all of its checkpoints need.",
+            name="path",
+        )
+    Checkpoint(
+        plan=plan,
+        done=run.done,
+        begun=run.begun,
+        steps=steps,
+        module=run.module.state_dict(),
+        optimizer=run.optimizer.state_dict(),
+        seeded=_stand(source, draws) if isinstance(source, SeededSource) else None,
+        extra=dict(extra),
+    ).write(path)
+
+
+def _stand(source: SeededSource, draws: Any) -> dict[str, Any]:
+    """Return where the sources of a seeded run stand, from which all that follows can be predicted."""
+    # Layers such as dropout draw from PyTorch's own generator.
+    return {"source": source.state(), "draws": draws.state(), "torch": torch.get_rng_state()}
+
+
+def source_of(checkpoint: Checkpoint) -> Source:
+    """Return where the noise of the steps to come is drawn from: never from what was in a file.
+
+    A seeded run, which is not private, draws what it would have drawn.
+    """
+    seeded = checkpoint.seeded
+    return SystemSource() if seeded is None else SeededSource.at(seeded["source"])
+
+
+def load(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:
+    """Put the states of a checkpoint into a network and an optimizer.
+
+    Raises:
+        ParameterError: if they are others than those that were saved.
+    """
+    try:
+        module.load_state_dict(checkpoint.module)
+    except RuntimeError as error:
+        raise ParameterError(
+            "module must have the parameters and buffers of the one that was saved.", name="module"
+        ) from error
+    try:
+        optimizer.load_state_dict(checkpoint.optimizer)
+    except (ValueError, KeyError) as error:
+        raise ParameterError(
+            "optimizer must be of the kind that was saved, with the same groups of parameters.",
+            name="optimizer",
+        ) from error
+
+
+def check_alike(plan: Plan, guarantee: Guarantee, users: Any, elements: Any) -> None:
+    """Refuse to go on about other people, or by another partition, as far as names tell.
+
+    Args:
+        plan: what was public about the run.
+        guarantee: the guarantee that it would have if it began now.
+        users: the labels of users that are passed.
+        elements: the labels of elements that are passed.
+
+    Raises:
+        ParameterError: if labels have other names, or records of another region are read.
+    """
+    for name, labels, before in (
+        ("users", users, plan.users),
+        ("elements", elements, plan.elements),
+    ):
+        if labels_name(labels) != before:
+            raise ParameterError(
+                f"{name} must be {_said(before)}, as when the run began, not "
+                f"{_said(labels_name(labels))}.",
+                name=name,
+            )
+    saved = plan.guarantee
+    if (saved.scope, saved.partition) != (guarantee.scope, guarantee.partition):
+        raise ParameterError(
+            "dataset must be of the region and the partition with which the run began.",
+            name="dataset",
+        )
+
+
+def go_on(run: Run, draws: Any, checkpoint: Checkpoint, path: Path) -> None:
+    """Let a run stand where a checkpoint left it, and count what was made since.
+
+    Args:
+        run: the run, of which no step was made.
+        draws: what draws its blocks.
+        checkpoint: where it stood.
+        path: the file of the checkpoint, beside which the journal lies.
+
+    Raises:
+        DataError: if the journal is missing, is another one, or lacks steps that the checkpoint has.
+
+    A private run begins a cycle of turns anew, with noise that knows of none before.
+    """
+    run.steps.load_state(dict(checkpoint.steps))
+    seeded = checkpoint.seeded
+    if seeded is None:
+        run.stand(checkpoint.done, run.processes.told(lambda: _counted(run, checkpoint, path)))
+        return
+    run.stand(checkpoint.done, checkpoint.done)
+    draws.load_state(seeded["draws"])
+    if run.processes.first:
+        torch.set_rng_state(seeded["torch"])
+
+
+def _counted(run: Run, checkpoint: Checkpoint, path: Path) -> int:
+    """Open the journal, and return how many steps were begun."""
+    plan = checkpoint.plan
+    journal = Journal(Journal.beside(path, plan.run), plan.run)
+    if journal.begun < checkpoint.begun:
+        raise DataError(
+            f"the journal {str(journal.path)!r} lacks steps that the checkpoint has: an older copy was "
+            "put in its place, and nobody knows how many steps were made; train anew."
+        )
+    run.journal = journal
+    return journal.begun
+
+
+def _said(name: str | None) -> str:
+    if name is None:
+        return "left out"
+    return f"a series of the name {name!r}" if name else "without a name"

@@ -1,0 +1,291 @@
+"""What each step of a run adds up, and what it publishes of the sum: a noisy gradient."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, Protocol
+
+from dpgrain._types import IndexArray
+from dpgrain.arrays.blocks import Rows
+from dpgrain.arrays.roster import check_holds_all, places_of
+from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean, Mean
+from dpgrain.means.bands import Correlated
+from dpgrain.means.grid import grid_step
+from dpgrain.means.protocol import Drawn, Rounds
+from dpgrain.noise import Source
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.asked import Asked
+from dpgrain.torch.clipping import ExactSum, FloatSum, overshoot
+from dpgrain.torch.library import torch
+from dpgrain.torch.noise import in_floating_point, noisy_count, on_the_grid, split
+from dpgrain.torch.vectors import VectorSum, check_small
+
+
+class Steps(ABC):
+    """The steps of one run: public numbers, randomness, and what is kept from step to step.
+
+    Args:
+        mean: the public numbers.
+        single: True if each block must be read by itself, so that nothing of other blocks enters its
+            rounding.
+        cycle: how many steps in a row are made as one, since their noise cancels.
+    """
+
+    def __init__(self, mean: Mean, *, single: bool, cycle: int = 1) -> None:
+        self.mean, self.single, self.cycle = mean, single, cycle
+
+    @abstractmethod
+    def empty(self) -> Any:
+        """Return a sum without blocks, of the next step."""
+
+    @abstractmethod
+    def gradients(self, found: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield each parameter and its noisy gradient, in double precision.
+
+        Args:
+            found: the sum of the step, which is published once.
+
+        Raises:
+            RunEnded: if the mean has published that it stops.
+        """
+
+    def published(self) -> dict[str, Any]:
+        """Return the public numbers that have changed since the first step."""
+        return {}
+
+    def follow(self, published: dict[str, Any]) -> None:
+        """Take up public numbers that another process has published."""
+        assert not published  # noqa: S101 - whoever publishes numbers takes them up
+
+    @abstractmethod
+    def state(self, *, secret: bool = False) -> dict[str, Any]:
+        """Return what is kept from step to step.
+
+        Args:
+            secret: True to add what nobody may see: past noise, which tells sums without noise.
+
+        Raises:
+            ParameterError: if the run cannot go on elsewhere.
+        """
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state; where it has no past noise, noise that cancels begins anew.
+
+        Args:
+            state: what :meth:`state` has returned.
+        """
+
+
+class ClippedSteps(Steps):
+    """Steps against sums of clipped blocks, in floating point or in whole steps of a grid.
+
+    Args:
+        mean: the public numbers.
+        parameters: what is trained.
+        source: where noise comes from.
+        rule: how the clipping bound follows the norms of blocks; None for the bound of the mean.
+    """
+
+    def __init__(
+        self,
+        mean: ClippedMean,
+        parameters: Sequence[Any],
+        source: Source,
+        rule: AdaptiveNorm | None = None,
+    ) -> None:
+        super().__init__(mean, single=mean.exact, cycle=mean.bands)
+        self._clipped, self.bound = mean, mean.clip
+        self._parameters, self._source, self._rule = parameters, source, rule
+        self._stretch = 1.0 if rule is None else rule.stretch
+        double = all(p.dtype == torch.float64 for p in parameters)
+        # A block may be longer than the bound by this, for which there is more noise.
+        self._longer = 1 + overshoot(torch.float64 if double else torch.float32)
+        self._correlated = [Correlated(mean.matrix) for _ in parameters] if mean.bands > 1 else None
+
+    def empty(self) -> FloatSum | ExactSum:
+        """Return a sum without blocks, of one step."""
+        counts = None if self._rule is None else self._rule.counts
+        if not self._clipped.exact:
+            return FloatSum(self._parameters, self.bound, counts)
+        step = grid_step(self._stretch * self.bound, self._clipped.noise_multiplier)
+        share = 0.0 if self._rule is None else self._rule.count_share
+        return ExactSum(
+            self._parameters,
+            self.bound,
+            step,
+            counts=counts,
+            count_share=share,
+            stretch=self._stretch,
+        )
+
+    def gradients(self, found: FloatSum | ExactSum) -> Iterator[tuple[Any, Any]]:
+        """Yield each parameter and its noisy gradient, and then let the bound follow the count."""
+        if isinstance(found, ExactSum):
+            noisy, count = self._exact(found)
+        else:
+            noisy, count = self._floating(found)
+        for parameter, total in noisy:
+            yield parameter, total / self._clipped.divisor
+        if self._rule is not None:
+            self.bound = self._rule.next(self.bound, count / self._clipped.divisor)
+
+    def _exact(self, found: ExactSum) -> tuple[Iterator[tuple[Any, Any]], float]:
+        vector = on_the_grid(found, self._clipped.noise_multiplier, self._source)
+        count = 0.0
+        if self._rule is not None:
+            count = float(vector[-1]) / (self._rule.count_share * self.bound)
+        return split(vector, self._parameters), count
+
+    def _floating(self, found: FloatSum) -> tuple[Iterator[tuple[Any, Any]], float]:
+        # In clipping bounds: how far a block moves its vector and count, times the multiplier.
+        sd = self._clipped.noise_multiplier * self._stretch * self._longer
+        count = 0.0
+        if self._rule is not None:
+            one = self._rule.count_share
+            count = noisy_count(float(found.counted), sd / one, self._source)
+        noisy = in_floating_point(
+            found, self._parameters, sd * self.bound, self._source, self._correlated
+        )
+        return noisy, count
+
+    def published(self) -> dict[str, Any]:
+        """Return the clipping bound, where it changes."""
+        return {} if self._rule is None else {"bound": self.bound}
+
+    def follow(self, published: dict[str, Any]) -> None:
+        """Take up the clipping bound."""
+        self.bound = published.get("bound", self.bound)
+
+    def state(self, *, secret: bool = False) -> dict[str, Any]:
+        """Return the clipping bound, and past noise if it is asked for."""
+        if not secret or self._correlated is None:
+            return self.published()
+        past = [[torch.from_numpy(noise.copy()) for noise in of.past] for of in self._correlated]
+        return {**self.published(), "noise": past}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state; noise of which it has no past begins anew."""
+        self.follow(state)
+        for place, of in enumerate(self._correlated or ()):
+            past = state["noise"][place] if "noise" in state else []
+            of.load([noise.numpy() for noise in past])
+
+
+class MeanSteps(Steps):
+    """Steps against a private mean of the vectors of all blocks.
+
+    Args:
+        mean: the public numbers.
+        parameters: what is trained.
+        rounds: the run of the mean.
+        places: (blocks,) the places of blocks, in the order in which they are read.
+    """
+
+    def __init__(
+        self, mean: Mean, parameters: Sequence[Any], rounds: Rounds, places: IndexArray
+    ) -> None:
+        # What a mean counts must not follow from the rounding that other blocks bring.
+        super().__init__(mean, single=True)
+        self._parameters, self._rounds, self._places = parameters, rounds, places
+
+    def empty(self) -> VectorSum:
+        """Return no vectors."""
+        return VectorSum(self._parameters, self._places)
+
+    def gradients(self, found: VectorSum) -> Iterator[tuple[Any, Any]]:
+        """Yield each parameter and its part of the private mean."""
+        return split(self._rounds.estimate(found.vectors), self._parameters)
+
+    def state(self, *, secret: bool = False) -> NoReturn:  # noqa: ARG002 - as others have it
+        """Refuse to leave a run of a mean, which other processes cannot take up.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise _stays()
+
+    def load_state(self, state: dict[str, Any]) -> NoReturn:  # noqa: ARG002 - as others have it
+        """Refuse to take up a run of a mean.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise _stays()
+
+
+def _stays() -> ParameterError:
+    return ParameterError(
+        "mean keeps what its rounds share in this process: train without a checkpoint, or leave mean "
+        "out and clip.",
+        name="mean",
+    )
+
+
+class Draws(Protocol):
+    """What draws the blocks of each step."""
+
+    def draw(self, blocks: int) -> Drawn | None:
+        """Return the sorted indices of the blocks of the next step, of so many; None for all."""
+
+
+class Everybody:
+    """The draws of a mean that is told of all blocks, and draws by itself."""
+
+    def draw(self, _blocks: int) -> None:
+        """Draw all blocks."""
+
+
+def steps_of(
+    asked: Asked,
+    parameters: Sequence[Any],
+    source: Source,
+    places: IndexArray,
+    owners: IndexArray,
+    *,
+    alone: bool = True,
+) -> tuple[ClippedSteps | MeanSteps, Draws]:
+    """Return the steps of a run that is asked for, and what draws their blocks.
+
+    Args:
+        asked: the run.
+        parameters: what is trained.
+        source: where draws and noise come from.
+        places: (blocks,) the blocks in the order in which they are read.
+        owners: (blocks,) the user of each block.
+        alone: True if one process makes the run.
+
+    Raises:
+        ParameterError: if there are too many parameters for a vector of each block, or vectors would
+            be in several processes.
+    """
+    mean = asked.mean
+    if not isinstance(mean, ClippedMean):
+        if not alone:
+            raise ParameterError(
+                "mean needs the vectors of all blocks in one process: pass the module itself, or leave "
+                "mean out and clip.",
+                name="mean",
+            )
+        check_small(parameters)
+        return MeanSteps(mean, parameters, mean.start(source, owners), places), Everybody()
+    return ClippedSteps(mean, parameters, source, asked.rule), mean.start(source, owners)
+
+
+def owners_of(mean: Mean, rows: Rows, users: Any) -> IndexArray:
+    """Return (blocks,) the user of each block; the user's place in the roster where that matters.
+
+    Args:
+        mean: the mean.
+        rows: the blocks.
+        users: the labels of users, as passed.
+
+    Raises:
+        ParameterError: if users are compared and more are there than the roster has, or their places
+            are needed and they are not numbers.
+    """
+    if mean.compares:
+        check_holds_all(mean.n_users, rows.users)
+    return places_of(users, rows.owners, "fresh users") if mean.fresh else rows.owners

@@ -1,0 +1,81 @@
+"""What comes out of a private training: the network, the promise, and how the steps went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpgrain._shown import ShownTraining
+from dpgrain._types import FloatArray
+from dpgrain.means import ClippedMean
+from dpgrain.publishing.guarantee import Guarantee
+
+
+@dataclass(frozen=True)
+class TrainingHistory:
+    """The numbers that are known of each step, all made of what was published.
+
+    Args:
+        norms: (steps,) the norms of the noisy gradients.
+        noise_norm: the rough norm of a gradient that is noise alone.
+        evaluated: (evaluations,) the number of steps after which the network was evaluated.
+        measures: the name of each measure, with its value at each evaluation.
+    """
+
+    norms: FloatArray
+    noise_norm: float
+    evaluated: tuple[int, ...] = ()
+    measures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The measures of the last evaluation; none where there was none."""
+        return {name: values[-1] for name, values in self.measures.items()}
+
+    @property
+    def ratio(self) -> float:
+        """How long gradients were in the last tenth of the steps, in lengths of noise (median)."""
+        if not len(self.norms):
+            return float("nan")
+        last = self.norms[-max(1, len(self.norms) // 10) :]
+        return float(np.median(last)) / self.noise_norm
+
+
+@dataclass(frozen=True)
+class Training(ShownTraining):
+    """A network that was trained privately; :func:`dpgrain.torch.train` makes it.
+
+    Args:
+        module: the network, in evaluation mode, without hooks.
+        guarantee: the promise of all steps together.
+        history: the noisy gradients, and what ``evaluate`` has said.
+        mean: the public numbers of a step: clipping bound, noise, rate, divisor.
+        settings: what was asked, as names and values in words.
+        seconds: how long the steps took. It is for the curator alone, and on no page: steps take
+            longer where larger blocks are drawn, which nothing hides.
+    """
+
+    module: Any
+    guarantee: Guarantee
+    history: TrainingHistory
+    mean: ClippedMean
+    settings: tuple[tuple[str, str], ...]
+    seconds: float
+
+    @property
+    def weights(self) -> int:
+        """The number of weights that were trained."""
+        return sum(p.numel() for p in self.module.parameters() if p.requires_grad)
+
+    def __str__(self) -> str:
+        told = "".join(f"; {name} {value:.4g}" for name, value in self.history.last.items())
+        return (
+            f"Network with {self.weights:,} trained weights, after {self.mean.rounds:,} steps of about "
+            f"{self.mean.divisor:,.0f} blocks{told}.\n{self.guarantee}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Training(weights={self.weights}, steps={self.mean.rounds})"

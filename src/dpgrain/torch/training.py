@@ -1,0 +1,412 @@
+"""One call that trains a network privately, with defaults for what the promise does not state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpgrain import _validate
+from dpgrain._progress import Progress
+from dpgrain._wording import shorten
+from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean
+from dpgrain.noise import RandomState
+from dpgrain.optimize import Average, Weighted
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.publish import told_if_interrupted
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.engine import PrivacyEngine, check_dataset
+from dpgrain.torch.library import torch
+from dpgrain.torch.loader import PrivateLoader
+from dpgrain.torch.losses import Loss, inputs_and_target, mean_loss, moved
+from dpgrain.torch.observer import Evaluate, Observer, evaluating
+from dpgrain.torch.trained import Training
+from dpgrain.units import Relation, Unit, User
+
+# By default a step draws a tenth of all blocks, where that is neither very few nor very many: with as
+# many steps noise is then hardly more than with all blocks, and a step is much cheaper.
+_SHARE, _FEWEST_BLOCKS, _MOST_BLOCKS = 0.1, 64, 2048
+_EVALUATIONS = 20
+# By default weights are averaged with weights that grow like this power of the step.
+_POWER = 8.0
+_LEARNING_RATE = 0.01
+_ERROR_LETTERS = 300
+# These options of the engine are taken, too; the second ones say how a process reads the data.
+_OPTIONS = (
+    "noise_multiplier",
+    "sampling",
+    "exact",
+    "noise",
+    "bands",
+    "collate_fn",
+    "records_apart",
+)
+_HOW_TO_READ = ("collate_fn", "records_apart")
+_EVALUATED = Fact("the records on which the network was evaluated while it was trained")
+
+
+def train(
+    module: Any,
+    loss: Loss,
+    dataset: Any,
+    *,
+    n_users: int,
+    users: Any = None,
+    elements: Any = None,
+    unit: Unit | None = None,
+    relation: Relation = "zero_out",
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    share: float | None = None,
+    steps: int = 300,
+    sampling_rate: float | None = None,
+    elements_per_user: float = 1.0,
+    max_grad_norm: float | AdaptiveNorm = 0.1,
+    optimizer: Any = None,
+    average: Average | None = None,
+    evaluate: Evaluate | None = None,
+    every: int | None = None,
+    checkpoint: str | Path | None = None,
+    max_rows: int | None = 2048,
+    progress: bool | None = None,
+    random_state: RandomState = None,
+    **options: Any,
+) -> Training:
+    """Train a network privately, for records, elements or users.
+
+    Args:
+        module: the network, which is trained in place.
+        loss: the function from outputs and targets to a loss, such as
+            ``torch.nn.functional.cross_entropy``. It is called with a batch of one record at a time, so
+            that no loss can mix records.
+        dataset: the records by place, a map-style data set of inputs and a target, ``(x, y)``; or of
+            one tensor that is both.
+        n_users: the public size of the roster by which sums are divided, which is never counted.
+        users: (records,) whose each record is; None for one user per record.
+        elements: (records,) the cell of each record, by a public partition.
+        unit: what is protected: ``Record()``, ``Element()``, ``User()`` (the default) or
+            ``User(max_elements=M)``.
+        relation: the neighbouring relation.
+        epsilon: the promised ε of the whole training.
+        delta: the promised δ.
+        share: a share of the open budget, in place of ε and δ.
+        steps: how many steps are made; all are charged before the first record is read.
+        sampling_rate: the public probability that a block is in a step; by default a tenth, or what
+            draws 64 blocks on average where a tenth is fewer, or 2,048 where it is more.
+        elements_per_user: the public number of blocks per user that sums are divided by.
+        max_grad_norm: the clipping bound of a block's mean gradient, l2 over all parameters; or an
+            :class:`AdaptiveNorm`, which follows the norms.
+        optimizer: a PyTorch optimizer of all parameters that are trained; by default Adam with a
+            learning rate of 0.01.
+        average: how the weights after each step are averaged; by default mostly those of the last
+            tenth. ``dpgrain.optimize.Last()`` keeps the last.
+        evaluate: a function of the network, as it is after some steps, in evaluation mode, that
+            returns a number or several by name. It must read records that are public, or of people
+            who are not in ``dataset``: what it says of others is no part of the promise.
+        every: how many steps lie between two evaluations, and between two checkpoints; by default a
+            twentieth of all.
+        checkpoint: a file that is written every so often, from which the same call goes on after the
+            process has ended; a training that is over is read from it.
+        max_rows: the most rows that the network reads at a time; None for any number.
+        progress: True shows a bar, False does not; None shows one on a terminal.
+        random_state: a seed for tests and research, which makes the training not private.
+        **options: ``noise_multiplier`` in place of ε, ``sampling``, ``exact``, ``noise``, ``bands``,
+            ``collate_fn`` and ``records_apart``, as in :meth:`PrivacyEngine.make_private`.
+
+    Raises:
+        ParameterError: if a parameter is out of range, a layer mixes records, the network and the loss
+            do not take such records, or the open budget does not hold the training; nothing is charged
+            then.
+
+    Formal guarantee: that of :class:`PrivacyEngine`, for the network after every step, their average,
+    and everything that the result says but :attr:`Training.seconds`; if layers treat records apart.
+    Source: element-level paper, Algorithm 1 and (15), with pairs drawn instead of users;
+    docs/theory.md, "Gradient steps of networks".
+
+    >>> import torch
+    >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
+    >>> trained = train(
+    ...     torch.nn.Linear(3, 1), torch.nn.functional.mse_loss, data,
+    ...     users=[row // 3 for row in range(60)], n_users=20, epsilon=2.0, steps=10, random_state=1)
+    >>> trained
+    Training(weights=4, steps=10)
+    >>> trained.guarantee.epsilon() <= 2.0
+    True
+    """
+    _check_module(module)
+    _check_options(options)
+    _check_promise(epsilon, delta, share, options)
+    rounds = _validate.integer(minimum=1, steps=steps)
+    blocks = _validate.integer(minimum=1, n_users=n_users) * _validate.positive(
+        elements_per_user=elements_per_user
+    )
+    rate = _rate(blocks) if sampling_rate is None else sampling_rate
+    interval = max(1, rounds // _EVALUATIONS) if every is None else every
+    _check_evaluation(evaluate, interval)
+    optimizer = _adam(module) if optimizer is None else optimizer
+    _rehearse(module, loss, dataset, options.get("collate_fn"))
+    rule = Weighted(_POWER) if average is None else average
+    observer = Observer(module, rule, evaluate, interval)
+    asked: dict[str, Any] = {
+        "n_users": n_users,
+        "target_epsilon": epsilon,
+        "target_delta": delta,
+        "share": share,
+        "steps": rounds,
+        "sampling_rate": rate,
+        "elements_per_user": elements_per_user,
+        "max_grad_norm": max_grad_norm,
+        **{name: value for name, value in options.items() if name not in _HOW_TO_READ},
+    }
+    reading: dict[str, Any] = {
+        "module": module,
+        "optimizer": optimizer,
+        "dataset": dataset,
+        "users": users,
+        "elements": elements,
+        "max_rows": max_rows,
+        **{name: value for name, value in options.items() if name in _HOW_TO_READ},
+    }
+    unit = User() if unit is None else unit
+    words = _in_words({**asked, "average": rule, "unit": unit, "relation": relation})
+    place = None if checkpoint is None else Path(checkpoint)
+    if place is not None and place.exists():
+        engine, _, private, loader = PrivacyEngine.resume(place, **reading)
+        _check_same(engine.extra.get("asked", {}), words)
+        observer.load_state(engine.extra["observer"])
+    else:
+        engine = PrivacyEngine(unit=unit, relation=relation, random_state=random_state)
+        _, private, loader = engine.make_private(**asked, **reading)
+    keep = _Checkpoints(engine, place, observer, words, interval)
+    guarantee = engine.guarantee
+    if evaluate is not None:
+        guarantee = replace(guarantee, public=(*guarantee.public, str(_EVALUATED)))
+    began = time.monotonic()
+    watched = optimizer.register_step_post_hook(observer.after_step)
+    try:
+        with told_if_interrupted("the training"), Progress(rounds, progress) as bar:
+            observer.begin(loader, bar)
+            keep.write()
+            _follow(module, loss, private, loader, keep)
+            keep.write()
+    finally:
+        loader.abandon()
+        watched.remove()
+    mean = _as_it_ended(engine.mean, loader)
+    return Training(
+        module=module,
+        guarantee=guarantee,
+        history=observer.end(mean.noise_sd),
+        mean=mean,
+        settings=_settings(optimizer, blocks, rounds, rate, every=interval if evaluate else None),
+        seconds=time.monotonic() - began,
+    )
+
+
+@dataclass
+class _Checkpoints:
+    """Where a training is saved every so many steps.
+
+    Args:
+        engine: the engine of the run.
+        place: the file; None for none.
+        observer: what is kept of each step.
+        asked: the public numbers that were asked for, in words.
+        every: how many steps lie between two files.
+    """
+
+    engine: PrivacyEngine
+    place: Path | None
+    observer: Observer
+    asked: Mapping[str, str]
+    every: int
+    _saved: int = -1
+
+    def write(self) -> None:
+        """Write the file, unless it is that of this step."""
+        if self.place is not None and self._saved != self.observer.done:
+            extra = {"asked": dict(self.asked), "observer": self.observer.state()}
+            self.engine.save(self.place, extra=extra)
+            self._saved = self.observer.done
+
+    def after_step(self) -> None:
+        """Write the file if enough steps were made since the last."""
+        if self.observer.done - self._saved >= self.every:
+            self.write()
+
+
+def _in_words(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Return public numbers as a checkpoint keeps them, without those that are not stated."""
+    names = {"target_epsilon": "epsilon", "target_delta": "delta"}
+    stated = {name: value for name, value in asked.items() if value is not None}
+    return {names.get(name, name): repr(value) for name, value in stated.items()}
+
+
+def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse to go on with a training that was asked for otherwise."""
+    for name in {**now, **then}:
+        if then.get(name) != now.get(name):
+            raise ParameterError(
+                f"{name} must be that of the training in checkpoint, which goes on as it began; or "
+                "state another file, for another training.",
+                name="checkpoint",
+            )
+
+
+def _as_it_ended(mean: Any, loader: PrivateLoader) -> ClippedMean:
+    """Return the public numbers of the last step, whose clipping bound may have moved."""
+    found: ClippedMean = replace(mean, clip=loader.published.get("bound", mean.clip))
+    return found
+
+
+def _follow(
+    module: Any, loss: Loss, optimizer: Any, loader: PrivateLoader, keep: _Checkpoints
+) -> None:
+    """Make the steps that are left, if any are."""
+    module.train()
+    for batch in loader if len(loader) else ():
+        inputs, target = inputs_and_target(moved(batch, module))
+        optimizer.zero_grad()
+        mean_loss(loss, module(*inputs), target).backward()
+        if optimizer.step():
+            keep.after_step()
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuse options that nobody knows."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise ParameterError(
+                f"{name} is no option of train, which takes {', '.join(_OPTIONS)}: sampling_rate says "
+                "how many blocks a step draws, steps how many steps there are; the learning rate is "
+                "the optimizer's.",
+                name=name,
+            )
+
+
+def _check_promise(
+    epsilon: float | None, delta: float, share: float | None, options: dict[str, Any]
+) -> None:
+    """Refuse a promise that is not stated, or stated twice."""
+    stated = {
+        "epsilon": epsilon,
+        "share": share,
+        "noise_multiplier": options.get("noise_multiplier"),
+    }
+    given = [name for name, value in stated.items() if value is not None]
+    if len(given) != 1:
+        raise ParameterError(
+            "one of epsilon, share and noise_multiplier must be given, not "
+            f"{' and '.join(given) or 'none'}.",
+            name="epsilon",
+        )
+    if epsilon is not None:
+        _validate.positive(epsilon=epsilon)
+    _validate.delta(allow_zero=False, delta=delta)
+
+
+def _check_evaluation(evaluate: object, every: object) -> None:
+    """Refuse an evaluation that is no function, or never made."""
+    _validate.integer(minimum=1, every=every)
+    if evaluate is not None and not callable(evaluate):
+        raise ParameterError(
+            "evaluate must be a function of the network, such as one that returns its accuracy on "
+            f"public records, not {_validate.said(evaluate)}.",
+            name="evaluate",
+        )
+
+
+def _rate(blocks: float) -> float:
+    """Return the default rate at which a public number of blocks is drawn.
+
+    >>> [_rate(blocks) for blocks in (20, 200, 2_000, 200_000)]
+    [1.0, 0.32, 0.1, 0.01024]
+    """
+    return min(1.0, min(max(_SHARE, _FEWEST_BLOCKS / blocks), _MOST_BLOCKS / blocks))
+
+
+def _check_module(module: Any) -> None:
+    """Refuse what is no network, or has nothing to train."""
+    if not isinstance(module, torch.nn.Module):
+        raise ParameterError(
+            f"module must be a torch.nn.Module, not {_validate.said(module)}.", name="module"
+        )
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        raise ParameterError(
+            "module must be a plain network: several processes train by a loop of their own, with "
+            "PrivacyEngine.",
+            name="module",
+        )
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ParameterError(
+            "module has no parameter that is trained: leave some with requires_grad.", name="module"
+        )
+
+
+def _adam(module: Any) -> Any:
+    """Return the optimizer that is taken where none is stated."""
+    return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
+
+
+def _rehearse(
+    module: Any, loss: Loss, dataset: Any, collate: Callable[[list[Any]], Any] | None
+) -> None:
+    """Let network and loss read zeros in the shape of a record, before anything is charged.
+
+    Raises:
+        ParameterError: if they cannot.
+    """
+    check_dataset(dataset)
+    if isinstance(dataset, tuple):
+        raise ParameterError(
+            "dataset must give records by place, such as torch.utils.data.TensorDataset(x, y), not be "
+            "a tuple.",
+            name="dataset",
+        )
+    if not len(dataset):
+        return
+    collate = torch.utils.data.default_collate if collate is None else collate
+    inputs, target = inputs_and_target(moved(collate([dataset[0]]), module))
+    try:
+        with evaluating(module):
+            outputs = module(*(torch.zeros_like(part) for part in inputs))
+            mean_loss(loss, outputs, torch.zeros_like(target))
+    except ParameterError:
+        raise
+    except Exception as error:
+        raise ParameterError(
+            "module and loss must take a record of the data set; on zeros in the shape of the first, "
+            f"there is a {type(error).__name__}: {shorten(str(error), _ERROR_LETTERS)}"
+            f"{_other_type(inputs, module)}",
+            name="loss",
+        ) from error
+
+
+def _other_type(inputs: Sequence[Any], module: Any) -> str:
+    """Say which inputs have another type of numbers than the network, if some have."""
+    own = next(iter(module.parameters())).dtype
+    for part in inputs:
+        if part.is_floating_point() and part.dtype != own:
+            return (
+                f" (inputs are {part.dtype}, and the network has {own}: make the inputs .to({own}))"
+            )
+    return ""
+
+
+def _settings(
+    optimizer: Any, blocks: float, steps: int, rate: float, *, every: int | None
+) -> tuple[tuple[str, str], ...]:
+    """Return what was asked, in words."""
+    rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
+    evaluated = "never" if every is None else f"every {every:,} steps"
+    return (
+        ("Steps", f"{steps:,}"),
+        ("Probability of a block in a step", f"{rate:.4g}"),
+        ("Blocks that sums are divided by", f"{rate * blocks:,.4g}"),
+        ("Optimizer", type(optimizer).__name__),
+        ("Learning rate", ", ".join(f"{value:g}" for value in rates)),
+        ("Evaluated", evaluated),
+    )

@@ -1,0 +1,169 @@
+"""What commands say of a table that is not as they were told, in the words of the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import Command
+
+ROWS = pa.table(
+    {
+        "who": [number % 40 for number in range(200)],
+        "page": [f"page {number % 5}" for number in range(200)],
+        "amount": np.linspace(1, 9, 200),
+    }
+)
+EPSILON = ("--epsilon", "1")
+DELTA = ("--delta", "1e-6")
+USERS = ("--user", "who", "--unit", "user")
+PEOPLE = ("mean", *USERS, *EPSILON, *DELTA, "--value", "spent", "--per-user")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    pq.write_table(ROWS, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("quantile", *USERS, *EPSILON, "--value", "amount"),
+            "Give --delta, such as --delta 1e-6; or --noise laplace, which needs none.",
+        ),
+        (
+            ("count", *USERS, *EPSILON, "--by", "page"),
+            "Give --delta, such as --delta 1e-6, with which groups are selected; or --domain, the "
+            "public list of them.",
+        ),
+        (("top", *USERS, *EPSILON, "--item", "page"), "Give --delta, such as --delta 1e-6."),
+        (
+            ("count", "--unit", "user", *EPSILON),
+            "--unit user needs --user, the column of whose a record is; or ask for --unit record.",
+        ),
+        (
+            ("count", "--element", "page", *EPSILON),
+            "--unit element needs --user, the column of whose a record is; or ask for --unit record.",
+        ),
+        (
+            ("count", *USERS, "--max-elements", "3", *EPSILON),
+            "Give --element, the column of cells, such as --element page.",
+        ),
+        (
+            ("elements-per-user", *USERS, *EPSILON),
+            "Give --element, the column of cells, such as --element page.",
+        ),
+        (
+            ("count", "--user", "who", "--element", "no.csv", *EPSILON),
+            "--element 'no.csv' is no column of the table, and no file; it has who, page, amount.",
+        ),
+        (
+            ("count", "--user", "who", "--element", __file__, *EPSILON),
+            f"--element {__file__!r} gives cells to items, and there are none here: add a column by "
+            "--cells NAME=COLUMN:FILE, and give --element NAME.",
+        ),
+        (
+            (*PEOPLE, "spent=amount:total"),
+            "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, with a function "
+            "of size, count, sum, mean, min, max, nunique, not 'spent=amount:total'.",
+        ),
+        (
+            (*PEOPLE, "spent=amounts:sum"),
+            "--per-user 'amounts' is not a column of the table; it has who, page, amount.",
+        ),
+        (
+            (*PEOPLE, "spent=amount:sum", "--unit", "record"),
+            "--per-user goes with --unit user, not record: each row is made of all that a person "
+            "holds.",
+        ),
+        (
+            ("count", "--unit", "user", *EPSILON, "--per-user", "n=count"),
+            "--per-user needs --user: the column of whose a record is.",
+        ),
+        (
+            ("count", *USERS, *EPSILON, *DELTA, "--by", "page", "--domain", "no.csv"),
+            "The domain 'no.csv' is no file; write its items to a text file, one a line, and name "
+            "that.",
+        ),
+        (
+            ("quantile", *USERS, *EPSILON, *DELTA, "--value", "amount", "--q", "0.5,half"),
+            "--q must be numbers such as 0.25,0.5,0.75, not 'half'.",
+        ),
+    ],
+)
+def test_errors_speak_of_options(
+    words: tuple[str, ...], sentence: str, path: Path, command: Command
+) -> None:
+    name, *rest = words
+    done = command(name, path, *rest)
+    assert (done.returncode, done.stderr) == (
+        1 if "no file; write" in sentence else 2,
+        f"Error: {sentence}\n",
+    )
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+@pytest.mark.parametrize(("mark", "shown"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
+def test_a_header_with_another_delimiter_is_told(
+    mark: str, shown: str, quoted: bool, tmp_path: Path, command: Command
+) -> None:
+    path = tmp_path / "rows.csv"
+    names = (f'"{name}"' if quoted else name for name in ROWS.column_names)
+    lines = [mark.join(names), *(mark.join(map(str, row.values())) for row in ROWS.to_pylist())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = ("count", path, *USERS, *EPSILON)
+    assert f"--delimiter '{shown}'" in command(*words).stderr
+    assert command(*words, "--delimiter", shown).returncode == 0
+
+
+def test_of_many_columns_the_nearest_are_named_soon(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "wide.parquet"
+    columns = {f"column_{number}": [0] for number in range(20_000)}
+    pq.write_table(pa.table({"amount": [1.0], **columns}), path)
+    began = time.process_time()
+    done = command("mean", path, "--unit", "record", *EPSILON, "--value", "amout")
+    assert time.process_time() - began < 5
+    assert done.stderr.startswith(
+        "Error: --value 'amout' is not a column of the table; of its 20,001"
+    )
+    assert done.stderr.count(",") < 8
+    assert "the nearest are amount" in done.stderr
+
+
+def test_several_ranks_are_one_text(path: Path, command: Command) -> None:
+    words = ("quantile", path, *USERS, *EPSILON, *DELTA, "--value", "amount", "--bounds", "0", "9")
+    assert command(*words, "--q", "0.25,0.5", "--q", "0.9").stdout.count("│ 0.") == 3
+
+
+def test_a_delta_that_is_not_needed_is_said_to_be(path: Path, command: Command) -> None:
+    words = ("count", path, "--unit", "record", *EPSILON)
+    said = "--delta 1e-06 was not needed: this noise keeps the promise with δ = 0."
+    assert said in command(*words, *DELTA).stdout
+    assert "not needed" not in command(*words).stdout
+
+
+def test_a_release_is_json_for_programs(path: Path, command: Command) -> None:
+    words = ("count", path, *USERS, "--epsilon", "20", *DELTA, "--by", "page", "--json")
+    told = json.loads(command(*words).stdout)
+    assert set(told["estimates"][0]) >= {"page", "estimate", "std_error", "low", "high"}
+    assert told["guarantee"]["delta"] == 1e-6
+    assert "differential privacy" in told["sentence"]
+
+
+def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -> None:
+    words = ("distribution", path, *USERS, *EPSILON, *DELTA, "--value", "amount", "--at", "2,5")
+    picture = tmp_path / "shares.svg"
+    done = command(*words, "--plot", picture)
+    assert f"Written: {picture}" in done.stdout
+    assert "<svg" in picture.read_text(encoding="utf-8")
+    done = command(*words, "--plot", tmp_path / "shares.gif")
+    assert "--plot must end in .png, .svg, .pdf, not" in done.stderr
+    assert not (tmp_path / "shares.gif").exists()

@@ -1,0 +1,69 @@
+"""Each page of the site that has code is run, and shows what its code prints."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.conftest import Command
+from tests.docs import pages
+from tests.docs.pages import ROOT, Bits, Shown
+
+from dpgrain.noise.sources import SystemSource
+
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    DOCS / "start.md",
+    DOCS / "granularity.md",
+    *sorted((DOCS / "tutorials").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_page_shows_what_its_code_prints(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "\nimport torch\n" in text and find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")
+    pages.prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    bits = Bits()
+    monkeypatch.setattr(SystemSource, "words", lambda self, size: bits.words(size))
+    blocks = list(pages.run(text, command))
+    if os.environ.get("DPGRAIN_PAGES") == "write":
+        page.write_text(pages.renewed(text, blocks), encoding="utf-8")
+        pages.keep_pictures(tmp_path)
+        return
+    for block in blocks:
+        if not block.agrees():
+            assert block.shown == block.printed
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "alike"),
+    [
+        ("a  1,000\n", "a 1,001\n", True),
+        ("a 1,000\n", "b 1,000\n", False),
+        ("a 1,000\n", "a 1,100\n", False),
+        ("a 0.31\n", "a 0.32\n", True),
+        ("a\n…\nz 1\n", "a\nb\nc\nz 1\n", True),
+        ("a\n…\nz 1\n", "a\nb\nc\nz 7\n", False),
+        ("by (#12ab34cd)\n", "by (#99ab34cd)\n", True),
+    ],
+)
+def test_what_differs_is_seen(shown: str, printed: str, alike: bool) -> None:
+    block = Shown(0, 0, shown, printed)
+    assert block.agrees() is alike
+    assert Shown(0, 0, block.renewed(), printed).agrees()
+
+
+def test_blocks_are_found_and_renewed() -> None:
+    page = "```python\nprint(1 + 1)\n```\n\n```\n3\n```\n"
+    blocks = list(pages.run(page, lambda *words: pytest.fail("no command")))
+    assert [block.agrees() for block in blocks] == [False]
+    assert pages.renewed(page, blocks) == page.replace("3", "2")

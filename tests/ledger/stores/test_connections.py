@@ -1,0 +1,75 @@
+"""Each process has a connection of its own, which one thread has at a time."""
+
+from __future__ import annotations
+
+import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from dpgrain.ledger.stores.connections import Connections
+
+
+class Told:
+    """A connection that tells who uses it, and that it was closed."""
+
+    opened = 0
+
+    def __init__(self) -> None:
+        type(self).opened += 1
+        self.number, self.users, self.most, self.closed = Told.opened, 0, 0, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_connection_is_opened_once_and_again_when_it_is_gone() -> None:
+    made = Connections(Told, lambda connection: connection.closed)
+    with made.at_hand() as first:
+        assert not first.closed
+    with made.at_hand() as second:
+        assert second is first
+    first.close()
+    with made.at_hand() as third:
+        assert third.number == first.number + 1
+    made.close()
+    assert third.closed
+    made.close()
+    with made.at_hand() as fourth:
+        assert fourth is not third
+    del made
+    gc.collect()
+    assert fourth.closed, "nobody has it any more"
+
+
+def test_one_thread_has_it_at_a_time() -> None:
+    made = Connections(Told)
+
+    def used(_: int) -> int:
+        with made.at_hand() as connection:
+            connection.users += 1
+            connection.most = max(connection.most, connection.users)
+            os.sched_yield()
+            connection.users -= 1
+            return connection.number
+
+    with ThreadPoolExecutor(8) as pool:
+        numbers = set(pool.map(used, range(400)))
+    assert len(numbers) == 1
+    with made.at_hand() as connection:
+        assert connection.most == 1
+
+
+def test_a_forked_process_neither_uses_nor_closes_what_it_inherits() -> None:
+    made = Connections(Told)
+    with made.at_hand() as parents:
+        child = os.fork()
+        if child == 0:
+            # The lock is held by the parent, and the child has one of its own.
+            made.close()
+            own = -1
+            with made.at_hand() as childs:
+                own = childs.number
+            os._exit(0 if own == parents.number + 1 and not parents.closed else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    with made.at_hand() as again:
+        assert again is parents

@@ -1,0 +1,61 @@
+"""Frames and files that Spark reads: their types, and what is refused before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpgrain as dg
+from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.tables.engines.spark_source import SparkSource
+
+pytestmark = pytest.mark.search(keep=0)
+
+TYPES = {
+    "who": ("BIGINT", "BIGINT"),
+    "small": ("TINYINT", "TINYINT"),
+    "name": ("STRING", "VARCHAR"),
+    "day": ("DATE", "DATE"),
+    "at": ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE"),
+    "clock": ("TIMESTAMP_NTZ", "TIMESTAMP"),
+    "paid": ("DECIMAL(9, 2)", "DECIMAL(9,2)"),
+    "share": ("DOUBLE", "DOUBLE"),
+    "yes": ("BOOLEAN", "BOOLEAN"),
+    "tags": ("ARRAY<STRING>", "VARCHAR[]"),
+    "any": ("VARIANT", 'STRUCT("value" BLOB, metadata BLOB)'),
+}
+
+
+def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
+    listed = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in TYPES.items())
+    source = SparkSource.of(spark.sql(f"SELECT {listed}"))
+    assert source.columns() == {name: kind for name, (_, kind) in TYPES.items()}
+    table = dg.read(source.frame, user="who")
+    with pytest.raises(SchemaError, match="which cannot name things"):
+        table.require_key("any", "item")
+    with pytest.raises(ParameterError, match="is read where Spark runs"):
+        source.attach(duckdb.connect())
+    with pytest.raises(ParameterError, match=r"frame\.toArrow\(\)"):
+        table.check("name")
+
+
+def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
+    for names in ("1 AS who, 2 AS who", "1 AS who, 2 AS WHO"):
+        with pytest.raises(SchemaError, match="twice; rename one of them"):
+            dg.read(spark.sql(f"SELECT {names}"), user="who")
+
+
+def test_a_frame_is_read_by_spark_alone(spark: Any) -> None:
+    frame = spark.sql("SELECT 1 AS who")
+    with pytest.raises(ParameterError, match="engine must be 'spark' for a frame of Spark"):
+        dg.read(frame, user="who", engine="duckdb")
+    with pytest.raises(ParameterError, match="another session than the one of the frame"):
+        dg.read(frame, user="who", engine=spark.newSession()).open_engine()
+
+
+def test_files_that_are_absent_are_told(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="finds no Parquet file at"):
+        dg.read(tmp_path / "absent", user="who", engine=spark)

@@ -1,0 +1,78 @@
+"""The journal counts steps before their noise is drawn, whoever makes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from tests.torch import library
+
+# isort: split
+from dpgrain.errors import DataError
+from dpgrain.torch.journal import Journal
+
+assert library
+
+
+def test_whoever_opens_it_counts_the_same_steps(tmp_path: Path) -> None:
+    place = Journal.beside(tmp_path / "last.pt", "7f3a")
+    one = Journal.create(place, "7f3a", 2)
+    other = Journal(place, "7f3a")
+    assert [one.note(), other.note(), one.note()] == [3, 4, 5]
+    assert one.begun == other.begun == Journal(place, "7f3a").begun == 5
+    assert place.parent == tmp_path
+    assert place.read_text().endswith("drawn.\n.....")
+
+
+def test_nothing_is_made_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="must lie beside the checkpoint"):
+        Journal(tmp_path / "7f3a.steps", "7f3a")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "Steps of the run 7f3", "Steps of the run 11, one dot for"])
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+    place = tmp_path / "7f3a.steps"
+    place.write_text(text)
+    with pytest.raises(DataError, match="is not the journal of the run 7f3a"):
+        Journal(place, "7f3a")
+
+
+def test_one_is_never_written_anew(tmp_path: Path) -> None:
+    place = tmp_path / "7f3a.steps"
+    Journal.create(place, "7f3a", 0).note()
+    with pytest.raises(DataError, match="cannot be written"):
+        Journal.create(place, "7f3a", 0)
+    assert Journal(place, "7f3a").begun == 1
+
+
+def test_a_step_is_on_the_disk_when_it_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
+    sizes, real = [], os.fsync
+
+    def synced(descriptor: int) -> None:
+        sizes.append(os.fstat(descriptor).st_size)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    before = journal.path.stat().st_size
+    journal.note()
+    assert sizes == [before + 1]
+
+
+@pytest.mark.parametrize("broken", ["write", "fsync"])
+def test_a_disk_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
+
+    def fail(*_: Any) -> NoReturn:
+        raise OSError("no space")
+
+    monkeypatch.setattr(os, broken, fail)
+    with pytest.raises(DataError, match="without which no step is made"):
+        journal.note()

@@ -1,0 +1,165 @@
+"""Losses: whatever they do with a batch, each record's is made from the record alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch.losses import inputs_and_target, mean_loss, moved
+
+functional = torch.nn.functional
+RECORDS, WIDTH = 6, 4
+
+
+def contrastive(outputs: Any, _target: Any) -> Any:
+    return (outputs @ outputs.mT).mean() + outputs.max()
+
+
+def over_tokens(outputs: Any, target: Any) -> Any:
+    return functional.cross_entropy(
+        outputs.unsqueeze(2).expand(-1, -1, WIDTH), target, ignore_index=0
+    )
+
+
+def centred(outputs: Any, target: Any) -> Any:
+    return ((outputs - outputs.mean(0)).square().sum(1) * target[:, 0]).mean()
+
+
+def sorted_loss(outputs: Any, _target: Any) -> Any:
+    return outputs.sort(0).values[0].sum()
+
+
+def labels(generator: Any) -> Any:
+    return torch.randint(0, WIDTH, (RECORDS,), generator=generator)
+
+
+def words(generator: Any) -> Any:
+    # Each record has a word, so that no loss is a quotient of zeros.
+    return torch.cat(
+        [
+            torch.ones(RECORDS, 1, dtype=torch.long),
+            torch.randint(0, WIDTH, (RECORDS, WIDTH - 1), generator=generator),
+        ],
+        dim=1,
+    )
+
+
+def numbers(generator: Any) -> Any:
+    return torch.rand(RECORDS, WIDTH, generator=generator)
+
+
+PLAIN = {
+    "cross entropy": (functional.cross_entropy, labels),
+    "squares": (functional.mse_loss, numbers),
+    "binary": (functional.binary_cross_entropy_with_logits, numbers),
+    "huber": (torch.nn.HuberLoss(), numbers),
+    "smoothed": (torch.nn.CrossEntropyLoss(label_smoothing=0.1), labels),
+}
+MIXED = {
+    "contrastive": (contrastive, numbers),
+    "tokens": (over_tokens, words),
+    "centred": (centred, numbers),
+    "sorted": (sorted_loss, numbers),
+    "weighted": (torch.nn.CrossEntropyLoss(weight=torch.arange(1.0, 5.0)), labels),
+}
+
+
+def gradients(outputs: Any, target: Any, loss: Any) -> Any:
+    read = outputs.clone().requires_grad_(True)
+    mean_loss(loss, read, target).backward()
+    return read.grad
+
+
+@pytest.mark.parametrize(("loss", "make"), PLAIN.values(), ids=PLAIN)
+def test_a_mean_over_records_stays_what_it_is(loss: Any, make: Any) -> None:
+    generator = torch.Generator().manual_seed(1)
+    outputs = torch.randn(RECORDS, WIDTH, generator=generator)
+    target = make(generator)
+    assert mean_loss(loss, outputs, target).item() == pytest.approx(loss(outputs, target).item())
+
+
+@pytest.mark.parametrize(("loss", "make"), [*PLAIN.values(), *MIXED.values()], ids=[*PLAIN, *MIXED])
+def test_no_loss_mixes_records(loss: Any, make: Any) -> None:
+    generator = torch.Generator().manual_seed(2)
+    outputs = torch.randn(RECORDS, WIDTH, generator=generator)
+    target = make(generator)
+    found = gradients(outputs, target, loss)
+    alone = torch.cat(
+        [gradients(outputs[i : i + 1], target[i : i + 1], loss) for i in range(RECORDS)]
+    )
+    assert torch.allclose(found * RECORDS, alone, atol=1e-6)
+    # Other records, however large, move nobody's gradient.
+    other = outputs.clone()
+    other[1:] *= 1e3
+    assert torch.allclose(gradients(other, target, loss)[0], found[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "tokens", "centred", "sorted", "weighted"])
+def test_these_losses_mix_records_when_they_are_called_on_a_batch(name: str) -> None:
+    loss, make = MIXED[name]
+    generator = torch.Generator().manual_seed(2)
+    outputs = torch.randn(RECORDS, WIDTH, generator=generator).requires_grad_(True)
+    target = make(generator)
+    loss(outputs, target).backward()
+    assert not torch.allclose(
+        outputs.grad * RECORDS, gradients(outputs.detach(), target, loss) * RECORDS
+    )
+
+
+def test_a_record_without_a_loss_leaves_others_alone() -> None:
+    outputs = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(3))
+    found = gradients(
+        outputs,
+        torch.tensor([0, 2, 1]),
+        lambda o, t: functional.cross_entropy(o, t, ignore_index=0),
+    )
+    assert math.isnan(found[0].sum().item()) or found[0].abs().max() == 0
+    assert torch.isfinite(found[1:]).all()
+
+
+def test_outputs_may_be_several_tensors() -> None:
+    outputs = {"mean": torch.ones(3, 1), "spread": (torch.full((3, 1), 2.0),)}
+
+    def loss(found: Any, target: Any) -> Any:
+        return ((found["mean"] - target) / found["spread"][0]).square().sum()
+
+    assert mean_loss(loss, outputs, torch.zeros(3, 1)).item() == 0.25
+
+
+def test_a_loss_of_several_numbers_is_refused() -> None:
+    target = torch.zeros(2, 3)
+    for loss, words in (
+        (torch.nn.MSELoss(reduction="none"), r"not \(1, 3\)"),
+        (lambda *_: 3.0, "not float"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            mean_loss(loss, torch.ones(2, 3), target)
+
+
+def test_the_last_part_of_a_record_is_its_target() -> None:
+    x, z, y = torch.ones(2, 3), torch.ones(2), torch.zeros(2)
+    assert inputs_and_target([x, z, y]) == ((x, z), y)
+    for alone in (x, (x,), [x]):
+        inputs, target = inputs_and_target(alone)
+        assert inputs[0] is x
+        assert target is x
+
+
+@pytest.mark.parametrize("batch", [{"x": torch.ones(2)}, (), (torch.ones(2), ["a", "b"]), "text"])
+def test_other_records_are_refused(batch: Any) -> None:
+    with pytest.raises(ParameterError, match="dataset must have records of inputs and a target"):
+        inputs_and_target(batch)
+
+
+def test_a_batch_goes_where_the_network_is() -> None:
+    network = torch.nn.Linear(2, 1, device="meta")
+    x, y = moved((torch.ones(2, 2), torch.ones(2)), network)
+    assert x.is_meta
+    assert y.is_meta
+    assert moved(torch.ones(2), network).is_meta
+    assert moved(("text",), network) == ("text",)

@@ -1,0 +1,271 @@
+"""What steps publish: noise in bands, and private means of vectors, in the engine itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.torch.library import torch
+from tests.torch.runs import WIDTH, Array, made
+from tests.torch.test_engine import (
+    ELEMENTS,
+    RECORDS,
+    UNITS,
+    USERS,
+    adversarial,
+    mu_between,
+    of_unit,
+)
+
+# isort: split
+from dpgrain._types import IndexArray
+from dpgrain.accounting import BandedGaussian
+from dpgrain.means import (
+    ClippedMean,
+    ClippedRounds,
+)
+from dpgrain.means.bands import Bands
+from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.clipping import ExactSum
+from dpgrain.torch.noise import in_floating_point
+from dpgrain.torch.steps import ClippedSteps
+from dpgrain.units import Element, Relation, User
+
+STEPS = 6
+
+
+def trained(vectors: Any, unit: Any, **options: Any) -> tuple[Array, Any]:
+    """(steps, WIDTH): what each step publishes, times the number of users, 10; and the loader."""
+    options = {"steps": STEPS, **options}
+    _, module, optimizer, loader = made(vectors, unit, **options)
+    seen = []
+    # A step of an empty draw is not handed out, but it is made.
+    optimizer._own.register_step_post_hook(
+        lambda *_: seen.append(module.weight.grad[0].double().numpy() * 10)
+    )
+    for (x,) in loader:
+        module(x).mean().backward()
+        optimizer.step()
+    return np.array(seen), loader
+
+
+# -- noise in bands --
+
+
+def undone(published: Array, column: tuple[float, ...]) -> Array:
+    """C times what was published of all steps, (steps, WIDTH)."""
+    steps, none = len(published), np.zeros((len(column), published.shape[1]))
+    late = np.vstack([none, published])[
+        len(column) - np.arange(len(column))[:, None] + np.arange(steps)
+    ]
+    return np.asarray(np.einsum("k,ksw->sw", column, late))
+
+
+def in_order(own: ClippedRounds, owners: IndexArray) -> IndexArray:
+    """Parts of users who have the same ones without the last user."""
+    users: IndexArray = np.arange(int(owners.max(initial=-1)) + 1) % own.mean.bands
+    return users
+
+
+@pytest.mark.search(keep=16)
+@pytest.mark.parametrize("bound", ["stated", "adaptive"])
+@pytest.mark.parametrize("sampling", ["pairs", "users"])
+@pytest.mark.parametrize("max_rows", [None, 2])
+@pytest.mark.parametrize("bands", [2, 3])
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("name", UNITS)
+def test_no_neighbours_are_farther_apart_than_is_billed(
+    name: str,
+    relation: Relation,
+    bands: int,
+    max_rows: int | None,
+    sampling: str,
+    bound: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everybody of a part is drawn: all turns of a unit are seen, each of which is billed by itself."""
+    monkeypatch.setattr(ClippedRounds, "_parted", in_order)
+    unit, labels, billed = UNITS[name]
+    rng, rows, worst = np.random.default_rng(7), of_unit(name), 0.0
+    kept = np.setdiff1d(np.arange(RECORDS), rows)
+    column = Bands.best(bands, STEPS).column
+    for seed in range(8):
+        one = adversarial(RECORDS, rng, np.float64)
+        other = one.copy()
+        if relation == "replace":
+            other[rows] = -np.abs(one[rows])
+        options: dict[str, Any] = {"max_rows": max_rows, "sampling": sampling, "seed": seed}
+        options |= {"noise": "banded", "bands": bands, "sampling_rate": 1 / bands}
+        options |= {"relation": relation}
+        if bound == "adaptive":
+            options["max_grad_norm"] = AdaptiveNorm(rate=1e-12)
+        scale = 1 / bands
+        first = trained(one, unit, **labels, **options)[0] * scale
+        if relation == "replace":
+            second = trained(other, unit, **labels, **options)[0] * scale
+        else:
+            fewer = {label: values[kept] for label, values in labels.items()}
+            second = trained(one[kept], unit, **fewer, **options)[0] * scale
+        moved = first - second
+        turns = np.flatnonzero(np.linalg.norm(moved, axis=1) > 1e-9)
+        assert len(turns) <= math.ceil(STEPS / bands)
+        assert not np.any(np.diff(turns) % bands)
+        # Of what is published, C times it has independent noise.
+        whole = sum(
+            np.vstack([np.zeros((k, WIDTH)), c * moved[: STEPS - k]]) for k, c in enumerate(column)
+        )
+        assert np.linalg.norm(whole) <= billed[relation] * math.sqrt(max(len(turns), 1)) * 1.001
+        worst = max(worst, *(np.linalg.norm(moved, axis=1)))
+    assert 0.5 * billed[relation] < worst <= billed[relation] * 1.001
+
+
+def test_noise_undone_by_the_matrix_is_white(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, bands = 300, 4
+    published, _ = trained(
+        np.zeros((RECORDS, WIDTH)),
+        User(),
+        users=USERS,
+        noise="banded",
+        bands=bands,
+        sampling_rate=0.25,
+        steps=steps,
+        noise_multiplier=2.0,
+        max_grad_norm=0.5,
+    )
+    published = published * 0.25
+    white = undone(published, Bands.best(bands, steps).column)
+    assert white.std() == pytest.approx(1.0, rel=0.1)
+    for lag in range(1, bands + 1):
+        products = (white[lag:] * white[:-lag]).mean()
+        assert abs(products) < 5 / math.sqrt(steps * WIDTH)
+    # What is published has more noise, in each step.
+    assert published.std() > 1.1
+
+
+def test_the_engine_charges_bands_and_finds_the_best() -> None:
+    options: dict[str, Any] = {"users": USERS, "steps": 400, "sampling_rate": 0.002}
+    vectors = np.ones((RECORDS, WIDTH))
+    stated, *_ = made(vectors, User(), noise="banded", bands=8, noise_multiplier=1.0, **options)
+    event = BandedGaussian(1.0, 0.002, 400, 8, level="user")
+    assert stated.get_epsilon(1e-6) == event.epsilon(1e-6, unit=User())
+    assert "8 random parts of the users in turn" in str(stated.guarantee)
+    found, *_ = made(vectors, User(), noise="banded", target_epsilon=8.0, **options)
+    assert 7.9 < found.get_epsilon() <= 8.0
+    assert "random parts of the users in turn" in str(found.guarantee)
+
+
+def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
+    mean = ClippedMean(1.0, 1.0, 10, 20, 0.25, bands=3)
+    weights = [torch.zeros(4, 2), torch.zeros(3)]
+
+    def steps(seed: int) -> ClippedSteps:
+        return ClippedSteps(mean, weights, SeededSource(seed), AdaptiveNorm())
+
+    def gradients(of: ClippedSteps) -> Array:
+        drawn = of.gradients(of.empty())
+        found: Array = torch.cat([noisy.flatten() for _, noisy in drawn]).numpy()
+        return found
+
+    one = steps(1)
+    for _ in range(5):
+        gradients(one)
+    assert set(one.state()) == {"bound"}
+    state = one.state(secret=True)
+    again, anew = steps(1), steps(1)
+    for other in (again, anew):
+        for _ in range(5):
+            gradients(other)
+    fresh = steps(1)
+    again._correlated = fresh._correlated
+    again.load_state(state)
+    anew.load_state(one.state())
+    expected = gradients(one)
+    assert np.array_equal(gradients(again), expected)
+    begun = gradients(anew)
+    assert not np.allclose(begun, expected)
+    assert anew.bound == pytest.approx(one.bound)
+    # Noise that begins anew has the size of a first step's.
+    assert np.abs(begun).max() < 6 * anew.bound / mean.divisor / mean.matrix.column[0] * 1.1
+
+
+# -- an audit of the engine: each turn of the last user is a trial --
+
+TRIALS = 450
+BANDS = 2
+
+
+def scores(present: bool) -> Array:
+    people = 6 if present else 5
+    vectors = np.zeros((people, WIDTH))
+    vectors[5:, 0] = 30.0
+    steps = BANDS * TRIALS + BANDS
+    published, _ = trained(
+        vectors,
+        User(),
+        users=np.arange(people),
+        noise="banded",
+        bands=BANDS,
+        sampling_rate=1 / BANDS,
+        noise_multiplier=1.0,
+        steps=steps,
+        seed=3 + present,
+    )
+    column = np.array(Bands.best(BANDS, steps).column)
+    turns = undone(published / BANDS, tuple(column))[5 % BANDS :, 0]
+    starts = range(0, BANDS * TRIALS, BANDS)
+    return np.array([turns[first : first + BANDS] @ column for first in starts])
+
+
+@pytest.fixture(autouse=True)
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "audit" in request.node.name:
+        monkeypatch.setattr(ClippedRounds, "_parted", in_order)
+
+
+def test_audit_stays_below_the_claim() -> None:
+    assert 0.4 < mu_between(scores(True), scores(False)) <= 1.0
+
+
+def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dpgrain.torch.steps.in_floating_point",
+        lambda found, of, sd, *others: in_floating_point(found, of, sd / 2, *others),
+    )
+    assert mu_between(scores(True), scores(False)) > 1.0
+
+
+def test_audit_finds_users_without_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClippedRounds, "draw", lambda _own, _blocks: None)
+    assert mu_between(scores(True), scores(False)) > 1.0
+
+
+def test_elements_have_the_curve_of_all_units_in_bands() -> None:
+    engine, *_ = made(
+        np.ones((RECORDS, WIDTH)),
+        Element(),
+        users=USERS,
+        elements=ELEMENTS,
+        noise="banded",
+        bands=4,
+        sampling_rate=0.05,
+        steps=40,
+        noise_multiplier=2.0,
+    )
+    part = BandedGaussian(2.0, 0.05, 40, 4).of_a_part
+    assert engine.get_epsilon(1e-6) == part.epsilon(1e-6)
+    assert engine.get_epsilon(1e-6, units=2) == part.epsilon(1e-6, units=2)
+    assert engine.get_epsilon(1e-6, unit=User(max_elements=2)) == part.epsilon(
+        1e-6, unit=User(max_elements=2)
+    )
+
+
+def test_exact_sums_have_no_other_entries_without_counts() -> None:
+    mean = ClippedMean(1.0, 1.0, 10, 2, exact=True)
+    weights = [torch.zeros(4, 2), torch.zeros(3)]
+    for rule, entries in ((None, 11), (AdaptiveNorm(), 12)):
+        found = ClippedSteps(mean, weights, SystemSource(), rule).empty()
+        assert isinstance(found, ExactSum)
+        assert len(found.total) == entries

@@ -1,0 +1,165 @@
+"""Runs that one process makes alone, and several together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.means import Recentred
+from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.units import Element, Record, Unit, User
+
+PEOPLE, INPUTS, STEPS = 15, 3, 6
+_SIZES = np.random.default_rng(8).integers(1, 9, PEOPLE)
+USERS = np.repeat(np.arange(PEOPLE), _SIZES)
+ELEMENTS = np.random.default_rng(9).integers(0, 3, len(USERS))
+_UNITS: dict[str, tuple[Unit, dict[str, Any]]] = {
+    "record": (Record(), {"users": USERS}),
+    "element": (Element(), {"users": USERS, "elements": ELEMENTS}),
+    "user": (User(), {"users": USERS}),
+    "kept": (User(max_elements=2), {"users": USERS, "elements": ELEMENTS}),
+}
+_VALUES = np.random.default_rng(3).normal(size=(len(USERS), INPUTS + 1))
+DATA = torch.utils.data.TensorDataset(
+    torch.from_numpy(_VALUES[:, :INPUTS]), torch.from_numpy(_VALUES[:, INPUTS:])
+)
+
+#: The unit and options of runs, by name.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in _UNITS},
+    "users drawn": ("element", {"sampling": "users"}),
+    "all": ("user", {"sampling_rate": 1.0}),
+    "few rows": ("user", {"max_rows": 3}),
+    # In most steps one of two processes has nothing to read, in some both.
+    "rarely": ("user", {"sampling_rate": 0.05}),
+    "exact": ("user", {"exact": True}),
+    "exact elements": ("element", {"exact": True, "max_rows": 2}),
+    "adaptive": ("user", {"max_grad_norm": AdaptiveNorm(start=0.3)}),
+    "adaptive, exact": ("user", {"max_grad_norm": AdaptiveNorm(start=0.3), "exact": True}),
+    "banded": ("user", {"noise": "banded", "bands": 2}),
+    "channels last": ("user", {"kind": "image"}),
+    "single": ("user", {"kind": "single"}),
+}
+
+
+class Image(torch.nn.Module):
+    """A small picture of each record, with its channels last in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(INPUTS, 4, 3, padding=1)
+        self.last = torch.nn.Linear(16, 1)
+
+    def forward(self, x: Any) -> Any:
+        picture = x[:, :, None, None] * torch.linspace(-1, 1, 4, dtype=x.dtype).reshape(2, 2)
+        picture = picture.contiguous(memory_format=torch.channels_last)
+        return self.last(torch.tanh(self.first(picture)).flatten(1))
+
+
+def network(kind: str = "") -> Any:
+    """A network, the same in each process."""
+    torch.manual_seed(5)
+    if kind == "image":
+        return Image().double().to(memory_format=torch.channels_last)
+    layers = torch.nn.Linear(INPUTS, 5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
+    return torch.nn.Sequential(*layers).to(torch.float32 if kind == "single" else torch.float64)
+
+
+def data(kind: str) -> Any:
+    if kind != "single":
+        return DATA
+    return torch.utils.data.TensorDataset(*(tensor.float() for tensor in DATA.tensors))
+
+
+def made(kind: str, several: bool) -> dict[str, Any]:
+    """A network, in ``DistributedDataParallel`` for several processes, and its optimizer."""
+    own = network(kind)
+    optimizer = torch.optim.Adam(own.parameters(), lr=0.05)
+    module = torch.nn.parallel.DistributedDataParallel(own) if several else own
+    return {"module": module, "optimizer": optimizer, "dataset": data(kind)}
+
+
+def begun(unit: str, several: bool, kind: str = "", **options: Any) -> Any:
+    """An engine, and its module, optimizer and loader."""
+    own, labels = _UNITS[unit]
+    given = {"noise_multiplier": 1.0, **labels, **options}
+    for other in ("share", "target_epsilon"):
+        if given.get(other) is not None:
+            del given["noise_multiplier"]
+    engine = PrivacyEngine(unit=own, random_state=1)
+    return engine, *engine.make_private(
+        **{
+            **made(kind, several),
+            "n_users": PEOPLE,
+            "steps": STEPS,
+            "sampling_rate": 0.4,
+            "max_grad_norm": 1.0,
+            **given,
+        }
+    )
+
+
+def train(run: Any, steps: int | None = None) -> dict[str, Any]:
+    """What the optimizer saw in each step, which records were read, and the parameters."""
+    _, module, optimizer, loader = run
+    gradients: list[Any] = []
+    inner = optimizer._own.register_step_post_hook(
+        lambda own, *_: gradients.append(
+            torch.cat([p.grad.flatten() for group in own.param_groups for p in group["params"]])
+        )
+    )
+    read: list[Any] = []
+    for x, y in loader:
+        optimizer.zero_grad()
+        read.append((len(gradients), x[:, 0].clone()))
+        torch.nn.functional.mse_loss(module(x), y).backward()
+        optimizer.step()
+        if len(gradients) == steps and loader._run._batch is None:
+            break
+    inner.remove()
+    weights = torch.cat([p.detach().flatten() for p in module.parameters()])
+    return {"gradients": torch.stack(gradients), "read": read, "weights": weights.clone()}
+
+
+def trained(unit: str, options: dict[str, Any], *, several: bool) -> dict[str, Any]:
+    """What a whole run saw."""
+    run = begun(unit, several, **options)
+    return {**train(run), "epsilon": run[0].get_epsilon(1e-6)}
+
+
+def killed_and_resumed(path: Path, *, several: bool) -> Any:
+    """The parameters of a run that all processes leave and take up again."""
+    run = begun("user", several, sampling_rate=1.0)
+    train(run, 3)
+    run[0].save(path)
+    train(run, 2)
+    if several:
+        torch.distributed.barrier()
+    again = PrivacyEngine.resume(path, **made("", several), users=USERS)
+    return train(again)["weights"]
+
+
+def refusal(unit: str, several: bool, **options: Any) -> str:
+    """The sentence with which a run is refused."""
+    try:
+        begun(unit, several, **options)
+    except ParameterError as error:
+        return str(error)
+    return ""
+
+
+def refusal_of_mean(*, several: bool) -> str:
+    """The sentence with which a private mean is refused."""
+    try:
+        PrivacyEngine(unit=User()).make_private(
+            **made("", several), users=USERS, mean=Recentred(1.0, 2.0, PEOPLE, 3)
+        )
+    except ParameterError as error:
+        return str(error)
+    return ""
