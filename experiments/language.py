@@ -11,7 +11,7 @@ The model reads characters: two layers of width 32 with random weights, on the 9
 ASCII and a sign for others. A message's loss is the mean over its first 48 characters, so that a
 message counts as one. Test messages are of other users.
 
-    python experiments/language.py [--steps 200] [--messages-a-step 100] [--epsilons 3 inf]
+    python experiments/language.py [--steps 250] [--messages-a-step 100] [--epsilons 3 inf]
         [--out experiments/out]
 
 A cell that is finished is kept in a file, and the same command goes on with the next one. The messages
@@ -214,7 +214,7 @@ class Way:
         n = self.records.n_users
         rate = messages / self.messages
         return Asked(
-            self.unit, epsilon, n, self.blocks / n, steps, rate, learning_rate=1.0, drift=15.0
+            self.unit, epsilon, n, self.blocks / n, steps, rate, learning_rate=2.0, drift=15.0
         )
 
 
@@ -314,13 +314,13 @@ def trained(chat: Chat, way: Way, asked: Asked, device: str, max_rows: int) -> C
     """Train the model in one way."""
     return private(
         model(0).to(device), chat.loss, chat.figure, way.records, asked,
-        seed=0, points=10, max_rows=max_rows,
+        seed=0, max_rows=max_rows,
     )  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train the cells that are missing, print the table, write it and the picture."""
-    parser = options(__doc__ or "", steps=200)
+    parser = options(__doc__ or "", steps=250)
     parser.set_defaults(max_rows=128)
     parser.add_argument("--messages-a-step", type=float, default=100, help="expected")
     parser.add_argument("--epsilons", type=float, nargs="+", default=[3.0, math.inf])
@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lines.append(Line(way.name, [curve], colour))
         panels[f"ε = {said(epsilon)}"] = lines
     write(given.out / "language.csv", table)
-    draw(given.out / "language.png", panels, y="loss in the test, nats a character")
+    draw(given.out / "language.png", panels, y="loss in the test, nats a character", highest=3.5)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def private(
     asked: Asked,
     *,
     seed: int,
-    points: int = 20,
+    points: int = 10,
     max_rows: int = 256,
 ) -> Curve:
     """Train a network privately, with its test on the way.
@@ -179,12 +179,11 @@ def private(
         records: the records.
         asked: the public numbers.
         seed: of draws and noise.
-        points: how often the test is made, evenly; no other step waits for it.
+        points: how often the test is made, at even distances.
         max_rows: the most rows of a batch.
     """
-    weights = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    rate = asked.lowered(weights)
     trained = [p for p in module.parameters() if p.requires_grad]
+    rate = asked.lowered(sum(p.numel() for p in trained))
     engine = PrivacyEngine(unit=asked.unit, random_state=seed)
     began = time.process_time()
     with warnings.catch_warnings():
@@ -207,7 +206,7 @@ def private(
     for (places,) in loader:
         loss(module, places).backward()
         optimizer.step()
-        # A draw without records is a step that the loader makes by itself.
+        # A draw without records is a step, too, which the loader makes by itself.
         made = asked.steps - len(loader)
         if made >= marks[0]:
             steps.append(made)
@@ -319,7 +318,7 @@ def draw(
     *,
     y: str,
     level: tuple[float, str] | None = None,
-    title: str = "",
+    highest: float | None = None,
 ) -> None:
     """Write a picture of curves, a panel for each title, with one legend for lines of one look.
 
@@ -328,7 +327,7 @@ def draw(
         panels: lines by title.
         y: what the figures are.
         level: a figure for a horizontal line in all panels, and its name.
-        title: of the picture.
+        highest: the end of the axis, where curves begin far above what is of interest.
     """
     import matplotlib as mpl
 
@@ -336,7 +335,7 @@ def draw(
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.1 * len(panels) + 0.6, 3.9), sharey=True, squeeze=False
+        1, len(panels), figsize=(4.1 * len(panels) + 0.6, 4.1), sharey=True, squeeze=False
     )
     for ax, (heading, lines) in zip(axes[0], panels.items(), strict=True):
         for line in lines:
@@ -354,11 +353,11 @@ def draw(
         list(looks.values()),
         list(looks),
         loc="outside lower center",
-        ncols=min(4, len(looks)),
+        ncols=2 * len(panels),
         frameon=False,
         fontsize=9,
     )
-    figure.suptitle(title, fontsize=11)
+    axes[0][0].set_ylim(top=highest)
     figure.set_layout_engine("constrained")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)

@@ -62,5 +62,5 @@ def test_writers_of_the_test_are_others() -> None:
 @needs(wr.FILE)
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wr.main(["--quick", "--seeds", "1", "--out", str(tmp_path)])
-    assert capsys.readouterr().out.count("\n| ") == 2 + 8
+    assert capsys.readouterr().out.count("\n| ") == 2 + 6
     assert (tmp_path / "writers.png").is_file()

@@ -381,6 +381,16 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
     dg.Ledger(tmp_path / "l").verify()
 
 
+def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:
+    made, other = cases.made(place), cases.made(tmp_path / "other")
+    receipt = made.charge(cases.of_users())
+    assert made.holds(receipt)
+    assert not other.holds(receipt)
+    for wrong in ({"number": receipt.number + 1}, {"hash": "f" * 64}):
+        with pytest.raises(dg.DataError, match="an older copy was put in its place"):
+            made.holds(dataclasses.replace(receipt, **wrong))
+
+
 # -- processes ---
 
 

@@ -13,6 +13,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import Layout
+from dpgrain.torch.maps import through_linear_maps
 from dpgrain.torch.recorder import Recorder
 
 nn, functional = torch.nn, torch.nn.functional
@@ -79,6 +80,53 @@ class Scaled(torch.nn.Module):
         return torch.sin(self.map(x) * self.scale)
 
 
+class Bags(torch.nn.Module):
+    """Vectors of a record added up, and averaged where they are not padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added = nn.EmbeddingBag(TOKENS, WIDTH, mode="sum")
+        self.averaged = nn.EmbeddingBag(TOKENS, WIDTH, mode="mean", padding_idx=0)
+        self.out = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.out(torch.tanh(self.added(tokens) + self.averaged(tokens)))
+
+
+class Attending(torch.nn.Module):
+    """PyTorch's own attention, to itself and to another sequence, with both kinds of masks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 8, dropout=0.0, batch_first=True)
+        self.table, self.layers = nn.Embedding(TOKENS, WIDTH), nn.TransformerEncoder(layer, 2)
+        self.across = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+        self.out = nn.Linear(WIDTH, CLASSES)
+        through_linear_maps(self)
+
+    def forward(self, tokens: Any) -> Any:
+        padding = (tokens == 0) & (torch.arange(LENGTH) > 0)
+        causal = torch.triu(torch.ones(LENGTH, LENGTH, dtype=torch.bool), 1)
+        x = self.layers(self.table(tokens), mask=causal, src_key_padding_mask=padding)
+        seen, weights = self.across(x[:, :2], x, x, key_padding_mask=padding)
+        return self.out(seen.mean(1) * (1 + weights.square().sum((1, 2))[:, None]))
+
+
+class Reading(torch.nn.Module):
+    """One of PyTorch's recurrent layers, through its linear maps."""
+
+    def __init__(self, kind: Any, **options: Any) -> None:
+        super().__init__()
+        self.table = nn.Embedding(TOKENS, WIDTH)
+        self.layer = kind(WIDTH, 4, batch_first=True, **options)
+        self.out = nn.LazyLinear(CLASSES)
+        through_linear_maps(self)
+
+    def forward(self, tokens: Any) -> Any:
+        x, _last = self.layer(self.table(tokens))
+        return self.out(x.mean(1))
+
+
 def image(*layers: Any) -> Any:
     """A convolutional network, whose last layer is a linear map."""
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES))
@@ -133,6 +181,15 @@ NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     ),
     "attention": (Attention, tokens),
     "tied": (Tied, tokens),
+    "bags": (Bags, tokens),
+    "encoder": (Attending, tokens),
+    "lstm": (lambda: Reading(nn.LSTM, num_layers=2, bidirectional=True), tokens),
+    "gru": (lambda: Reading(nn.GRU, bias=False), tokens),
+    "rnn": (lambda: Reading(nn.RNN, nonlinearity="relu"), tokens),
+    "transposed": (
+        lambda: image(nn.ConvTranspose2d(2, 4, 3, stride=2, groups=2), nn.PReLU(4), nn.PReLU()),
+        numbers(2, 4, 4),
+    ),
     "adapted": (Adapted, numbers(WIDTH)),
     "own": (
         lambda: nn.Sequential(Scaled(), nn.Linear(WIDTH, CLASSES)),

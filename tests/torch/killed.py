@@ -13,16 +13,17 @@ import random
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import dpgrain as dg
-from dpgrain.torch import steps
 from dpgrain.torch.engine import PrivacyEngine
 
 STEPS, EVERY = 24, 4
+steps: Any = import_module("dpgrain.torch.steps")
 LEDGER = "visits.ledger"
 
 
@@ -122,8 +123,9 @@ def counted(folder: Path) -> dict[str, Any]:
 
 def main(folder: Path, seed: int | None, kills: int) -> dict[str, Any]:
     """Kill runs at random points, and let them go on, until there were so many kills."""
-    steps.in_floating_point = NOTED  # type: ignore[attr-defined]
-    chance, whole, runs = random.Random(7), place_of(folder / "whole"), []
+    steps.in_floating_point = NOTED
+    chance, whole = random.Random(7), place_of(folder / "whole")
+    runs: list[dict[str, Any]] = []
     # All that a run imports is there when the others begin, which are forked.
     work(place_of(folder / "first"), seed)
     began = time.monotonic()

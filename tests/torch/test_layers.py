@@ -11,6 +11,7 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import RULES, by_record, rule_of
+from dpgrain.torch.layout import Layout
 
 nn = torch.nn
 MIXING = {
@@ -23,12 +24,15 @@ MIXING = {
     "plain running": (nn.BatchNorm1d(3, affine=False), "BatchNorm1d"),
     "shortened": (nn.Embedding(3, 2, max_norm=1.0), "max_norm=None"),
     "frequent": (nn.Embedding(3, 2, scale_grad_by_freq=True), "scale_grad_by_freq=False"),
-    "attention": (nn.MultiheadAttention(4, 2), "MultiheadAttention.*scaled_dot_product"),
-    "recurrent": (nn.LSTM(3, 2), "LSTM.*nn.Linear"),
+    "shortened bag": (nn.EmbeddingBag(3, 2, max_norm=1.0), "max_norm=None"),
+    "largest": (nn.EmbeddingBag(3, 2, mode="max"), "mode='sum' or 'mean'"),
+    "attention": (
+        nn.MultiheadAttention(4, 2),
+        r"MultiheadAttention.*through_linear_maps\(module\)",
+    ),
+    "recurrent": (nn.LSTM(3, 2), r"LSTM.*through_linear_maps\(module\)"),
     "own": (Scaled(), r"layer Scaled with parameters.*records_apart=\(Scaled,\)"),
     "bilinear": (nn.Bilinear(2, 2, 2), "layer Bilinear"),
-    "slope": (nn.PReLU(), "layer PReLU"),
-    "transposed": (nn.ConvTranspose1d(2, 2, 2), "layer ConvTranspose1d"),
 }
 
 
@@ -61,3 +65,16 @@ def test_layers_without_parameters_are_walked_into() -> None:
     assert rule_of(nn.ReLU(), ()) is None
     assert rule_of(nn.Linear(2, 2).requires_grad_(False), ()) is None
     assert rule_of(nn.Linear(2, 2), ()) is RULES[nn.Linear]
+
+
+def test_a_layer_of_ones_own_has_no_dropout_inside() -> None:
+    class Forgetful(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map, self.dropout = nn.Linear(2, 2), nn.Dropout()
+
+        def forward(self, x: Any) -> Any:
+            return self.dropout(self.map(x))
+
+    with pytest.raises(ParameterError, match=r"layer Forgetful.*put dropout beside it"):
+        by_record(Forgetful(), torch.ones(3, 2), torch.ones(3, 2), Layout((1, 2)))

@@ -25,16 +25,16 @@ from dpgrain.cli.options import (
 )
 from dpgrain.cli.printing import console
 from dpgrain.errors import ParameterError
-from dpgrain.tables.engines.people import FUNCTIONS
 
 if TYPE_CHECKING:
     from dpgrain.ledger import ledger as ledgers
     from dpgrain.tables import listed, table
-    from dpgrain.tables.engines import spark_session
+    from dpgrain.tables.engines import people, spark_session
     from dpgrain.tables.table import UserTable
 else:
     ledgers = later("dpgrain.ledger.ledger")
     listed, table = later("dpgrain.tables.listed"), later("dpgrain.tables.table")
+    people = later("dpgrain.tables.engines.people")
     spark_session = later("dpgrain.tables.engines.spark_session")
 
 
@@ -151,11 +151,11 @@ class People:
         for text in self.per_user:
             name, _, made = text.partition("=")
             column, colon, function = made.rpartition(":")
-            known = FUNCTIONS if colon else ("size", "count")
+            known = people.FUNCTIONS if colon else ("size", "count")
             if not name or name in asked or function not in known:
                 raise ParameterError(
                     "--per-user must be NAME=count or NAME=COLUMN:FUNCTION, each name once, with a "
-                    f"function of {', '.join(FUNCTIONS)}, not {text!r}."
+                    f"function of {', '.join(people.FUNCTIONS)}, not {text!r}."
                 )
             if colon:
                 rows.require(column, "--per-user")

@@ -255,17 +255,6 @@ class ClippedRounds(CountedRounds):
         users = int(owners.max(initial=-1)) + 1
         return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
 
-    def resume(self, begun: int) -> int:
-        """Go on after rounds that another run has begun, and return how many rounds count as begun.
-
-        Args:
-            begun: how many rounds the run before has begun at most.
-
-        Parts of the users are drawn anew for each run, so that it begins with a whole cycle of turns.
-        """
-        self.draws = math.ceil(begun / self.mean.bands) * self.mean.bands
-        return self.draws
-
     def state(self) -> dict[str, Any]:
         """Return what draws follow from besides the source, which is secret: parts tell of users."""
         return {"draws": self.draws, "parts": None if self.parts is None else self.parts.tolist()}

@@ -20,7 +20,7 @@ from dpgrain.means.grid import on_grid
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
-from dpgrain.torch.uses import Uses
+from dpgrain.torch.uses import Uses, joined
 
 #: A product of matrices is off by at most this share of the sum of the lengths of its terms, by type of
 #: number: 128 roundings in one direction. The tests measure it.
@@ -81,6 +81,7 @@ def _clipped_sums(
     scale: float,
     told: Callable[[FloatArray], None] | None,
 ) -> Sums:
+    uses = {parameter: joined(of) for parameter, of in uses.items()}
     lengths, norms = _lengths(uses), _norms(uses, layout)
     broken = ~(torch.isfinite(lengths) & torch.isfinite(norms))
     if broken.any():

@@ -106,6 +106,7 @@ class PrivacyEngine:
         bands: int | None = None,
         mean: Mean | None = None,
         records_apart: Sequence[type] = (),
+        example: Any = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> tuple[Any, PrivateOptimizer, PrivateLoader]:
         """Charge a training run, and return what an ordinary training loop needs.
@@ -143,6 +144,9 @@ class PrivacyEngine:
                 in place of all public numbers above and of noise. Each step then reads every block, one
                 by one. A mean that publishes that it stops ends the loader.
             records_apart: types of layers of one's own that take one tensor and treat records apart.
+            example: what the module is called with for a few made-up records: a tensor, a tuple, or a
+                dictionary of named inputs. On these it is tried, before anything is charged, on whether
+                it mixes records; without them, on random numbers in the shapes of the first batch.
             collate_fn: makes a batch of a list of records; PyTorch's by default.
 
         Returns:
@@ -192,6 +196,8 @@ class PrivacyEngine:
         )
         guarantee = self._promised(asked, users, elements)
         with run.hooked():
+            if example is not None:
+                run.try_on(example)
             guarantee = self._charged(
                 run,
                 blocks,

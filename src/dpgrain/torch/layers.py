@@ -21,8 +21,8 @@ _APART = (
     "or LayerNorm"
 )
 _BY_MAPS = (
-    "whose weights are not those of Linear layers; write its maps as nn.Linear, and attention with "
-    "torch.nn.functional.scaled_dot_product_attention"
+    "whose weights are not those of Linear layers; dpgrain.torch.through_linear_maps(module) puts a "
+    "layer with the same parameters in its place"
 )
 #: Layers that are refused by name, and why.
 REFUSED: Mapping[type, str] = {
@@ -71,6 +71,31 @@ def _embedding(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     return {"weight": Lookup(layout, places, b, layer.num_embeddings)}
 
 
+def _bag(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the use of a table of vectors, those of a record added up or averaged."""
+    if x.dim() != 2:
+        raise ParameterError(
+            f"EmbeddingBag must be called with (records, places), not {tuple(x.shape)}: bags by "
+            "offsets do not tell whose each place is.",
+            name="module",
+        )
+    seen = torch.ones_like(x, dtype=b.dtype)
+    if layer.padding_idx is not None:
+        seen = (x != layer.padding_idx).to(b.dtype)
+    if layer.mode == "mean":
+        seen = seen / seen.sum(1, keepdim=True).clamp(min=1)
+    each = b[:, None, :] * seen[:, :, None]
+    return {"weight": Lookup(layout, x, each, layer.num_embeddings)}
+
+
+def _slope(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
+    """Return the use of the slopes of negative numbers: one, or one for each channel."""
+    parts = (b * x.clamp(max=0)).reshape(*x.shape[:2], -1).sum(2)
+    if layer.num_parameters == 1:
+        parts = parts.sum(1, keepdim=True)
+    return {"weight": Kept(layout, layout.per_block(parts))}
+
+
 def _over_last(layer: Any, b: Any, normal: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the uses of a scale and a shift of the last dimensions."""
     shape = tuple(layer.normalized_shape)
@@ -112,21 +137,6 @@ def _instance_norm(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, U
     return _over_channels(b, functional.instance_norm(x, eps=layer.eps), layout)
 
 
-RULES: Mapping[type, Rule] = {
-    nn.Linear: _linear,
-    nn.Conv1d: _convolution,
-    nn.Conv2d: _convolution,
-    nn.Conv3d: _convolution,
-    nn.Embedding: _embedding,
-    nn.LayerNorm: _layer_norm,
-    nn.RMSNorm: _rms_norm,
-    nn.GroupNorm: _group_norm,
-    nn.InstanceNorm1d: _instance_norm,
-    nn.InstanceNorm2d: _instance_norm,
-    nn.InstanceNorm3d: _instance_norm,
-}
-
-
 def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
     """Return the uses of any layer that treats records apart, by a derivative for each block.
 
@@ -144,7 +154,14 @@ def by_record(layer: Any, x: Any, b: Any, layout: Layout) -> Mapping[str, Use]:
         return (torch.func.functional_call(bare, named, (x,)) * b).sum()
 
     derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
-    parts = [derivative(parameters, xs, bs) for _, (xs, bs) in layout.views(x, b)]
+    try:
+        parts = [derivative(parameters, xs, bs) for _, (xs, bs) in layout.views(x, b)]
+    except RuntimeError as error:
+        raise ParameterError(
+            f"module has a layer {type(layer).__name__} that torch.func.vmap does not take: put "
+            "dropout beside it, and write it without changes in place and without branches on values.",
+            name="module",
+        ) from error
     return {name: Kept(layout, torch.cat([part[name] for part in parts])) for name in parameters}
 
 
@@ -162,6 +179,26 @@ class _Bare(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         """Return what comes out of the layer."""
         return self.layer.forward(x)
+
+
+RULES: Mapping[type, Rule] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Conv3d: _convolution,
+    nn.ConvTranspose1d: by_record,
+    nn.ConvTranspose2d: by_record,
+    nn.ConvTranspose3d: by_record,
+    nn.Embedding: _embedding,
+    nn.EmbeddingBag: _bag,
+    nn.LayerNorm: _layer_norm,
+    nn.RMSNorm: _rms_norm,
+    nn.GroupNorm: _group_norm,
+    nn.InstanceNorm1d: _instance_norm,
+    nn.InstanceNorm2d: _instance_norm,
+    nn.InstanceNorm3d: _instance_norm,
+    nn.PReLU: _slope,
+}
 
 
 def rule_of(layer: Any, apart: tuple[type, ...]) -> Rule | None:
@@ -204,7 +241,11 @@ def _check_options(layer: Any) -> None:
             "records were, outside of any promise.",
             name="module",
         )
-    if isinstance(layer, nn.Embedding):
+    if getattr(layer, "mode", None) == "max" and isinstance(layer, nn.EmbeddingBag):
+        raise ParameterError(
+            "module must hold EmbeddingBag with mode='sum' or 'mean', not 'max'.", name="module"
+        )
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
         for option, plain in (("max_norm", None), ("scale_grad_by_freq", False)):
             if getattr(layer, option) != plain:
                 raise ParameterError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from dpgrain.errors import ParameterError
@@ -17,7 +18,16 @@ from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
-from dpgrain.torch.uses import Uses
+from dpgrain.torch.trial import (
+    FEW_RECORDS,
+    Seen,
+    check_apart,
+    made_up,
+    probe_of,
+    randomness_from,
+    tensors_of,
+)
+from dpgrain.torch.uses import Uses, add_use
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +60,33 @@ class Call:
             uses = self.rule(self.layer, x, b, self.layout)
         for name, parameter in self.layer.named_parameters():
             if parameter.requires_grad and name in uses:
-                self.uses.setdefault(parameter, []).append(uses[name])
+                add_use(self.uses, parameter, uses[name])
+
+
+@dataclass(eq=False)
+class Look:
+    """What one call of one layer was seen to read and get back, in a trial.
+
+    Args:
+        name: the name of the layer in the module.
+        x: what went in.
+        gradient: the gradient by what came out; zeros until one arrives.
+    """
+
+    name: str
+    x: Any
+    gradient: Any
+
+    def arrive(self, _x: Any, gradient: Any) -> None:
+        """Keep the gradient."""
+        self.gradient = self.gradient + gradient.detach()
 
 
 class _Tap(torch.autograd.Function):
     """The identity, whose backward pass hands the gradient to a call."""
 
     @staticmethod
-    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call) -> Any:
+    def forward(ctx: Any, out: Any, _anchor: Any, x: Any, call: Call | Look) -> Any:
         """Return what came out of a layer, which now asks for a gradient."""
         ctx.call = call
         ctx.save_for_backward(x)
@@ -67,7 +96,7 @@ class _Tap(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Hand the gradient to the call, and on to the layer's own input."""
         (gradient,) = gradients
-        call: Call = ctx.call
+        call: Call | Look = ctx.call
         try:
             (x,) = ctx.saved_tensors
         except RuntimeError as error:
@@ -126,10 +155,14 @@ class Recorder:
         self.uses: Uses = {}
         self._layout = Layout(())
         self._recording = False
+        self._looks: list[Look] | None = None
+        self._anchors: list[Any] = []
+        self._was_tried = False
         self._asleep: list[Any] = []
         self._buffers: Mapping[str, tuple[int, int]] = {}
         self._layers = dict(_leaves("", module, apart))
-        self._hooks = [module.register_forward_pre_hook(_Hook(self._enter))]
+        enter = _Hook(self._enter)
+        self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
         for layer, (name, rule) in self._layers.items():
             self._hooks += self._hooks_of(layer, name, rule)
         self._hooks.append(module.register_forward_hook(_Hook(self._leave), always_call=True))
@@ -144,10 +177,71 @@ class Recorder:
         """Forget the last pass."""
         self.uses = {}
 
-    def _enter(self, module: Any, _inputs: Any) -> None:
-        if not (module.training and torch.is_grad_enabled()):
-            return
-        self._layout, self.uses, self._recording = self.begin(), {}, True
+    def try_on(self, inputs: Any, records: int) -> None:
+        """Run the module on made-up records, and refuse it if it is seen to mix them.
+
+        Args:
+            inputs: what it is called with: positional inputs, and named ones.
+            records: the number of records.
+
+        Raises:
+            ParameterError: if it mixes records, or does what a pass over a batch may not do.
+        """
+        autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+        check_apart(self._looked_at, inputs, records, half=autocast)
+        self._was_tried = True
+
+    def _try_on_shapes(self, inputs: Any, rows: int) -> None:
+        """Try the module on a few made-up records in the shapes of a batch; on as many, if need be."""
+        # Whole numbers may be places of tables, or mark what is seen.
+        parts = self.module.modules()
+        tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
+        for whole, records in product((min(tables, default=2), 2), (FEW_RECORDS, rows)):
+            try:
+                self.try_on(made_up(inputs, rows, records, whole), records)
+            except ParameterError:
+                raise
+            except Exception as error:
+                failed = error
+            else:
+                return
+        raise ParameterError(
+            "module failed on made-up records of random numbers (whole ones are 0 or 1), on which "
+            "it is tried before it reads any: mend it, or give make_private records that it can read "
+            "as example=.",
+            name="example",
+        ) from failed
+
+    def _looked_at(
+        self, inputs: Any, records: int, *, seed: int = 0, training: bool = True
+    ) -> Seen:
+        """Return what layers are seen to read and get back when the module is run."""
+        given, keywords = inputs
+        self._layout, self._looks, self._anchors = Layout((1,) * records), [], []
+        modes = {part: part.training for part in self.module.modules()}
+        try:
+            with randomness_from(seed), torch.enable_grad():
+                _ = self.module if training else self.module.eval()
+                out = tensors_of(self.module(*given, **keywords))
+                loss = probe_of(out, records)
+                torch.autograd.grad(loss, self._anchors, allow_unused=True)
+            looks = [(look.name, look.x, look.gradient) for look in self._looks]
+            return Seen(looks, [tensor.detach() for tensor in out], records)
+        finally:
+            self._looks = None
+            for part, mode in modes.items():
+                part.training = mode
+
+    def _enter(self, module: Any, inputs: Any, keywords: Any) -> None:
+        if self._looks is None:
+            if not (module.training and torch.is_grad_enabled()):
+                return
+            layout = self.begin()
+            # One record alone cannot be mixed with others.
+            if not self._was_tried and layout.rows > 1:
+                self._try_on_shapes((inputs, keywords), layout.rows)
+            self._layout, self.uses = layout, {}
+        self._recording = True
         self._buffers = _state_of(module)
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
@@ -201,9 +295,13 @@ class Recorder:
                     f"layer {name!r} must return one tensor, with a row for each record.",
                     name="module",
                 )
-            call = Call(name, layer, rule, self._layout, self.uses)
-            anchor = torch.zeros((), device=out.device, requires_grad=True)
-            return _Tap.apply(out, anchor, inputs[0].detach(), call)
+            anchor, x = torch.zeros((), device=out.device, requires_grad=True), inputs[0].detach()
+            if self._looks is None:
+                return _Tap.apply(out, anchor, x, Call(name, layer, rule, self._layout, self.uses))
+            look = Look(name, x.clone(), torch.zeros_like(out))
+            self._looks.append(look)
+            self._anchors.append(anchor)
+            return _Tap.apply(out, anchor, x, look)
 
         return [
             layer.register_forward_pre_hook(_Hook(before), with_kwargs=True),

@@ -8,9 +8,11 @@ whatever happens then.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NoReturn
+
+from torch.utils._pytree import tree_leaves
 
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.torch.batches import Batch
@@ -88,19 +90,39 @@ class Run:
             return 0
         return max(self.mean.rounds - self.begun, 0) + self._ahead
 
+    def abandon(self) -> None:
+        """Take the hooks off the module, with which no other step is made."""
+        self.ended = True
+        self._recorder.remove()
+
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Take the hooks off the module again if what is inside fails, such as a charge."""
         try:
             yield
         except BaseException:
-            self._recorder.remove()
+            self.abandon()
             raise
 
-    def abandon(self) -> None:
-        """Take the hooks off the module, with which no other step is made."""
-        self.ended = True
-        self._recorder.remove()
+    def try_on(self, example: Any) -> None:
+        """Try the module on made-up records.
+
+        Args:
+            example: what the module is called with.
+
+        Raises:
+            ParameterError: if the module mixes records, or the example holds fewer than two.
+        """
+        named = isinstance(example, Mapping)
+        given = () if named else example if isinstance(example, tuple) else (example,)
+        inputs = (given, dict(example) if named else {})
+        records = max((len(t) for t in tree_leaves(inputs) if hasattr(t, "__len__")), default=0)
+        if records < 2:
+            raise ParameterError(
+                "example must hold tensors of two made-up records at least, their first dimension.",
+                name="example",
+            )
+        self._recorder.try_on(inputs, records)
 
     def begin(self, batch: Batch) -> None:
         """Hand out a batch.

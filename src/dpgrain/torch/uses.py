@@ -8,6 +8,7 @@ norms come from small products, and one weighted product gives the sum (bookkeep
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -136,6 +137,11 @@ class Outer(Use):
             sums[block] = use.formed(block).to(sums.dtype)
         return Kept(layout, sums)
 
+    def beside(self, others: Sequence[Outer]) -> Outer:
+        """Return the use in several calls, whose positions are put beside each other."""
+        x, b = (torch.cat([getattr(use, of) for use in (self, *others)], 1) for of in ("x", "b"))
+        return Outer(self.layout, x, b)
+
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
         views = self.layout.views(self.x, self.b)
@@ -176,6 +182,13 @@ class Lookup(Use):
     def __init__(self, layout: Layout, places: Any, b: Any, size: int) -> None:
         super().__init__(layout)
         self.places, self.b, self.size = places, b, size
+
+    def beside(self, others: Sequence[Lookup]) -> Lookup:
+        """Return the use in several calls, whose positions are put beside each other."""
+        places, b = (
+            torch.cat([getattr(u, of) for u in (self, *others)], 1) for of in ("places", "b")
+        )
+        return Lookup(self.layout, places, b, self.size)
 
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
@@ -269,30 +282,55 @@ class Filters(Use):
         """Return the sums of blocks of one size, from (blocks, size, …) views."""
         count, size = x.shape[:2]
         if size > _FEW_RECORDS:
+            kernel = self._kernel(x)
             return torch.stack(
-                [self._gradient(xs, bs) for xs, bs in zip(x.unbind(), b.unbind(), strict=True)]
+                [kernel(bs, xs) for xs, bs in zip(x.unbind(), b.unbind(), strict=True)]
             )
         beside_x = x.transpose(0, 1).reshape(size, -1, *x.shape[3:])
         beside_b = b.transpose(0, 1).reshape(size, -1, *b.shape[3:])
-        return self._gradient(beside_x, beside_b, count).reshape(count, *self.shape)
+        return self._kernel(x, count)(beside_b, beside_x).reshape(count, *self.shape)
 
-    def _gradient(self, x: Any, b: Any, count: int = 1) -> Any:
-        """Return the gradient of ``count`` weights beside each other, summed over records."""
-        weight = x.new_empty(1).expand(count * self.shape[0], *self.shape[1:])
-        dims = len(self.shape) - 2
-        return torch.ops.aten.convolution_backward(
-            b,
-            x,
-            weight,
-            None,
-            self.geometry["stride"],
-            self.geometry["padding"],
-            self.geometry["dilation"],
-            False,
-            [0] * dims,
-            int(self.geometry["groups"]) * count,  # type: ignore[arg-type]
-            [False, True, False],
-        )[1]
+    def _gradient(self, x: Any, b: Any) -> Any:
+        """Return the gradient of the weight, summed over records."""
+        return self._kernel(x)(b, x)
+
+    def _kernel(self, like: Any, count: int = 1) -> Callable[[Any, Any], Any]:
+        """Return the library's kernel of gradients of ``count`` weights beside each other."""
+        weight = like.new_empty(1).expand(count * self.shape[0], *self.shape[1:])
+        stride, padding, dilation = (self.geometry[of] for of in ("stride", "padding", "dilation"))
+        groups = int(self.geometry["groups"]) * count  # type: ignore[arg-type]
+        flat, of = [0] * (len(self.shape) - 2), torch.ops.aten.convolution_backward.default
+        rest = (weight, None, stride, padding, dilation, False, flat, groups, [False, True, False])
+        return lambda b, x: of(b, x, *rest)[1]
+
+
+def add_use(uses: Uses, parameter: Any, use: Use) -> None:
+    """Add the use of a parameter in one more call of a layer.
+
+    Args:
+        uses: what blocks add to each parameter so far, which changes.
+        parameter: the parameter.
+        use: the use. Sums that are kept are added to those of another call at once.
+    """
+    of = uses.setdefault(parameter, [])
+    if of and isinstance(use, Kept) and isinstance(of[-1], Kept):
+        of[-1] = Kept(use.layout, of[-1].sums + use.sums)
+    else:
+        of.append(use)
+
+
+def joined(of: Sequence[Use]) -> list[Use]:
+    """Return the uses of one parameter, of which those of one kind with positions are one.
+
+    Args:
+        of: the uses, in several calls.
+    """
+    outer = [use for use in of if isinstance(use, Outer)]
+    lookups = [use for use in of if isinstance(use, Lookup)]
+    out = [use for use in of if not isinstance(use, Outer | Lookup)]
+    out += outer if len(outer) <= 1 else [outer[0].beside(outer[1:])]
+    out += lookups if len(lookups) <= 1 else [lookups[0].beside(lookups[1:])]
+    return out
 
 
 def _squares_of_products(x: Any, b: Any) -> Any:

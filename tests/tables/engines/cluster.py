@@ -12,7 +12,6 @@ from typing import Any, Self
 import pyarrow as pa
 
 from dpgrain.tables.engines.spark import Spark
-from dpgrain.tables.engines.spark_session import Session
 from dpgrain.tables.engines.spark_tasks import AddUsers, RecordSums, Task
 from dpgrain.tables.rows import Rows
 
@@ -89,7 +88,6 @@ class Cluster:
     source: Callable[[int, pa.Table], pa.Table] = lambda _run, table: table
     sent: set[str] = field(default_factory=set)
     dropped: int = 0
-    remote: bool = False
 
     def frame(self, table: pa.Table) -> Frame:
         def compute(run: int) -> Partitions:
@@ -148,5 +146,4 @@ class Cluster:
     def __call__(self, rows: Rows) -> Spark:
         """The engine, for ``dg.read(engine=…)``."""
         session: Any = self
-        assert all(hasattr(Session, name) or hasattr(self, name) for name in ("map", "collect"))
         return Spark(rows, session)

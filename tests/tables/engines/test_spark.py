@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from tests.conftest import Command
 from tests.tables.engines.cluster import Cluster
 
 import dpgrain as dg
@@ -44,7 +46,7 @@ class TestAllOfSpark(EngineContract):
     users = 12
 
 
-@pytest.mark.search(keep=5)
+@pytest.mark.search(keep=0)
 class TestInOneProcess(EngineContract):
     """The engine and its tasks, without Spark: rows lie in several places, some of them empty."""
 
@@ -56,8 +58,8 @@ class TestInOneProcess(EngineContract):
 def test_executors_get_no_noise_no_budget_and_no_ledger() -> None:
     cluster = Cluster()
     table = EngineContract().table(some_rows(30), engine=cluster)
-    for release in RELEASES.values():
-        release(table)
+    for name in ("selected", "weights", "quantiles", "people by"):
+        RELEASES[name](table)
     assert any(name.startswith("dpgrain.tables") for name in cluster.sent)
     rooms = ("noise", "publishing", "ledger", "accounting", "cli", "learn", "report")
     found = [name for name in cluster.sent if name.startswith(tuple(f"dpgrain.{r}" for r in rooms))]
@@ -71,6 +73,16 @@ def test_what_was_kept_is_dropped() -> None:
     table = dg.read(pa.table({"who": [1, 2], "item": ["a", "b"]}), user="who", engine=cluster)
     RELEASES["selected"](table.with_cells("topic", of="item", by=str))
     assert cluster.dropped == 1
+
+
+def test_an_error_is_not_hidden_where_what_was_kept_cannot_be_dropped() -> None:
+    class Ended(Cluster):
+        def run(self, work: Callable[[], Any], name: str) -> Any:
+            raise DataError("Spark has ended.")
+
+    table = dg.read(pa.table({"who": [1], "item": ["a"]}), user="who", engine=Ended())
+    found = RELEASES["selected"](table.with_cells("topic", of="item", by=str))
+    assert len(found) == 0
 
 
 # Coordinates that take several slices.
@@ -199,7 +211,17 @@ def test_a_frame_and_its_files_give_the_release_of_duckdb(spark: Any, tmp_path: 
     assert _released(frame).equals(expected)
     frame.write.parquet(f"{tmp_path}/rows")
     assert _released(f"{tmp_path}/rows", engine=spark).equals(expected)
-    assert _released(f"{tmp_path}/rows", engine="spark").equals(expected)
+
+
+@pytest.mark.search(keep=0)
+def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path: Path) -> None:
+    pq.write_table(_records(500), tmp_path / "rows.parquet")
+    words = ["count", tmp_path / "rows.parquet", "--user", "who", "--unit", "user", "--clip", "3"]
+    promise = ["--epsilon", "1", "--delta", "1e-6", "--json"]
+    for more in ([], ["--master", spark.sparkContext.master]):
+        found = command(*words, *promise, "--engine", "spark", *more)
+        assert found.returncode == 0, found.stderr
+        assert '"statistic": "count"' in found.stdout
 
 
 @pytest.mark.search(keep=0)
@@ -278,21 +300,24 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
 
     ids = spark.range(10_000_000)
     one = ids.select(functions.lit(1).alias("who"), (ids.id % 1_000_000).alias("item"))
-    more = ids.limit(0).union(spark.range(500_000))
+    more = spark.range(500_000)
     others = more.select((more.id % 1000 + 2).alias("who"), (more.id % 997).alias("item"))
     frame = one.union(others)
-    table = dg.read(frame, user="who", memory="256MB")
-    found = dg.count(
-        table.with_cells("cell", of="item", by=lambda item: item % 10_000),
-        by="item",
-        unit=Element("cell"),
-        clip=1.0,
-        domain=list(range(1_000_000)),
-        epsilon=1.0,
-        delta=1e-7,
-        random_state=1,
-    )
-    assert len(found) == 1_000_000
+    found = []
+    for data in (frame, frame.toArrow()):
+        table = dg.read(data, user="who", memory="256MB")
+        counts = dg.count(
+            table.with_cells("cell", of="item", by=lambda item: item % 10_000),
+            by="item",
+            unit=Element("cell"),
+            clip=1.0,
+            domain=list(range(1_000_000)),
+            epsilon=1.0,
+            delta=1e-7,
+            random_state=1,
+        )
+        found.append(counts.to_arrow())
+    assert found[0].equals(found[1])
 
 
 @pytest.mark.search(keep=0)

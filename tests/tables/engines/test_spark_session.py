@@ -14,6 +14,7 @@ from dpgrain._progress import Progress
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.tables.engines import spark_session
 from dpgrain.tables.engines.spark_session import ADDRESS, Session, is_frame, is_session, quiet
+from dpgrain.tables.engines.spark_tasks import OTHER_VERSION
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def _fails(said: str) -> DataError:
     ("said", "told"),
     [
         ("row 17 of bob", "The table cannot be read to its end by Spark; its log"),
-        (f"… {spark_session.OTHER_VERSION}: 9", "another version of dpgrain"),
+        (f"… {OTHER_VERSION}: 9", "another version of dpgrain"),
         ("ModuleNotFoundError: No module named 'dpgrain'", "set PYSPARK_PYTHON"),
     ],
 )

@@ -25,7 +25,7 @@ TYPES = {
     "share": ("DOUBLE", "DOUBLE"),
     "yes": ("BOOLEAN", "BOOLEAN"),
     "tags": ("ARRAY<STRING>", "VARCHAR[]"),
-    "any": ("VARIANT", "VARIANT"),
+    "any": ("VARIANT", 'STRUCT("value" BLOB, metadata BLOB)'),
 }
 
 
@@ -34,7 +34,7 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
     source = SparkSource.of(spark.sql(f"SELECT {listed}"))
     assert source.columns() == {name: kind for name, (_, kind) in TYPES.items()}
     table = dg.read(source.frame, user="who")
-    with pytest.raises(SchemaError, match="has type VARIANT, which cannot name things"):
+    with pytest.raises(SchemaError, match="which cannot name things"):
         table.require_key("any", "item")
     with pytest.raises(ParameterError, match="is read where Spark runs"):
         source.attach(duckdb.connect())

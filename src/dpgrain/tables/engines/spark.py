@@ -9,6 +9,7 @@ or twice, never change what a person adds by more than the bound.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Self
@@ -87,7 +88,9 @@ class Spark:
 
     def __exit__(self, *_: object) -> None:
         for frame in self._kept:
-            self._session.run(frame.unpersist, self._name)
+            # Where Spark has ended, nothing is kept any more; an error must not hide the first one.
+            with suppress(DataError):
+                self._session.run(frame.unpersist, self._name)
         self._kept.clear()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:

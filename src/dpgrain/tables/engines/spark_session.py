@@ -292,7 +292,8 @@ def _builder(address: str) -> Any:
         return builder.remote(address)
     if address != "spark":
         builder = builder.master(address)
-    return builder.appName("dpgrain")
+    # This package's own line of progress is enough.
+    return builder.appName("dpgrain").config("spark.ui.showConsoleProgress", "false")
 
 
 def _quoted(name: str) -> str:

@@ -86,7 +86,8 @@ class SparkSource:
             ParameterError: always.
         """
         raise ParameterError(
-            f"{self.name} is read where Spark runs; look at it there, or pass frame.toArrow()."
+            f"{self.name} is read where Spark runs, and by releases alone; use engine='duckdb' for "
+            "files, or pass frame.toArrow()."
         )
 
     @cached_property

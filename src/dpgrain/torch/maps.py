@@ -1,0 +1,49 @@
+"""Layers of PyTorch that hide their linear maps, in a form in which blocks can be clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpgrain.torch.attention import MultiheadAttention
+from dpgrain.torch.library import torch
+from dpgrain.torch.recurrent import Recurrent
+
+nn = torch.nn
+#: What stands for each layer that hides its maps.
+OPENED: Mapping[type, Callable[[Any], Any]] = {
+    nn.MultiheadAttention: MultiheadAttention,
+    nn.LSTM: Recurrent,
+    nn.GRU: Recurrent,
+    nn.RNN: Recurrent,
+}
+
+
+def through_linear_maps(module: Any) -> Any:
+    """Replace attention and recurrent layers by such as call linear maps, with the same parameters.
+
+    Args:
+        module: the network, which is changed in place, or one such layer.
+
+    Returns:
+        the network; or what stands for the layer.
+
+    Raises:
+        ParameterError: if a layer has its records second, or options that are not supported.
+
+    Parameters are shared, so that an optimizer that was made before keeps its parameters; names in
+    ``state_dict`` are others for those of the layers that were replaced.
+
+    >>> import torch
+    >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> type(through_linear_maps(layer).self_attn).__module__
+    'dpgrain.torch.attention'
+    """
+    if type(module) in OPENED:
+        return OPENED[type(module)](module)
+    # Only PyTorch's own attention takes nested tensors.
+    if isinstance(module, nn.TransformerEncoder):
+        module.use_nested_tensor = False
+    for name, child in list(module.named_children()):
+        setattr(module, name, through_linear_maps(child))
+    return module

@@ -1,0 +1,124 @@
+"""Recurrent layers whose weights are those of linear maps, in the place of PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.library import torch
+
+nn, functional = torch.nn, torch.nn.functional
+
+#: From the maps of an input and of the state, and the state, to the next state, whose first part
+#: comes out.
+Cell: TypeAlias = Callable[[Any, Any, tuple[Any, ...]], tuple[Any, ...]]
+
+
+def _lstm(x: Any, h: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    i, f, g, o = (x + h).chunk(4, dim=-1)
+    cell = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(cell), cell
+
+
+def _gru(x: Any, h: Any, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=-1), h.chunk(3, dim=-1)
+    z = torch.sigmoid(xz + hz)
+    return ((1 - z) * torch.tanh(xn + torch.sigmoid(xr + hr) * hn) + z * state[0],)
+
+
+CELLS: Mapping[str, Cell] = {
+    "LSTM": _lstm,
+    "GRU": _gru,
+    "RNN_TANH": lambda x, h, _state: (torch.tanh(x + h),),
+    "RNN_RELU": lambda x, h, _state: (torch.relu(x + h),),
+}
+
+
+class Recurrent(torch.nn.Module):
+    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` with its own parameters, which can be clipped by block.
+
+    Args:
+        layer: the layer whose parameters it has, with ``batch_first=True``. They are shared, so that an
+            optimizer of the layer is one of this.
+
+    Raises:
+        ParameterError: if the layer has its records second, or projects its states.
+
+    It is called with (rows, positions, inputs), and returns what the layer returns. The state at first
+    is zeros: one that is carried from batch to batch would keep what records were.
+
+    >>> import torch
+    >>> layer = torch.nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
+    >>> x = torch.randn(2, 5, 3)
+    >>> torch.allclose(Recurrent(layer)(x)[0], layer(x)[0], atol=1e-6)
+    True
+    """
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        _check(layer)
+        self.mode, self.hidden, self.dropout = layer.mode, layer.hidden_size, layer.dropout
+        self.ways = 2 if layer.bidirectional else 1
+        names = [
+            f"l{depth}{way}"
+            for depth in range(layer.num_layers)
+            for way in ("", "_reverse")[: self.ways]
+        ]
+        self.inputs = nn.ModuleList(_shared(layer, "ih", name) for name in names)
+        self.states = nn.ModuleList(_shared(layer, "hh", name) for name in names)
+        self.train(layer.training)
+
+    def forward(self, x: Any) -> tuple[Any, Any]:
+        """Return (rows, positions, states) what comes out, and the last states of each layer.
+
+        Args:
+            x: (rows, positions, inputs).
+        """
+        last = []
+        for first in range(0, len(self.inputs), self.ways):
+            if first:
+                x = functional.dropout(x, self.dropout, self.training)
+            ways = [self._run(x, first + way, backwards=way == 1) for way in range(self.ways)]
+            x = torch.cat([out for out, _ in ways], dim=-1)
+            last += [state for _, state in ways]
+        states = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+        return x, states if self.mode == "LSTM" else states[0]
+
+    def _run(self, x: Any, which: int, *, backwards: bool) -> tuple[Any, tuple[Any, ...]]:
+        """Return what comes out of one layer in one direction, and its last state."""
+        mapped, cell, out = self.inputs[which](x).unbind(1), CELLS[self.mode], []
+        state = (x.new_zeros(len(x), self.hidden),) * (2 if self.mode == "LSTM" else 1)
+        for at in reversed(mapped) if backwards else mapped:
+            state = cell(at, self.states[which](state[0]), state)
+            out.append(state[0])
+        return torch.stack(out[::-1] if backwards else out, dim=1), state
+
+
+def _shared(layer: Any, kind: str, name: str) -> Any:
+    """Return a linear map with parameters of a recurrent layer."""
+    weight = getattr(layer, f"weight_{kind}_{name}")
+    found = nn.Linear(weight.shape[1], weight.shape[0], bias=layer.bias, device="meta")
+    found.weight = weight
+    if layer.bias:
+        found.bias = getattr(layer, f"bias_{kind}_{name}")
+    return found
+
+
+def _check(layer: Any) -> None:
+    """Refuse a layer that does what this does not."""
+    if not isinstance(layer, nn.RNNBase):
+        raise ParameterError(
+            f"layer must be a torch.nn.LSTM, GRU or RNN, not a {type(layer).__name__}.",
+            name="layer",
+        )
+    if not layer.batch_first:
+        raise ParameterError(
+            "layer must have batch_first=True, so that the first dimension is the records.",
+            name="layer",
+        )
+    if layer.proj_size:
+        raise ParameterError(
+            f"layer must have proj_size=0, not {layer.proj_size}: put an nn.Linear behind it.",
+            name="layer",
+        )

@@ -1,0 +1,224 @@
+"""A network is tried on made-up records: no record may change what layers see of another.
+
+A record's gradient is its own only if each layer reads of it, and gets back for it, what follows from
+this record alone. A trial runs the network, forwards and backwards, on records that nobody holds: again
+as before, with each of them exchanged, and with fewer of them in another order. What is seen of the
+others must stay. Nothing here depends on anybody's record: of a batch, shapes and types are taken.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dpgrain.errors import ParameterError
+from dpgrain.torch.library import torch
+
+#: The number of records that are made up.
+FEW_RECORDS = 4
+# Numbers of the same record may differ by this share of the largest, from rounding.
+_ROUNDING: Mapping[Any, float] = {torch.float64: 1e-9, torch.float32: 1e-4}
+_ROUNDING_IN_HALF = 0.05
+# Where a number is a sum that cancels, it is compared with this share of the longest in the run.
+_OF_THE_LONGEST = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What was seen in one run.
+
+    Args:
+        layers: by call, the name of the layer, what it read, and the gradient by what came out.
+        out: what came out of the network, tensor by tensor.
+        rows: the number of records.
+    """
+
+    layers: Sequence[tuple[str, Any, Any]]
+    out: Sequence[Any]
+    rows: int
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Yield what has a row for each record, with words for it."""
+        for name, x, gradient in self.layers:
+            yield f"what layer {name!r} reads", x
+            if self.by_record:
+                yield f"the gradient that layer {name!r} gets back", gradient
+        for tensor in self.out:
+            if _is_rows(tensor, self.rows):
+                yield "what comes out", tensor
+
+    @property
+    def by_record(self) -> bool:
+        """Whether all that comes out has a row for each record."""
+        return all(_is_rows(tensor, self.rows) for tensor in self.out)
+
+
+class Runner(Protocol):
+    """What runs the network on records, and says what was seen."""
+
+    def __call__(self, inputs: Any, records: int, *, seed: int = 0, training: bool = True) -> Seen:
+        """Return what was seen of these inputs, with all randomness from a seed."""
+
+
+def made_up(inputs: Any, rows: int, records: int = FEW_RECORDS, whole: int = 2) -> Any:
+    """Return inputs of a few records that nobody holds, in the shapes and types of those of a batch.
+
+    Args:
+        inputs: tensors, in tuples and mappings. All are made up; those with a row for each record of
+            the batch get one for each that is made up.
+        rows: the number of records of the batch.
+        records: the number of records that are made up.
+        whole: whole numbers are below this; they may be places of tables.
+
+    Raises:
+        ParameterError: if no tensor has a row for each record.
+
+    >>> import torch
+    >>> made_up((torch.zeros(9, 3), torch.zeros(9, dtype=torch.int64), "words"), 9)[0].shape
+    torch.Size([4, 3])
+    """
+    if not any(_is_rows(leaf, rows) for leaf in tree_leaves(inputs)):
+        raise ParameterError(
+            f"the first dimension of what the module is called with must be the {rows} records of the "
+            "batch: call it with the rows that the loader hands out, in their order.",
+            name="module",
+        )
+    generator = torch.Generator().manual_seed(1)
+
+    def of(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        shape = (records, *leaf.shape[1:]) if _is_rows(leaf, rows) else leaf.shape
+        if leaf.is_floating_point():
+            made = torch.randn(shape, generator=generator)
+        else:
+            made = torch.randint(0, whole, shape, generator=generator)
+        return made.to(device=leaf.device, dtype=leaf.dtype)
+
+    return tree_map(of, inputs)
+
+
+def check_apart(run: Runner, inputs: Any, records: int, *, half: bool) -> None:
+    """Refuse a network that shows, on made-up records, that it mixes records.
+
+    Args:
+        run: runs the network, with one seed for all randomness in it.
+        inputs: what it is called with, for these records.
+        records: the number of records.
+        half: True if it computes in half precision, where numbers are compared less closely.
+
+    Raises:
+        ParameterError: if what is seen of a record depends on others, on its place, on how many there
+            are, or on what was read before.
+    """
+    first, every, places = run(inputs, records), slice(None), range(records)
+    why = "depends on what was read before"
+    _compare(first, run(inputs, records), every, every, half, why)
+    why = "depends on other records of the batch"
+    for place in places:
+        others = [other for other in places if other != place]
+        exchanged = [(row + 1) % records if row == place else row for row in places]
+        found = run(_rows_of(inputs, records, exchanged), records)
+        _compare(first, found, others, others, half, why)
+    fewer = list(range(records - 1, 0, -1))
+    for training in (True, False):
+        first = run(inputs, records, training=training)
+        if _differing(first, run(inputs, records, seed=1, training=training), every, every, half):
+            continue  # What is drawn for a record follows from its place, as with dropout.
+        found = run(_rows_of(inputs, records, fewer), len(fewer), training=training)
+        why = "depends on how many records are beside it, or in which order"
+        _compare(first, found, fewer, every, half, why)
+        return
+
+
+def _compare(one: Seen, other: Seen, rows: Any, places: Any, half: bool, why: str) -> None:
+    """Refuse what differs between rows of one run and the same records' places in another."""
+    if [name for name, *_ in one.layers] != [name for name, *_ in other.layers]:
+        raise ParameterError(
+            "module calls other layers for other records, so that one record decides what is done with "
+            "others; call the same layers for all.",
+            name="module",
+        )
+    what = _differing(one, other, rows, places, half)
+    if what is not None:
+        raise ParameterError(
+            f"module mixes records: {what} of a record {why}, as made-up records show; let each "
+            "record's numbers follow from the record alone.",
+            name="module",
+        )
+
+
+def _differing(one: Seen, other: Seen, rows: Any, places: Any, half: bool) -> str | None:
+    """Return what differs between rows of one run and places in another; None if nothing does."""
+    pairs = list(zip(one.parts(), other.parts(), strict=True))
+    numbers = (part for (_, part), _ in pairs if part.is_floating_point() and part.numel())
+    longest = max((float(part.abs().max()) for part in numbers), default=0.0)
+    for (what, before), (_, after) in pairs:
+        if not _same(before[rows], after[places], longest, half):
+            return what
+    return None
+
+
+def _same(one: Any, other: Any, longest: float, half: bool) -> bool:
+    """Whether two tensors are the same but for rounding; what is not finite is not compared."""
+    if one.shape != other.shape:
+        return False
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
+    rounding = _ROUNDING_IN_HALF if half else _ROUNDING.get(one.dtype, _ROUNDING_IN_HALF)
+    one, other = (torch.nan_to_num(t.double(), 0.0, 0.0, 0.0) for t in (one, other))
+    own = float(one.abs().max()) if one.numel() else 0.0
+    allowed = rounding * max(own, _OF_THE_LONGEST * longest if math.isfinite(longest) else 0.0)
+    return bool(((one - other).abs() <= allowed).all())
+
+
+def _rows_of(inputs: Any, records: int, rows: Sequence[int]) -> Any:
+    return tree_map(lambda leaf: leaf[list(rows)] if _is_rows(leaf, records) else leaf, inputs)
+
+
+def _is_rows(leaf: Any, rows: int) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and len(leaf) == rows
+
+
+def tensors_of(out: Any) -> list[Any]:
+    """Return the tensors of real numbers in what a network returns."""
+    return [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+
+
+def probe_of(out: Sequence[Any], rows: int) -> Any:
+    """Return a loss that treats records apart: a sum with the same weights for each record.
+
+    Args:
+        out: what came out.
+        rows: the number of records.
+    """
+    generator, total = torch.Generator().manual_seed(2), 0.0
+    for tensor in out:
+        if _is_rows(tensor, rows):
+            weights = torch.randn(tensor.shape[1:], generator=generator).to(tensor)
+            total = total + (tensor * weights).sum()
+        else:
+            total = total + tensor.sum()
+    return total
+
+
+@contextmanager
+def randomness_from(seed: int) -> Iterator[None]:
+    """Begin all common generators with a seed, and leave them as they were."""
+    plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what modules may use
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(plain)
+            np.random.set_state(numbers)  # noqa: NPY002

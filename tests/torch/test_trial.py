@@ -1,0 +1,265 @@
+"""Networks that mix records are found out on made-up ones; others are not suspected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.torch.cases import NETWORKS, Scaled
+from tests.torch.library import torch
+from tests.torch.runs import made
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch.layout import Layout
+from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.trial import made_up, randomness_from
+from dpgrain.units import Record
+
+nn, functional = torch.nn, torch.nn.functional
+ROWS, WIDTH = 6, 3
+
+
+class Between(torch.nn.Module):
+    """Two maps with a function between them."""
+
+    def __init__(self, function: Callable[[Any], Any], first: bool = True) -> None:
+        super().__init__()
+        self.one = nn.Linear(WIDTH, WIDTH) if first else nn.Identity()
+        self.two, self.function = nn.Linear(WIDTH, WIDTH), function
+
+    def forward(self, x: Any) -> Any:
+        return self.two(self.function(self.one(x)))
+
+
+class Levelled(torch.autograd.Function):
+    """The identity, whose gradient is divided by the norm of all records' gradients."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] / gradients[0].norm()
+
+
+class Remembering:
+    """What adds the mean of the records that it read before."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def __call__(self, x: Any) -> Any:
+        before, self.last = self.last, x.detach().mean()
+        return x + before
+
+
+class Branching(torch.nn.Module):
+    """A network that calls the one map or the other, as its records ask for together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(WIDTH, 2), nn.Linear(WIDTH, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.one(x) if x[0, 0] > 0 else self.two(x)
+
+
+class SequenceFirst(torch.nn.Module):
+    """A network whose maps have positions before records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Any) -> Any:
+        return self.map(x.transpose(0, 1)).mean(0)
+
+
+class Positions(torch.nn.Module):
+    """A network with a table of positions that all records share."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.places, self.map, self.rows = nn.Embedding(rows, WIDTH), nn.Linear(WIDTH, 2), rows
+
+    def forward(self, x: Any) -> Any:
+        return self.map(x + self.places(torch.arange(self.rows)))
+
+
+class Uncommon(torch.nn.Module):
+    """A network that looks at which tokens its records hold together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, WIDTH)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.table(tokens).mean(1) * len(torch.unique(tokens.sum(1)))
+
+
+MIXING: dict[str, Callable[[Any], Any]] = {
+    "softmax over records": lambda x: torch.softmax(x, 0),
+    "centred": lambda x: x - x.mean(0),
+    "centred by what has no gradient": lambda x: x - x.detach().mean(0),
+    "normalised": lambda x: functional.batch_norm(x, None, None, training=True),
+    "rolled": lambda x: torch.roll(x, 1, 0),
+    "turned round": lambda x: x.flip(0),
+    "sorted": lambda x: torch.sort(x, 0).values,
+    "added up": lambda x: torch.cumsum(x, 0),
+    "one norm for all": lambda x: x / torch.linalg.norm(x),
+    "largest of all": lambda x: x / x.detach().abs().max(),
+    "attention between records": lambda x: functional.scaled_dot_product_attention(x, x, x),
+    "products": lambda x: (x @ x.T) @ x,
+    "neighbours beside": lambda x: torch.cat([x[:, :2], x.roll(1, 0)[:, 2:]], 1),
+    "as many as there are": lambda x: x / len(x),
+    "by place": lambda x: x * torch.arange(len(x))[:, None],
+    "gradients together": Levelled.apply,
+    "a thousandth of the mean": lambda x: x + 1e-3 * x.mean(0),
+    "scaled by what is not finite": lambda x: x * torch.isfinite(x).all() * (1 + x[0].sum()),
+}
+
+
+def tried(module: Any, x: Any, apart: tuple[type, ...] = ()) -> None:
+    """Run a module once, as on the first batch."""
+    recorder = Recorder(module, apart, lambda: Layout((1,) * len(x)))
+    try:
+        module(x)
+    finally:
+        recorder.remove()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["between maps", "before the map"])
+@pytest.mark.parametrize("name", MIXING)
+def test_functions_that_mix_records_are_found_out(name: str, first: bool) -> None:
+    if name == "gradients together" and not first:
+        return  # Nothing before it is trained.
+    torch.manual_seed(3)
+    with pytest.raises(ParameterError, match="module mixes records"):
+        tried(Between(MIXING[name], first), torch.zeros(ROWS, WIDTH))
+
+
+def test_dropout_beside_does_not_hide_it() -> None:
+    for name in ("centred", "by place", "as many as there are"):
+        with pytest.raises(ParameterError, match="module mixes records"):
+            tried(nn.Sequential(nn.Dropout(0.3), Between(MIXING[name])), torch.zeros(ROWS, WIDTH))
+
+
+@pytest.mark.parametrize(
+    ("module", "x", "words"),
+    [
+        (Between(Remembering()), torch.zeros(ROWS, WIDTH), "read before"),
+        (Branching(), torch.zeros(ROWS, WIDTH), "calls other layers for other records"),
+        (Uncommon(), torch.zeros(ROWS, 8, dtype=torch.int64), "mixes records"),
+        (SequenceFirst(), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
+        (SequenceFirst(), torch.zeros(ROWS, 4, WIDTH), "mixes records"),
+        (Positions(ROWS), torch.zeros(ROWS, ROWS, WIDTH), "first dimension must be the 4 records"),
+        (Positions(4), torch.zeros(ROWS, 4, WIDTH), "all records share is looked up"),
+    ],
+)
+def test_networks_that_mix_records_are_found_out(module: Any, x: Any, words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        tried(module, x)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=["single", "double"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_that_treat_records_apart_are_not_suspected(name: str, precision: Any) -> None:
+    torch.manual_seed(1)
+    make, draw = NETWORKS[name]
+    module, x = make(), draw(ROWS)
+    module(x[:2])
+    tried(module.to(precision), x.to(precision) if x.is_floating_point() else x, (Scaled,))
+    if precision == torch.float32:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            tried(module, x, (Scaled,))
+
+
+def test_dropout_is_not_suspected() -> None:
+    module = nn.Sequential(nn.Linear(WIDTH, 50), nn.Dropout(), nn.Linear(50, 2), nn.Dropout(0.2))
+    before = torch.random.get_rng_state()
+    recorder = Recorder(module, (), lambda: Layout((1,) * ROWS))
+    recorder.try_on(((torch.eye(ROWS, WIDTH),), {}), ROWS)
+    # A seeded run draws what it would have drawn without the trial.
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert module.training
+    assert all(part.training for part in module)
+    assert all(p.grad is None and p.requires_grad for p in module.parameters())
+
+
+def test_a_module_that_needs_other_records_is_given_an_example() -> None:
+    class Picky(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(4, 1, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            if not bool((x.abs() > 10).all()):
+                raise ValueError("too small")
+            return self.map(x)
+
+    module = Picky()
+    options = {"module": module, "optimizer": torch.optim.SGD(module.parameters(), lr=0.1)}
+    records = torch.full((8, 4), 20.0)
+    _engine, module, _optimizer, loader = made(records, Record(), n_users=8, **options)
+    with pytest.raises(ParameterError, match=r"module failed on made-up records.*example="):
+        module(next(iter(loader))[0])
+    options["module"] = Picky()
+    options["optimizer"] = torch.optim.SGD(options["module"].parameters(), lr=0.1)
+    example = 11 + torch.rand(3, 4)
+    _engine, module, _optimizer, loader = made(
+        records, Record(), n_users=8, example={"x": example}, **options
+    )
+    module(next(iter(loader))[0]).mean().backward()
+
+
+@pytest.mark.parametrize("example", [torch.zeros(1, 4), (), 3.0])
+def test_an_example_holds_two_records(example: Any) -> None:
+    with pytest.raises(ParameterError, match="example must hold"):
+        made(torch.ones(8, 4), Record(), example=example)
+
+
+def test_a_network_that_mixes_is_refused_before_anything_is_charged() -> None:
+    module = Between(MIXING["centred"])
+    with pytest.raises(ParameterError, match="module mixes records"):
+        made(
+            torch.ones(8, WIDTH),
+            Record(),
+            module=module,
+            optimizer=torch.optim.SGD(module.parameters(), lr=0.1),
+            example=torch.randn(5, WIDTH),
+        )
+    assert not module._forward_pre_hooks
+
+
+def test_made_up_records_have_shapes_and_types_of_a_batch_and_none_of_its_numbers() -> None:
+    batch = (
+        torch.full((9, 2), 7.0, dtype=torch.float64),
+        torch.full((9,), 7),
+        {"mask": torch.ones(9, 3, dtype=torch.bool), "all": torch.ones(5), "word": "mean"},
+    )
+    numbers, whole, named = made_up(batch, 9)
+    assert numbers.shape == (4, 2)
+    assert numbers.dtype == torch.float64
+    assert set(whole.tolist()) == {0, 1}
+    assert named["mask"].dtype == torch.bool
+    assert named["all"].shape == (5,)
+    assert not torch.equal(named["all"], batch[2]["all"])
+    assert named["word"] == "mean"
+    other = made_up((batch[0] * 2, batch[1] - 1, batch[2]), 9)
+    assert torch.equal(other[0], numbers)
+    assert torch.equal(other[1], whole)
+
+
+def test_nothing_is_tried_of_what_is_not_the_batch() -> None:
+    with pytest.raises(ParameterError, match="must be the 9 records"):
+        made_up((torch.zeros(8, 9),), 9)
+
+
+def test_randomness_is_as_before() -> None:
+    with randomness_from(3):
+        first = torch.rand(2)
+    with randomness_from(3):
+        assert torch.equal(torch.rand(2), first)
