@@ -128,12 +128,42 @@ class Run:
         """Hand out a batch.
 
         Raises:
-            ParameterError: if there was no step on the batch before.
+            ParameterError: if there was no step on the batch before, or other parameters are trained
+                than when the run began.
         """
         self.check_stepped()
+        self._check_as_made()
         self._batch, self._was_read, self._inside = batch, False, True
-        for parameter in self.parameters:
+        self.forget_gradients()
+
+    def forget_gradients(self) -> None:
+        """Forget the gradients of all that the optimizer may change."""
+        for _name, parameter in self._held():
             parameter.grad = None
+
+    def _held(self) -> Iterator[tuple[str, Any]]:
+        """Yield all parameters that the network and the optimizer hold now, with words for them."""
+        for name, parameter in self.module.named_parameters():
+            yield f"parameter {name!r} of the network", parameter
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                yield "a parameter of the optimizer", parameter
+
+    def _check_as_made(self) -> None:
+        """Refuse a network or an optimizer that trains others than those whose blocks are clipped.
+
+        Raises:
+            ParameterError: if one was frozen, unfrozen or added after the run began.
+        """
+        own = {id(parameter) for parameter in self.parameters}
+        for which, parameter in self._held():
+            if parameter.requires_grad != (id(parameter) in own):
+                how = "trained" if parameter.requires_grad else "frozen"
+                raise ParameterError(
+                    f"{which} is {how}, and was not when the run began: freeze, unfreeze and add "
+                    "parameters before make_private, since only those that are trained then are "
+                    "clipped and get noise."
+                )
 
     def check_stepped(self) -> None:
         """Refuse to go on while there was no step on the batch that was handed out last.
@@ -214,6 +244,9 @@ class Run:
             True if the optimizer has made its step; False if the mean has ended the run instead.
         """
         self.check_left()
+        self._check_as_made()
+        # A gradient that nobody has clipped is of no step, wherever it was left.
+        self.forget_gradients()
         # The sum is taken away before anything can go wrong, so that no other step adds to it.
         found = self.steps.empty() if self._sum is None else self._sum
         self._sum = None
@@ -289,6 +322,7 @@ class Run:
 
     def _check_ready(self) -> Batch:
         self.check_left()
+        self._check_as_made()
         if self._batch is None:
             raise ParameterError(
                 "optimizer.step() was called on a batch that the loader did not draw, or twice on one: "
@@ -299,7 +333,7 @@ class Run:
                 "optimizer.step() was called before loss.backward(), or on a loss of which no layer "
                 "knows: call the module in training mode, then backward() on its loss."
             )
-        if any(parameter.grad is not None for parameter in self.parameters):
+        if any(parameter.grad is not None for _name, parameter in self._held()):
             raise ParameterError(
                 "a parameter has a gradient that did not come through its layer, such as that of a "
                 "penalty in the loss or of a weight that the loop reads by itself: use weight_decay of "
