@@ -18,13 +18,13 @@ from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
+from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.trial import (
     FEW_RECORDS,
     Seen,
     check_apart,
     made_up,
     probe_of,
-    randomness_from,
     tensors_of,
 )
 from dpgrain.torch.uses import Uses, add_use

@@ -21,6 +21,7 @@ from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.processes import Processes
+from dpgrain.torch.randomness import randomness_that_nobody_knows
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.steps import Steps
 
@@ -35,6 +36,7 @@ class Run:
         apart: types of layers that treat records apart, as the caller states.
         loss_reduction: how the loop's loss adds up the losses of a batch's records.
         processes: the processes that make the run together.
+        private: False for a run whose draws and noise come from a seed.
 
     Attributes:
         done: how many steps the parameters have made.
@@ -51,10 +53,11 @@ class Run:
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
         processes: Processes,
+        private: bool,
     ) -> None:
         self.module, self.optimizer, self.processes = module, optimizer, processes
         self.mean, self.steps, self._reduction = steps.mean, steps, loss_reduction
-        self._made_by = os.getpid()
+        self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._recorder = Recorder(module, apart, self._read)
         self.done, self.ended = 0, False
@@ -135,6 +138,16 @@ class Run:
         self._check_as_made()
         self._batch, self._was_read, self._inside = batch, False, True
         self.forget_gradients()
+
+    def begin_randomness(self) -> None:
+        """Let what is drawn for a record, such as dropout, follow from nothing that anybody knows.
+
+        From a known seed it follows from the record's place in the batch, so that a record that is
+        missing would change what all that come after it add. A seeded run is not private, and stays
+        as it was.
+        """
+        if self._private:
+            randomness_that_nobody_knows()
 
     def forget_gradients(self) -> None:
         """Forget the gradients of all that the optimizer may change."""
@@ -318,6 +331,8 @@ class Run:
                 "loader hands out."
             )
         self._was_read = True
+        # The loop may have begun the generators with a seed of its own.
+        self.begin_randomness()
         return self._batch.layout
 
     def _check_ready(self) -> Batch:
