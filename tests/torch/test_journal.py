@@ -76,3 +76,25 @@ def test_a_disk_that_fails_is_told(
     monkeypatch.setattr(os, broken, fail)
     with pytest.raises(DataError, match="without which no step is made"):
         journal.note()
+
+
+def test_a_disk_with_room_for_some_dots_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
+    real = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda file, dots: real(file, dots[:3]))
+        with pytest.raises(DataError, match="without which no step is made"):
+            journal.note(8)
+    # Whoever has tried it counts all of them.
+    assert journal.begun == 8
+    assert Journal(journal.path, "7f3a").begun == 3
+
+
+def test_steps_that_were_begun_never_become_fewer(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
+    assert journal.note(5) == 5
+    os.truncate(journal.path, journal.path.stat().st_size - 4)
+    assert journal.begun == 5
+    assert journal.note() == 6

@@ -13,13 +13,14 @@ from tests.torch.library import torch
 from dpgrain.errors import ParameterError
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.trial import FEW_RECORDS
 
 nn = torch.nn
 ROWS = 4
 
 
-def recorded(module: Any) -> Recorder:
-    return Recorder(module, (), lambda: Layout((ROWS,)))
+def recorded(module: Any, rows: int = ROWS) -> Recorder:
+    return Recorder(module, (), lambda: Layout((rows,)))
 
 
 def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -> None:
@@ -126,27 +127,61 @@ def test_an_input_that_changes_later_is_refused() -> None:
         module(torch.ones(ROWS, 3)).sum().backward()
 
 
-@pytest.mark.parametrize("way", ["in place", "anew"])
-def test_a_buffer_that_keeps_records_is_refused(way: str) -> None:
-    class Running(torch.nn.Module):
-        mean: Any
+class Keeping(torch.nn.Module):
+    """A network that keeps the mean of what it reads, from the first pass with so many records on.
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.map = nn.Linear(3, 3)
-            self.register_buffer("mean", torch.zeros(3))
+    Args:
+        kind: what keeps it.
+        way: how it is written.
+        rows: the number of records.
+    """
 
-        def forward(self, x: Any) -> Any:
-            if way == "in place":
-                self.mean.mul_(0.9).add_(x.mean(0))
-            else:
-                self.mean = self.mean + x.mean(0)
-            return self.map(x - self.mean.detach())
+    mean: Any
 
-    module = Running()
+    def __init__(self, kind: str, way: str, rows: int) -> None:
+        super().__init__()
+        self.kind, self.way, self.rows = kind, way, rows
+        self.map = nn.Linear(3, 3)
+        if kind == "buffer":
+            self.register_buffer("mean", torch.full((3,), torch.nan))
+        elif kind != "bias":
+            self.mean = nn.Parameter(torch.zeros(3), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        kept = self.map.bias if self.kind == "bias" else self.mean
+        if len(x) == self.rows:
+            with torch.no_grad():
+                if self.way == "in place":
+                    kept.mul_(0.9).add_(x.mean(0))
+                elif self.way == "as data":
+                    kept.data.copy_(x.mean(0))
+                else:
+                    self.mean = type(kept)(kept + x.mean(0))
+        return self.map(x)
+
+
+@pytest.mark.parametrize("rows", [1, FEW_RECORDS, 7])
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        (kind, way)
+        for kind in ("buffer", "frozen", "bias")
+        for way in ("in place", "as data", "anew")
+        if (kind, way) != ("bias", "anew")
+    ],
+)
+def test_a_network_that_keeps_records_is_refused(kind: str, way: str, rows: int) -> None:
+    module = Keeping(kind, way, rows)
+    recorded(module, rows)
+    what = r"parameter 'map\.bias'" if kind == "bias" else f"{kind} 'mean'"
+    with pytest.raises(ParameterError, match=what.replace("frozen", "parameter")):
+        module(torch.ones(rows, 3))
+
+
+def test_contents_that_are_no_numbers_are_themselves() -> None:
+    module = Keeping("buffer", "in place", 1)
     recorded(module)
-    with pytest.raises(ParameterError, match="buffer 'mean'"):
-        module(torch.ones(ROWS, 3))
+    module(torch.ones(ROWS, 3)).sum().backward()
 
 
 class Pair(torch.nn.Linear):

@@ -12,6 +12,7 @@ from tests.torch.runs import WIDTH, made
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import overshoot
+from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.noise import in_floating_point
 from dpgrain.units import User
 
@@ -140,3 +141,93 @@ def test_virtual_batches_make_one_step() -> None:
         stepped.append(optimizer.step())
         assert torch.equal(before, module.weight) != stepped[-1]
     assert stepped == [False, False, True] * 3
+
+
+def partly_frozen() -> Any:
+    """A run whose first layer is frozen, with the caller's own optimizer of the second."""
+    network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2), torch.nn.Linear(2, 1)).double()
+    network[0].requires_grad_(False)
+    own = torch.optim.SGD(network[1].parameters(), lr=1.0)
+    _, optimizer, loader = PrivacyEngine(random_state=1).make_private(
+        module=network,
+        optimizer=own,
+        dataset=torch.utils.data.TensorDataset(torch.from_numpy(VECTORS)),
+        n_users=6,
+        steps=2,
+        sampling_rate=1.0,
+        max_grad_norm=1.0,
+        noise_multiplier=1.0,
+    )
+    return network, own, optimizer, loader
+
+
+def unfrozen(network: Any, _own: Any) -> None:
+    network[0].requires_grad_(True)
+
+
+def added_to_the_optimizer(network: Any, own: Any) -> None:
+    own.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, dtype=torch.float64))]})
+
+
+def replaced(network: Any, _own: Any) -> None:
+    network[1].weight = torch.nn.Parameter(torch.ones(1, 2, dtype=torch.float64))
+
+
+def frozen_later(network: Any, _own: Any) -> None:
+    network[1].bias.requires_grad_(False)
+
+
+@pytest.mark.parametrize("change", [unfrozen, added_to_the_optimizer, replaced, frozen_later])
+@pytest.mark.parametrize("when", ["before a batch", "after a batch", "after backward"])
+def test_what_is_trained_stays_as_it_was_when_the_run_began(change: Any, when: str) -> None:
+    network, own, optimizer, loader = partly_frozen()
+    batches = iter(loader)
+    if when == "before a batch":
+        change(network, own)
+        with pytest.raises(ParameterError, match="before make_private"):
+            next(batches)
+        return
+    (x,) = next(batches)
+    if when == "after backward":
+        network(x).mean().backward()
+        change(network, own)
+    else:
+        change(network, own)
+        network(x).mean().backward()
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    # What is frozen in a pass is awake again after it, and clipped.
+    if change is not frozen_later or when == "after backward":
+        with pytest.raises(ParameterError, match="before make_private"):
+            optimizer.step()
+        assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("rate", [1.0, 1e-9])
+def test_a_gradient_that_was_left_behind_changes_nothing(rate: float) -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2), torch.nn.Linear(2, 1)).double()
+    network(torch.from_numpy(VECTORS)).sum().backward()
+    network[0].requires_grad_(False)
+    before = network[0].weight.detach().clone()
+    _, optimizer, loader = PrivacyEngine(random_state=1).make_private(
+        module=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
+        dataset=torch.utils.data.TensorDataset(torch.from_numpy(VECTORS)),
+        n_users=6,
+        steps=1,
+        sampling_rate=rate,
+        max_grad_norm=1.0,
+        noise_multiplier=1.0,
+    )
+    for (x,) in loader:
+        network(x).mean().backward()
+        optimizer.step()
+    assert torch.equal(network[0].weight, before)
+
+
+def test_a_gradient_of_a_frozen_parameter_is_refused() -> None:
+    network, _own, optimizer, loader = partly_frozen()
+    (x,) = next(iter(loader))
+    network(x).mean().backward()
+    network[0].weight.grad = torch.ones_like(network[0].weight)
+    with pytest.raises(ParameterError, match="did not come through its layer"):
+        optimizer.step()

@@ -150,7 +150,9 @@ class PrivacyEngine:
             collate_fn: makes a batch of a list of records; PyTorch's by default.
 
         Returns:
-            the module, the optimizer and the loader.
+            the module, the optimizer and the loader. The loader begins the generators of PyTorch,
+            NumPy and Python anew for each batch, with seeds that nobody knows, also where the loop
+            has seeded them: dropout would otherwise follow from a record's place among others.
 
         Raises:
             ParameterError: if a parameter is out of range, a layer mixes records or is not known, or
@@ -413,6 +415,7 @@ class PrivacyEngine:
             apart=apart,
             loss_reduction=loss_reduction,
             processes=processes,
+            private=self._source.private,
         )
         return run, blocks
 

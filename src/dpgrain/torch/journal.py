@@ -44,7 +44,7 @@ class Journal:
                 f"{str(path)!r} is not the journal of the run {run}: nobody knows how many steps were "
                 "made after the checkpoint; train anew."
             )
-        self._before = len(first)
+        self._before, self._known = len(first), 0
 
     @staticmethod
     def beside(checkpoint: Path, run: str) -> Path:
@@ -80,8 +80,12 @@ class Journal:
 
     @property
     def begun(self) -> int:
-        """How many steps were begun by now, in this process and in others."""
-        return os.fstat(self._file).st_size - self._before
+        """How many steps were begun by now, in this process and in others.
+
+        It never falls, also where the file was cut.
+        """
+        self._known = max(self._known, os.fstat(self._file).st_size - self._before)
+        return self._known
 
     def note(self, steps: int = 1) -> int:
         """Note that steps are begun; when this returns, that is on the disk.
@@ -95,11 +99,14 @@ class Journal:
         Raises:
             DataError: if the file cannot be written; no noise may be drawn then.
         """
+        self._known = self.begun + steps
         try:
-            os.write(self._file, b"." * steps)
+            written = os.write(self._file, b"." * steps)
             os.fsync(self._file)
         except OSError as error:
             raise _unwritable(self.path) from error
+        if written < steps:
+            raise _unwritable(self.path)
         return self.begun
 
 

@@ -64,6 +64,8 @@ class PrivateLoader:
             if not self._pending:
                 self._run.publish()
                 continue
+            # Data sets and collate_fn may draw, too, such as pictures that are turned.
+            self._run.begin_randomness()
             # A batch that cannot be read stays, so that no step is made without it.
             records = self._records(self._pending[0])
             self._run.begin(self._pending[0])

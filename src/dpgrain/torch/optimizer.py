@@ -58,8 +58,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:  # noqa: ARG002 - as PyTorch has it
         """Forget the gradients; a later backward pass begins anew."""
-        for parameter in self._run.parameters:
-            parameter.grad = None
+        self._run.forget_gradients()
 
     def state_dict(self) -> Any:
         """Return the state of the caller's optimizer."""

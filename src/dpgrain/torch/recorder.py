@@ -18,13 +18,13 @@ from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.precision import precisely
+from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.trial import (
     FEW_RECORDS,
     Seen,
     check_apart,
     made_up,
     probe_of,
-    randomness_from,
     tensors_of,
 )
 from dpgrain.torch.uses import Uses, add_use
@@ -159,7 +159,8 @@ class Recorder:
         self._anchors: list[Any] = []
         self._was_tried = False
         self._asleep: list[Any] = []
-        self._buffers: Mapping[str, tuple[int, int]] = {}
+        self._before: Mapping[str, _State] = {}
+        self._compared: set[bool] = set()
         self._layers = dict(_leaves("", module, apart))
         enter = _Hook(self._enter)
         self._hooks = [module.register_forward_pre_hook(enter, with_kwargs=True)]
@@ -242,7 +243,10 @@ class Recorder:
                 self._try_on_shapes((inputs, keywords), layout.rows)
             self._layout, self.uses = layout, {}
         self._recording = True
-        self._buffers = _state_of(module)
+        # Contents are compared in the first pass over made-up records, and in the first over a batch.
+        made_up = self._looks is not None
+        self._before = _states_of(module, contents=made_up not in self._compared)
+        self._compared.add(made_up)
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
         if not self._recording:
@@ -252,10 +256,12 @@ class Recorder:
         for parameter in self._asleep:
             parameter.requires_grad_(True)
         self._asleep = []
-        changed = [name for name, at in _state_of(module).items() if self._buffers.get(name) != at]
+        before, self._before = self._before, {}
+        now = _states_of(module)
+        changed = [name for name in now if name not in before or before[name].differs(now[name])]
         if changed:
             raise ParameterError(
-                f"module changes its buffer {changed[0]!r} while it reads a batch, which would keep "
+                f"module changes its {changed[0]} while it reads a batch, which would keep "
                 "what records were, outside of any promise.",
                 name="module",
             )
@@ -329,9 +335,40 @@ def _leaves(
             yield from _leaves(f"{name}.{child_name}" if name else child_name, child, apart)
 
 
-def _state_of(module: Any) -> dict[str, tuple[int, int]]:
-    """Return which tensor each buffer is, and how often it was changed in place."""
-    return {name: (id(buffer), buffer._version) for name, buffer in module.named_buffers()}
+@dataclass(frozen=True, eq=False)
+class _State:
+    """What a tensor was before a pass.
+
+    Args:
+        tensor: the tensor.
+        version: how often it was changed in place, by all ways but ``.data``.
+        contents: its contents; None where they are not compared.
+    """
+
+    tensor: Any
+    version: int
+    contents: Any
+
+    def differs(self, now: _State) -> bool:
+        """Whether the tensor was changed or replaced since."""
+        if now.tensor is not self.tensor or now.version != self.version:
+            return True
+        return self.contents is not None and not torch.equal(self.contents, _bytes_of(now.tensor))
+
+
+def _states_of(module: Any, *, contents: bool = False) -> dict[str, _State]:
+    """Return what all buffers and parameters of a module are, by name."""
+    named = [(f"buffer {name!r}", tensor) for name, tensor in module.named_buffers()]
+    named += [(f"parameter {name!r}", tensor) for name, tensor in module.named_parameters()]
+    return {
+        name: _State(tensor, tensor._version, _bytes_of(tensor).clone() if contents else None)
+        for name, tensor in named
+    }
+
+
+def _bytes_of(tensor: Any) -> Any:
+    """Return a tensor's contents, among which what is no number is itself."""
+    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 def _at_least_single(tensor: Any) -> Any:

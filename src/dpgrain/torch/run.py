@@ -21,6 +21,7 @@ from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
 from dpgrain.torch.processes import Processes
+from dpgrain.torch.randomness import randomness_that_nobody_knows
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.steps import Steps
 
@@ -35,6 +36,7 @@ class Run:
         apart: types of layers that treat records apart, as the caller states.
         loss_reduction: how the loop's loss adds up the losses of a batch's records.
         processes: the processes that make the run together.
+        private: False for a run whose draws and noise come from a seed.
 
     Attributes:
         done: how many steps the parameters have made.
@@ -51,10 +53,11 @@ class Run:
         apart: tuple[type, ...],
         loss_reduction: Literal["mean", "sum"],
         processes: Processes,
+        private: bool,
     ) -> None:
         self.module, self.optimizer, self.processes = module, optimizer, processes
         self.mean, self.steps, self._reduction = steps.mean, steps, loss_reduction
-        self._made_by = os.getpid()
+        self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._recorder = Recorder(module, apart, self._read)
         self.done, self.ended = 0, False
@@ -128,12 +131,52 @@ class Run:
         """Hand out a batch.
 
         Raises:
-            ParameterError: if there was no step on the batch before.
+            ParameterError: if there was no step on the batch before, or other parameters are trained
+                than when the run began.
         """
         self.check_stepped()
+        self._check_as_made()
         self._batch, self._was_read, self._inside = batch, False, True
-        for parameter in self.parameters:
+        self.forget_gradients()
+
+    def begin_randomness(self) -> None:
+        """Let what is drawn for a record, such as dropout, follow from nothing that anybody knows.
+
+        From a known seed it follows from the record's place in the batch, so that a record that is
+        missing would change what all that come after it add. A seeded run is not private, and stays
+        as it was.
+        """
+        if self._private:
+            randomness_that_nobody_knows()
+
+    def forget_gradients(self) -> None:
+        """Forget the gradients of all that the optimizer may change."""
+        for _name, parameter in self._held():
             parameter.grad = None
+
+    def _held(self) -> Iterator[tuple[str, Any]]:
+        """Yield all parameters that the network and the optimizer hold now, with words for them."""
+        for name, parameter in self.module.named_parameters():
+            yield f"parameter {name!r} of the network", parameter
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                yield "a parameter of the optimizer", parameter
+
+    def _check_as_made(self) -> None:
+        """Refuse a network or an optimizer that trains others than those whose blocks are clipped.
+
+        Raises:
+            ParameterError: if one was frozen, unfrozen or added after the run began.
+        """
+        own = {id(parameter) for parameter in self.parameters}
+        for which, parameter in self._held():
+            if parameter.requires_grad != (id(parameter) in own):
+                how = "trained" if parameter.requires_grad else "frozen"
+                raise ParameterError(
+                    f"{which} is {how}, and was not when the run began: freeze, unfreeze and add "
+                    "parameters before make_private, since only those that are trained then are "
+                    "clipped and get noise."
+                )
 
     def check_stepped(self) -> None:
         """Refuse to go on while there was no step on the batch that was handed out last.
@@ -214,6 +257,9 @@ class Run:
             True if the optimizer has made its step; False if the mean has ended the run instead.
         """
         self.check_left()
+        self._check_as_made()
+        # A gradient that nobody has clipped is of no step, wherever it was left.
+        self.forget_gradients()
         # The sum is taken away before anything can go wrong, so that no other step adds to it.
         found = self.steps.empty() if self._sum is None else self._sum
         self._sum = None
@@ -285,10 +331,13 @@ class Run:
                 "loader hands out."
             )
         self._was_read = True
+        # The loop may have begun the generators with a seed of its own.
+        self.begin_randomness()
         return self._batch.layout
 
     def _check_ready(self) -> Batch:
         self.check_left()
+        self._check_as_made()
         if self._batch is None:
             raise ParameterError(
                 "optimizer.step() was called on a batch that the loader did not draw, or twice on one: "
@@ -299,7 +348,7 @@ class Run:
                 "optimizer.step() was called before loss.backward(), or on a loss of which no layer "
                 "knows: call the module in training mode, then backward() on its loss."
             )
-        if any(parameter.grad is not None for parameter in self.parameters):
+        if any(parameter.grad is not None for _name, parameter in self._held()):
             raise ParameterError(
                 "a parameter has a gradient that did not come through its layer, such as that of a "
                 "penalty in the loss or of a weight that the loop reads by itself: use weight_decay of "

@@ -9,13 +9,10 @@ others must stay. Nothing here depends on anybody's record: of a batch, shapes a
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgrain.errors import ParameterError
@@ -207,18 +204,3 @@ def probe_of(out: Sequence[Any], rows: int) -> Any:
         else:
             total = total + tensor.sum()
     return total
-
-
-@contextmanager
-def randomness_from(seed: int) -> Iterator[None]:
-    """Begin all common generators with a seed, and leave them as they were."""
-    plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what modules may use
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        try:
-            yield
-        finally:
-            random.setstate(plain)
-            np.random.set_state(numbers)  # noqa: NPY002
