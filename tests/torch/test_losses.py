@@ -10,7 +10,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.losses import inputs_and_target, mean_loss, moved
+from dpgrain.torch.losses import inputs_and_target, moved, summed_loss
 
 functional = torch.nn.functional
 RECORDS, WIDTH = 6, 4
@@ -71,16 +71,18 @@ MIXED = {
 
 def gradients(outputs: Any, target: Any, loss: Any) -> Any:
     read = outputs.clone().requires_grad_(True)
-    mean_loss(loss, read, target).backward()
+    summed_loss(loss, read, target).backward()
     return read.grad
 
 
 @pytest.mark.parametrize(("loss", "make"), PLAIN.values(), ids=PLAIN)
-def test_a_mean_over_records_stays_what_it_is(loss: Any, make: Any) -> None:
+def test_a_sum_is_as_many_means_as_there_are_records(loss: Any, make: Any) -> None:
     generator = torch.Generator().manual_seed(1)
     outputs = torch.randn(RECORDS, WIDTH, generator=generator)
     target = make(generator)
-    assert mean_loss(loss, outputs, target).item() == pytest.approx(loss(outputs, target).item())
+    assert summed_loss(loss, outputs, target).item() / RECORDS == pytest.approx(
+        loss(outputs, target).item()
+    )
 
 
 @pytest.mark.parametrize(("loss", "make"), [*PLAIN.values(), *MIXED.values()], ids=[*PLAIN, *MIXED])
@@ -92,7 +94,7 @@ def test_no_loss_mixes_records(loss: Any, make: Any) -> None:
     alone = torch.cat(
         [gradients(outputs[i : i + 1], target[i : i + 1], loss) for i in range(RECORDS)]
     )
-    assert torch.allclose(found * RECORDS, alone, atol=1e-6)
+    assert torch.allclose(found, alone, atol=1e-6)
     # Other records, however large, move nobody's gradient.
     other = outputs.clone()
     other[1:] *= 1e3
@@ -106,9 +108,7 @@ def test_these_losses_mix_records_when_they_are_called_on_a_batch(name: str) -> 
     outputs = torch.randn(RECORDS, WIDTH, generator=generator).requires_grad_(True)
     target = make(generator)
     loss(outputs, target).backward()
-    assert not torch.allclose(
-        outputs.grad * RECORDS, gradients(outputs.detach(), target, loss) * RECORDS
-    )
+    assert not torch.allclose(outputs.grad * RECORDS, gradients(outputs.detach(), target, loss))
 
 
 def test_a_record_without_a_loss_leaves_others_alone() -> None:
@@ -128,7 +128,7 @@ def test_outputs_may_be_several_tensors() -> None:
     def loss(found: Any, target: Any) -> Any:
         return ((found["mean"] - target) / found["spread"][0]).square().sum()
 
-    assert mean_loss(loss, outputs, torch.zeros(3, 1)).item() == 0.25
+    assert summed_loss(loss, outputs, torch.zeros(3, 1)).item() == 0.75
 
 
 def test_a_loss_of_several_numbers_is_refused() -> None:
@@ -138,7 +138,7 @@ def test_a_loss_of_several_numbers_is_refused() -> None:
         (lambda *_: 3.0, "not float"),
     ):
         with pytest.raises(ParameterError, match=words):
-            mean_loss(loss, torch.ones(2, 3), target)
+            summed_loss(loss, torch.ones(2, 3), target)
 
 
 def test_the_last_part_of_a_record_is_its_target() -> None:

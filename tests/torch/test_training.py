@@ -262,7 +262,10 @@ def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Rel
 
 
 def test_the_search_finds_a_loss_that_mixes_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "mean_loss", lambda loss, outputs, target: loss(outputs, target))
+    def mixed(loss: Any, outputs: Any, target: Any) -> Any:
+        return loss(outputs, target) * len(target)
+
+    monkeypatch.setattr(training, "summed_loss", mixed)
     assert farthest("user", "zero_out") > 1.3
 
 
@@ -484,8 +487,27 @@ def test_noise_may_be_banded(tmp_path: Path) -> None:
     assert "8 steps" in text
 
 
+def test_what_overflows_of_a_record_does_not_follow_from_how_many_there_are() -> None:
+    for rows in (9, 10, 11):
+        data = torch.utils.data.TensorDataset(torch.ones(rows, 2), torch.zeros(rows))
+        # In single precision a tenth of such a gradient is a number, and a ninth is none.
+        network = torch.nn.Linear(2, 1, bias=False)
+        found = train(
+            network,
+            lambda outputs, _: (outputs * 1e-30 * 1e19 * 1e19 * 33.0).sum(),
+            data,
+            n_users=rows,
+            noise_multiplier=0.5,
+            steps=1,
+            sampling_rate=1.0,
+            random_state=1,
+            average=Last(),
+        )
+        assert found.history.norms[0] < 0.05
+
+
 @pytest.mark.parametrize("option", ["loss_reduction", "mean", "target_epsilon", "max_users"])
-def test_the_loss_is_a_mean_and_the_mean_is_clipped(option: str) -> None:
+def test_the_loss_is_a_sum_and_the_mean_is_clipped(option: str) -> None:
     with pytest.raises(ParameterError, match=f"{option} is no option of train"):
         trained(**{option: "sum"})
 

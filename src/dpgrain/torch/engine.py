@@ -132,7 +132,8 @@ class PrivacyEngine:
             elements_per_user: the public number of blocks per user that sums are divided by.
             loss_reduction: how the loop's loss adds up the losses of records. A mean over all tokens of
                 a batch is not a mean over records where records have different numbers of them:
-                average each record's tokens first.
+                average each record's tokens first. Under half precision it must be ``"sum"``, and the
+                loop's loss a sum.
             max_rows: the most rows of a batch. A step with more has several batches, of whole blocks;
                 the gradient of a block with more rows is added up before it is clipped.
             exact: True hands out each block by itself, truncates it to a grid and adds integers, with

@@ -42,8 +42,8 @@ def moved(batch: Any, module: Any) -> Any:
     return batch.to(device) if isinstance(batch, torch.Tensor) else batch
 
 
-def mean_loss(loss: Loss, outputs: Any, target: Any) -> Any:
-    """Return the mean over records of each record's loss, a scalar.
+def summed_loss(loss: Loss, outputs: Any, target: Any) -> Any:
+    """Return the sum over records of each record's loss, a scalar.
 
     Args:
         loss: the function from outputs and a target to a loss.
@@ -55,13 +55,14 @@ def mean_loss(loss: Loss, outputs: Any, target: Any) -> Any:
 
     The loss is called with a batch of one record at a time (all of them in one go, by
     ``torch.func.vmap``), so that it cannot mix records, whatever it is: a mean over tokens is one over
-    the tokens of the record. Source: docs/theory.md, "Gradient steps of networks".
+    the tokens of the record. A sum has no divisor, by which the number of records would decide what
+    underflows of each one's gradient. Source: docs/theory.md, "Gradient steps of networks".
 
     >>> tokens = torch.tensor([[1, 0, 0], [1, 1, 1]])
     >>> def per_token(outputs, target):
     ...     return torch.nn.functional.cross_entropy(outputs.mT, target, ignore_index=0)
-    >>> round(mean_loss(per_token, torch.eye(3)[tokens], tokens).item(), 4)
-    0.5514
+    >>> round(summed_loss(per_token, torch.eye(3)[tokens], tokens).item(), 4)
+    1.1029
     """
 
     def alone(output: Any, wanted: Any) -> Any:
@@ -75,7 +76,7 @@ def mean_loss(loss: Loss, outputs: Any, target: Any) -> Any:
             )
         return found.reshape(())
 
-    return torch.func.vmap(alone, randomness="different")(outputs, target).mean()
+    return torch.func.vmap(alone, randomness="different")(outputs, target).sum()
 
 
 def _as_batch(record: Any) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 
 
@@ -20,3 +22,49 @@ def precisely() -> Iterator[None]:
             yield
     finally:
         products.allow_tf32, convolutions.allow_tf32 = before
+
+
+def is_half(kind: Any) -> bool:
+    """Return whether a type of number has fewer digits than single precision.
+
+    Args:
+        kind: the type of number.
+
+    >>> is_half(torch.bfloat16), is_half(torch.float32), is_half(torch.int8)
+    (True, False, False)
+    """
+    return bool(kind.is_floating_point) and kind not in (torch.float32, torch.float64)
+
+
+def halves_inputs() -> bool:
+    """Return whether layers are called under autocast."""
+    return any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+
+
+def check_digits(module: Any) -> None:
+    """Refuse a network whose gradients may pass through half precision, under a loss that is a mean.
+
+    Args:
+        module: the network.
+
+    Raises:
+        ParameterError: if it has parameters or buffers in half precision.
+    """
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_half(tensor.dtype):
+            raise half_mean(f"{name!r} is {tensor.dtype}")
+
+
+def half_mean(what: str) -> ParameterError:
+    """Return the refusal of a loss that is a mean, under half precision.
+
+    Args:
+        what: what has half precision, as a clause.
+    """
+    return ParameterError(
+        f"loss_reduction must be 'sum' where gradients pass through half precision ({what}): a mean "
+        "divides them by the number of records before they are rounded to a few digits, so that one "
+        "record more moves those of all others at once. Add up the losses of records in the loop, and "
+        "pass loss_reduction='sum'.",
+        name="loss_reduction",
+    )

@@ -17,7 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import Rule, rule_of
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import precisely
+from dpgrain.torch.precision import half_mean, halves_inputs, is_half, precisely
 from dpgrain.torch.randomness import randomness_from
 from dpgrain.torch.trial import (
     FEW_RECORDS,
@@ -40,6 +40,7 @@ class Call:
         rule: how its parameters are used.
         layout: the blocks of the batch.
         uses: where to leave what blocks add to each parameter.
+        half: whether gradients may come in half precision.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Call:
     rule: Rule
     layout: Layout
     uses: Uses
+    half: bool = True
 
     def arrive(self, x: Any, gradient: Any) -> None:
         """Leave what blocks add to the parameters of the layer that are trained.
@@ -54,7 +56,12 @@ class Call:
         Args:
             x: (rows, …) what went in.
             gradient: (rows, …) the gradient of the loss by what came out.
+
+        Raises:
+            ParameterError: if the gradient has half precision, and must not.
         """
+        if is_half(gradient.dtype) and not self.half:
+            raise half_mean(f"layer {self.name!r} returns {gradient.dtype}")
         with precisely():
             x, b = (_at_least_single(t.detach()) for t in (x, gradient))
             uses = self.rule(self.layer, x, b, self.layout)
@@ -142,6 +149,7 @@ class Recorder:
         apart: types of layers that treat records apart, as the caller states.
         begin: what is called before each forward pass that is recorded; it returns the blocks of the
             batch, or refuses the pass.
+        half: whether gradients may come in half precision.
 
     Attributes:
         uses: what blocks add to each parameter, after a backward pass of the loss.
@@ -150,8 +158,15 @@ class Recorder:
         ParameterError: if a layer mixes records, or nothing is known about its parameters.
     """
 
-    def __init__(self, module: Any, apart: tuple[type, ...], begin: Callable[[], Layout]) -> None:
-        self.module, self.begin = module, begin
+    def __init__(
+        self,
+        module: Any,
+        apart: tuple[type, ...],
+        begin: Callable[[], Layout],
+        *,
+        half: bool = True,
+    ) -> None:
+        self.module, self.begin, self._half = module, begin, half
         self.uses: Uses = {}
         self._layout = Layout(())
         self._recording = False
@@ -188,8 +203,7 @@ class Recorder:
         Raises:
             ParameterError: if it mixes records, or does what a pass over a batch may not do.
         """
-        autocast = any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
-        check_apart(self._looked_at, inputs, records, half=autocast)
+        check_apart(self._looked_at, inputs, records, half=halves_inputs())
         self._was_tried = True
 
     def _try_on_shapes(self, inputs: Any, rows: int) -> None:
@@ -237,6 +251,8 @@ class Recorder:
         if self._looks is None:
             if not (module.training and torch.is_grad_enabled()):
                 return
+            if halves_inputs() and not self._half:
+                raise half_mean("the module is called under torch.autocast")
             layout = self.begin()
             # One record alone cannot be mixed with others.
             if not self._was_tried and layout.rows > 1:
@@ -303,7 +319,8 @@ class Recorder:
                 )
             anchor, x = torch.zeros((), device=out.device, requires_grad=True), inputs[0].detach()
             if self._looks is None:
-                return _Tap.apply(out, anchor, x, Call(name, layer, rule, self._layout, self.uses))
+                call = Call(name, layer, rule, self._layout, self.uses, self._half)
+                return _Tap.apply(out, anchor, x, call)
             look = Look(name, x.clone(), torch.zeros_like(out))
             self._looks.append(look)
             self._anchors.append(anchor)
@@ -373,5 +390,4 @@ def _bytes_of(tensor: Any) -> Any:
 
 def _at_least_single(tensor: Any) -> Any:
     """Return a tensor of real numbers in single precision or better; whole numbers stay."""
-    half = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
-    return tensor.float() if half else tensor
+    return tensor.float() if is_half(tensor.dtype) else tensor

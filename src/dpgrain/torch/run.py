@@ -20,6 +20,7 @@ from dpgrain.torch.clipping import Sums, add_part, whole_sums
 from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import Layout
 from dpgrain.torch.library import torch
+from dpgrain.torch.precision import check_digits
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import randomness_that_nobody_knows
 from dpgrain.torch.recorder import Recorder
@@ -59,7 +60,9 @@ class Run:
         self.mean, self.steps, self._reduction = steps.mean, steps, loss_reduction
         self._made_by, self._private = os.getpid(), private
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self._recorder = Recorder(module, apart, self._read)
+        if loss_reduction == "mean":
+            check_digits(module)
+        self._recorder = Recorder(module, apart, self._read, half=loss_reduction == "sum")
         self.done, self.ended = 0, False
         self.journal: Journal | None = None
         self._begun = self._ahead = 0

@@ -21,7 +21,7 @@ from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.engine import PrivacyEngine, check_dataset
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.losses import Loss, inputs_and_target, mean_loss, moved
+from dpgrain.torch.losses import Loss, inputs_and_target, moved, summed_loss
 from dpgrain.torch.observer import Evaluate, Observer, evaluating
 from dpgrain.torch.trained import Training
 from dpgrain.units import Relation, Unit, User
@@ -159,6 +159,7 @@ def train(
         "sampling_rate": rate,
         "elements_per_user": elements_per_user,
         "max_grad_norm": max_grad_norm,
+        "loss_reduction": "sum",
         **{name: value for name, value in options.items() if name not in _HOW_TO_READ},
     }
     reading: dict[str, Any] = {
@@ -270,7 +271,7 @@ def _follow(
     for batch in loader if len(loader) else ():
         inputs, target = inputs_and_target(moved(batch, module))
         optimizer.zero_grad()
-        mean_loss(loss, module(*inputs), target).backward()
+        summed_loss(loss, module(*inputs), target).backward()
         if optimizer.step():
             keep.after_step()
 
@@ -373,7 +374,7 @@ def _rehearse(
     try:
         with evaluating(module):
             outputs = module(*(torch.zeros_like(part) for part in inputs))
-            mean_loss(loss, outputs, torch.zeros_like(target))
+            summed_loss(loss, outputs, torch.zeros_like(target))
     except ParameterError:
         raise
     except Exception as error:

@@ -1,0 +1,112 @@
+"""Half precision needs a loss that is a sum, since a mean is rounded for all records alike."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Literal
+
+import pytest
+from tests.torch.library import torch
+
+# isort: split
+from dpgrain.errors import ParameterError
+from dpgrain.torch import precision
+from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.precision import check_digits, half_mean, is_half
+from dpgrain.torch.recorder import Recorder
+from dpgrain.units import User
+
+KINDS = (torch.bfloat16, torch.float16)
+REFUSED = "loss_reduction must be 'sum' where gradients pass through half precision"
+
+
+class Own(torch.nn.Module):
+    """A network that computes in half precision by itself."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.weights, self.kind = torch.nn.Linear(4, 1, bias=False), kind
+
+    def forward(self, x: Any) -> Any:
+        """Return what comes out."""
+        with torch.autocast("cpu", dtype=self.kind):
+            return self.weights(x).float()
+
+
+def summed(
+    module: Any, records: int, gradient: float, reduction: Literal["mean", "sum"], kind: Any = None
+) -> Any:
+    """The noisy gradient of one step, with hardly any noise, as a multiple of the clipping bound."""
+    torch.nn.init.zeros_(next(module.parameters()))
+    x = torch.full((records, 4), 0.5, dtype=next(module.parameters()).dtype)
+    data = torch.utils.data.TensorDataset(x, torch.full((records, 1), gradient))
+    module, optimizer, loader = PrivacyEngine(unit=User(), random_state=1).make_private(
+        module=module,
+        optimizer=torch.optim.SGD(module.parameters(), lr=0.0),
+        dataset=data,
+        n_users=1,
+        steps=1,
+        sampling_rate=1.0,
+        max_grad_norm=1.0,
+        noise_multiplier=2.0**-10,
+        loss_reduction=reduction,
+    )
+    for x, y in loader:
+        with torch.autocast("cpu", dtype=kind or torch.bfloat16, enabled=kind is not None):
+            out = module(x)
+        losses = out.float() * y
+        (losses.sum() if reduction == "sum" else losses.mean()).backward()
+        optimizer.step()
+    return next(module.parameters()).grad.float().clone()
+
+
+def plain() -> Any:
+    return torch.nn.Linear(4, 1, bias=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mean_is_refused_in_half_precision(kind: Any) -> None:
+    for module, under, words in (
+        (plain().to(kind), None, f"'weight' is {kind}"),
+        (plain(), kind, "the module is called under torch.autocast"),
+        (Own(kind), None, f"layer 'weights' returns {kind}"),
+    ):
+        with pytest.raises(ParameterError, match=REFUSED) as refused:
+            summed(module, 3, 0.5, "mean", under)
+        assert words in str(refused.value)
+        assert refused.value.name == "loss_reduction"
+
+
+def test_frozen_numbers_in_half_precision_count() -> None:
+    module = torch.nn.Sequential(plain(), plain().bfloat16().requires_grad_(False))
+    with pytest.raises(ParameterError, match=r"'1\.weight'"):
+        check_digits(module)
+    module = plain()
+    module.register_buffer("shift", torch.zeros(1).half())
+    with pytest.raises(ParameterError, match="'shift'"):
+        check_digits(module)
+    check_digits(plain().double())
+
+
+@pytest.mark.parametrize("make", [lambda: Own(torch.bfloat16), plain])
+def test_one_record_more_moves_a_sum_by_one_bound(make: Any) -> None:
+    kind = torch.bfloat16 if type(make()) is torch.nn.Linear else None
+    for gradient in (0.5, 0.71, 0.97):
+        more, fewer = (summed(make(), n, gradient, "sum", kind) for n in (400, 399))
+        assert float((more - fewer).norm()) <= 1.01 + 0.02
+
+
+def test_the_search_finds_what_a_mean_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpgrain.torch.run.check_digits", lambda _: None)
+    monkeypatch.setattr("dpgrain.torch.run.Recorder", lambda *given, half: Recorder(*given))
+    found = [summed(Own(torch.bfloat16), n, 0.97, "mean") for n in range(995, 1005)]
+    assert max(float((a - b).norm()) for a, b in pairwise(found)) > 1.5
+
+
+def test_half_precision_is_what_has_fewer_digits() -> None:
+    assert all(is_half(kind) for kind in KINDS)
+    assert not any(is_half(kind) for kind in (torch.float32, torch.float64, torch.int16))
+    assert "1 is odd" in str(half_mean("1 is odd"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert precision.halves_inputs()
+    assert not precision.halves_inputs()
