@@ -223,17 +223,18 @@ class PrivacyEngine:
                 numbers, text, lists and dicts.
 
         Raises:
-            ParameterError: if the run is inside a step, or has its journal in another folder.
+            ParameterError: if the run is inside a step, has its journal in another folder, or goes on
+                in the process from which this one was forked.
             DataError: if a file cannot be written.
 
         The file of a private run holds what was published, and nothing that only the curator may know.
         Of several processes the first one writes.
         """
         run = self._begun()
-        run.check_between()
-        if run.processes.first:
-            held = {} if extra is None else extra
-            resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
+        with run.between():
+            if run.processes.first:
+                held = {} if extra is None else extra
+                resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
 
     @classmethod
     def resume(
