@@ -65,6 +65,8 @@ def command(
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", ["dpgrain", *map(str, words)])
+        # What was printed before is not the command's.
+        capsys.readouterr()
         with warnings.catch_warnings():
             # What the library warns of is printed, as for a person; all else is an error.
             warnings.simplefilter("always", UserWarning)

@@ -60,8 +60,9 @@ class Rule:
         days: the length of any stretch of days in a row. Such stretches are no partition, but each of
             them may be a promised unit.
         hours: the length of any stretch of hours in a row, which may start at any time.
-        read: the type that values are read as, each of which is a cell for itself; empty in a promise,
-            which is about the type that all releases read.
+        read: the type that values are read as, where each is a cell for itself, or the days of times
+            without a zone are; empty for a column of dates, and in a promise, which is about the type
+            that all releases read.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -109,8 +110,8 @@ class Rule:
             return self._any(promised.days, promised.zone)
         if self.kind in _PERIODS and promised.hours is not None:
             return self._any_hours(promised.hours)
-        if promised.kind == "label" and self.kind == "day" and not self.zone:
-            # A column of dates, which a promise names without its type.
+        if promised.kind == "label" and self.kind == "day" and not (self.zone or self.read):
+            # A column of dates, which a promise names without its type; of times a day holds several.
             return Overlap(1)
         if promised.kind == "label" and self.kind in ("bins", "stated", *_PERIODS):
             return Overlap(1, whole=False)

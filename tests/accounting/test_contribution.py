@@ -26,6 +26,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.accounting.losses.gaussian import gaussian_delta
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.prices import Price, price
 from dpgrain.units import RELATIONS, Element, Level, Record, Relation, Unit, User
 
 FloatArray = NDArray[np.float64]
@@ -605,6 +606,20 @@ def test_elements_on_items_of_their_own_leak_no_more_than_claimed(event: Selecti
         assert_covered(event.loss(unit=User(max_elements=k)), p, q)
         # Replaced by other items: two events apart.
         assert_covered(event.loss(k, "replace"), joint(p, q), joint(q, p))
+
+
+def test_the_leak_of_units_on_one_item_is_not_so_many_times_that_of_one() -> None:
+    """► sd 4 and a leak of 10⁻⁷: an item of five units passes with 27·5 times that."""
+    from scipy.special import ndtr, ndtri
+
+    event = Selection(4.0, 1 - 4 * ndtri(1e-7), max_items=1, contribution=Contribution("user"))
+    one, five = event.loss(), event.loss(5)
+    assert one.leak == pytest.approx(1e-7, rel=1e-6)
+    passes = float(ndtr((5 - event.threshold) / 4))
+    assert passes == pytest.approx(27 * 5 * 1e-7, rel=0.01)
+    assert passes <= five.leak
+    caps = Price(mu=10.0, leak=1e-3)
+    assert price(event, "zero_out", User(), caps, units=5).leak >= passes
 
 
 def test_selection_leak_is_the_worst_block() -> None:

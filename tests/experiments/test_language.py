@@ -18,7 +18,7 @@ la: Any = experiment("language")
 
 def chat(n: int = 30, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    users = np.sort(rng.integers(0, n, 300))
+    users = rng.integers(0, n, 300)
     elements = np.sort(rng.integers(0, 60, 300))
     texts = np.array(["abc" * int(rng.integers(1, 20)) for _ in users], dtype=object)
     signs = torch.from_numpy(la.coded(texts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tests.ledger import cases
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, LastingPromise
 from dpgrain.partitions import Partition, Rule
+from dpgrain.publishing.rehearsal import rehearsed
 
 START = date(2026, 3, 20)
 ROWS = pa.table(
@@ -143,6 +145,43 @@ def test_days_of_times_are_elements_windows_and_scopes(zone: str | None, tmp_pat
             with pytest.raises(dg.ParameterError, match="does not hold"):
                 dg.count(rows.where(at=hour), **asked)
     made.verify()
+
+
+def test_one_time_of_a_day_is_a_part_of_that_day() -> None:
+    """A promise to each time by itself costs twice as much by days, but not by a column of dates."""
+    rows = pa.table(
+        {"who": [1, 1], "at": pa.array(MOMENTS[:2], pa.timestamp("us")), "item": [1, 2]}
+    )
+    times = dg.read(rows, user="who").with_days("day", "at")
+    dates = dg.read(rows.set_column(1, "at", rows["at"].cast(pa.date32())), user="who")
+    parts = LastingPromise.of(dg.Element("at"), 1.0, 1e-6)
+    days = LastingPromise.of(dg.Element(Partition((Rule("at", "day"),))), 1.0, 1e-6)
+    options: Any = {"item": "item", "domain": [1, 2], "clip": 5.0, "noise": "gaussian"}
+    options |= {"epsilon": 0.5, "delta": 1e-7}
+    for table, cell, times_as_much in ((times, "day", 2.0), (dates, "at", 1.0)):
+        unit = dg.Element(cell)
+        made = rehearsed(partial(dg.histogram, table, unit=unit, **options))
+        part, whole = (promise.price(made).mu ** 2 for promise in (parts, days))
+        assert part / whole == pytest.approx(times_as_much)
+
+
+def test_cells_of_days_of_two_zones_are_two_partitions() -> None:
+    """One mapping of days that are called the same: a day of one zone lies in two of the other."""
+
+    def made(zone: str) -> dg.Guarantee:
+        rows = paris(zone=zone).with_cells("kind", of="day", by={"2026-03-29": "a"})
+        unit = dg.Element("kind")
+        return rehearsed(
+            partial(dg.count, rows, unit=unit, clip=5.0, epsilon=0.5, delta=1e-7, noise="gaussian")
+        )
+
+    assert made("UTC") + made("UTC")
+    with pytest.raises(dg.ParameterError, match="do not compose"):
+        _ = made("UTC") + made("Pacific/Kiritimati")
+    promised = LastingPromise.of(dg.Element(made("UTC").partition), 1.0, 1e-6)
+    assert promised.price(made("UTC")).mu > 0
+    with pytest.raises(dg.ParameterError, match="nothing bounds"):
+        promised.price(made("Pacific/Kiritimati"))
 
 
 def test_a_window_of_moments_is_in_utc_by_default(tmp_path: Any) -> None:

@@ -160,10 +160,15 @@ def of_the_budget(budget: Budget, turn: float) -> Callable[[int], Left]:
 
 
 @pytest.mark.parametrize(
-    ("share", "without", "with_leak"), [(0.1, 1.99e-6, 2.53e-6), (0.5, 1.84e-6, 2.77e-6)]
+    ("share", "pure", "without", "with_leak"),
+    [
+        (0.1, 0.716, 1.99e-6, 2.53e-6),
+        (0.5, 0.332, 1.84e-6, 2.77e-6),
+        (0.9, 0.087, 1.23e-6, 1.91e-6),
+    ],
 )
 def test_recomposing_what_has_happened_is_no_filter(
-    share: float, without: float, with_leak: float
+    share: float, pure: float, without: float, with_leak: float
 ) -> None:
     """One Gaussian, then one of two or three ways to fill the budget: far above the promise."""
     turn = gaussian_mu(1.0, 1e-6) * math.sqrt(share)
@@ -172,14 +177,34 @@ def test_recomposing_what_has_happened_is_no_filter(
     def no_leak(done: int) -> Left:
         return Left(left(done).mu, left(done).pure, 0.0)
 
-    assert best_delta(1.0, turn, 1, no_leak) == pytest.approx(without, rel=0.02)
-    assert best_delta(1.0, turn, 1, left, once=True) == pytest.approx(with_leak, rel=0.02)
+    assert left(1).pure == pytest.approx(pure, abs=5e-4)
+    assert best_delta(1.0, turn, 1, no_leak) == pytest.approx(without, rel=0.01)
+    assert best_delta(1.0, turn, 1, left, once=True) == pytest.approx(with_leak, rel=0.01)
+
+
+def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
+    """► After .1 of M² the check δ_G(ε − ε₀; μ) ≤ δ holds ε₀ = .709; δ is 1.66 times as much."""
+    whole = gaussian_mu(1.0, 1e-6)
+    turn = whole * math.sqrt(0.1)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(1.0 - middle, turn) <= 1e-6 else (low, middle)
+    assert low == pytest.approx(0.709, abs=5e-4)
+
+    def left(done: int) -> Left:
+        return Left(math.sqrt(whole**2 - done * turn**2), low if done else 1.0, 0.0)
+
+    assert best_delta(1.0, turn, 1, left) == pytest.approx(1.66e-6, rel=0.01)
+    # The budget holds no randomised response beside what was spent but at its price.
+    found = best_delta(1.0, turn, 1, of_the_budget(Budget(1.0, 1e-6), turn))
+    assert found <= 1e-6 * (1 + 1e-3)
 
 
 @pytest.mark.search(keep=1)
 @pytest.mark.parametrize(
     ("turns", "delta", "times"),
-    [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (100, 1e-9, 18.0)],
+    [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (200, 1e-9, 22.0)],
 )
 def test_the_excess_of_recomposing_grows_with_the_turns_and_the_filter_has_none(
     turns: int, delta: float, times: float

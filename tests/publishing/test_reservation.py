@@ -40,8 +40,9 @@ def test_each_release_is_taken_once() -> None:
         lambda: _guarantee(epsilon=0.4),
         lambda: _guarantee(relation="replace"),
         lambda: _guarantee(table=dg.read(cases.ROWS.rename_columns(["me", *"pbc"]), user="me")),
+        lambda: _guarantee(table=cases.table().where(page="a")),
     ],
-    ids=["noise", "relation", "users"],
+    ids=["noise", "relation", "users", "region"],
 )
 def test_what_differs_is_refused(other: Callable[[], dg.Guarantee]) -> None:
     with pytest.raises(dg.ParameterError, match=r"not among those|do not compose"):

@@ -212,3 +212,60 @@ def test_exact_sums_are_whole_numbers_within_the_bound() -> None:
         assert (moved * moved).sum() <= 2**20
     found.add_block({}, 3)
     assert found.total.dtype == np.int64
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("bound", [1e-9, 1e-6, 1e-3, 0.1, 1.0, 1e4])
+@pytest.mark.parametrize("kind", ["outer", "kept", "lookup", "filters"])
+def test_no_size_of_numbers_gets_past_the_bound(kind: str, bound: float, flush: bool) -> None:
+    # The sums are looked at with 2,048 inputs, of which each size of gradients makes one length.
+    layout, longest = Layout((1,)), 0.0
+    torch.set_flush_denormal(flush)
+    try:
+        for powers in np.ndindex(13, 13):
+            large, small = (10.0 ** (3 * power - 0.3) for power in (powers[0], -powers[1]))
+            x, b = torch.full((1, 1, 64), large), torch.full((1, 1, 32), small)
+            use = wide(kind, layout, x, b)
+            (total,) = clipped_sums({"w": [use]}, layout, bound).values()
+            longest = max(longest, float(total.double().norm()) / bound)
+    finally:
+        torch.set_flush_denormal(False)
+    assert longest <= 1 + overshoot(SINGLE)
+    assert longest > 0.9 or kind == "lookup"
+
+
+def wide(kind: str, layout: Layout, x: Any, b: Any) -> Use:
+    match kind:
+        case "outer":
+            return Outer(layout, x, b)
+        case "kept":
+            return Kept(layout, b.mT @ x)
+        case "lookup":
+            return Lookup(layout, torch.zeros(1, 1, dtype=torch.int64), b, 5)
+    geometry: Any = {"stride": (1,), "padding": (0,), "dilation": (1,), "groups": 1}
+    return Filters(layout, x.mT, b.mT, (32, 64, 1), **geometry)
+
+
+@pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
+@pytest.mark.parametrize("scale", [1.0, 9.0, 10.0])
+def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
+    scale: float, precision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout((3,))
+    geometry: Any = {"stride": (1,), "padding": (0,), "dilation": (1,)}
+    seen = set()
+    for powers in np.ndindex(9, 9):
+        large, small = (10.0 ** (10 * power - 43) for power in powers)
+        x, b = (torch.full((3, 4, 1), of, dtype=precision) for of in (large, small))
+        b = (b.double() / scale).to(precision)
+        added = []
+        for kept in (0, 1 << 24):
+            monkeypatch.setattr(uses, "_MOST_KEPT_ENTRIES", kept)
+            monkeypatch.setattr(uses, "_KEPT_MEMORY", kept)
+            filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).kept()
+            for use in (Outer.of(layout, x.mT, b.mT), filters):
+                (total,) = clipped_sums({"w": [use]}, layout, 1e-3, scale).values()
+                added.append(float(total.double().norm()) / 1e-3)
+        assert max(added) - min(added) <= 1e-3, (large, small, added)
+        seen.add(round(added[0]))
+    assert seen == {0, 1}

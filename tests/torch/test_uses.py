@@ -10,7 +10,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch.layout import Layout
-from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use
+from dpgrain.torch.uses import Filters, Kept, Lookup, Outer, Use, norms
 
 LAYOUT = Layout((1, 2, 2, 4))
 
@@ -64,3 +64,34 @@ def test_sums_that_cancel_are_made_in_double_precision() -> None:
     assert isinstance(kept, Kept)
     assert float((kept.formed(1) - exact).norm() / exact.norm()) < 1e-6
     assert float(exact.norm()) < 1e-4 * float(kept.formed(0).norm())
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_norms_do_not_underflow_or_overflow(flush: bool) -> None:
+    layout, small, large = Layout((1, 1)), 1e-30, 1e30
+    torch.set_flush_denormal(flush)
+    try:
+        use = Outer(layout, torch.full((2, 1, 4), large), torch.full((2, 1, 9), small))
+        assert use.squares().sqrt().tolist() == pytest.approx([6.0, 6.0])
+        assert use.lengths().tolist() == pytest.approx([6.0, 6.0])
+        kept = Kept(layout, torch.tensor([[small, 0.0], [large, large]]))
+        assert kept.squares().sqrt().tolist() == pytest.approx([small, large * 2**0.5])
+        of_filters = Filters(
+            layout,
+            torch.full((2, 1, 1), large),
+            torch.full((2, 9, 1), small),
+            (9, 1, 1),
+            stride=(1,),
+            padding=(0,),
+            dilation=(1,),
+            groups=1,
+        )
+        assert of_filters.lengths().tolist() == pytest.approx([3.0, 3.0])
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("entries", [1, 7, 100_000])
+def test_norms_are_made_in_slices(entries: int) -> None:
+    tensor = torch.randn(9, 2, entries)
+    assert torch.allclose(norms(tensor), tensor.double().norm(dim=-1))

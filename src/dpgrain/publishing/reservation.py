@@ -25,7 +25,7 @@ class Reservation:
 
     def __init__(self, guarantees: Sequence[Guarantee], receipts: tuple[Receipt, ...] = ()) -> None:
         self._made_by = os.getpid()
-        self._left = Counter(guarantee.event for guarantee in guarantees)
+        self._left = Counter((each.event, each.scope) for each in guarantees)
         self._like = guarantees[0]
         self._receipts = receipts
 
@@ -45,12 +45,13 @@ class Reservation:
         check_maker(self._made_by)
         # The sum refuses a release that does not protect the same unit of the same users.
         _ = self._like + guarantee
-        if self._left[guarantee.event] < 1:
+        about = guarantee.event, guarantee.scope
+        if self._left[about] < 1:
             raise ParameterError(
                 "this release is not among those that were reserved together, or was made before; "
                 "publish it after them."
             )
-        self._left[guarantee.event] -= 1
+        self._left[about] -= 1
         return replace(guarantee, receipts=(*guarantee.receipts, *self._receipts))
 
 

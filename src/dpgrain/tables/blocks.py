@@ -230,7 +230,9 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
         column, elements = table.cells[column].of, table.cells[column].elements
     if column in table.days and (elements is None or elements.period is not None):
         day = table.days[column]
-        return Rule(day.of, "day" if elements is None else elements.period or "day", day.zone)
+        period = "day" if elements is None else elements.period or "day"
+        # A promise of each time for itself must be told from one of a column of dates.
+        return Rule(day.of, period, day.zone, read="" if day.zone else "TIMESTAMP")
     dated = table.schema[column] == "DATE"
     if elements is None:
         return Rule(column, "day") if dated else Rule(column, read=table.read_as(column))
@@ -244,7 +246,10 @@ def rule_of(column: str | None, elements: Elements | None, table: Rows) -> Rule:
 
 
 def _described(column: str, table: Rows) -> str:
-    """Describe a column in words, a column of cells by the partition and column that it comes from."""
+    """Describe a column in words, one of cells or of days by the column that it comes from."""
+    if column in table.days:
+        # The same name may be that of days in another zone elsewhere.
+        return str(rule_of(column, None, table))
     if column not in table.cells:
         return repr(column)
     cells = table.cells[column]

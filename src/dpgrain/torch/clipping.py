@@ -27,6 +27,10 @@ from dpgrain.torch.uses import Uses, joined
 PRODUCT_ERROR: Mapping[Any, float] = {torch.float32: 2.0**-17, torch.float64: 2.0**-46}
 # A block whose terms, as they are added, are longer than this many bounds is formed by itself.
 _LONGEST_BOUNDS = 64.0
+# So is one that is made of numbers beyond so many bounds, whose weight might be no number.
+_WIDEST_BOUNDS = 2.0**80
+#: A block that is made of numbers beyond this adds nothing: nothing else overflows in any precision.
+LARGEST_NUMBER = 2.0**120
 
 #: What is added to each parameter.
 Sums: TypeAlias = dict[Any, Any]
@@ -66,9 +70,9 @@ def clipped_sums(
         scale: what turns gradients by outputs into those of one record's loss.
         told: what is told the norms of mean gradients before they are shortened, (blocks,).
 
-    Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that is
-    not finite adds nothing, and has norm 0. Source: element-level paper, Algorithm 1; docs/theory.md,
-    "Gradient steps of networks".
+    Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``; one that has
+    numbers beyond :data:`LARGEST_NUMBER`, or that are none, adds nothing, and has norm 0. Source:
+    element-level paper, Algorithm 1; docs/theory.md, "Gradient steps of networks".
     """
     with precisely():
         return _clipped_sums(uses, layout, bound, scale, told)
@@ -83,13 +87,15 @@ def _clipped_sums(
 ) -> Sums:
     uses = {parameter: joined(of) for parameter, of in uses.items()}
     lengths, norms = _lengths(uses), _norms(uses, layout)
-    broken = ~(torch.isfinite(lengths) & torch.isfinite(norms))
+    reaches = _reaches(uses, scale)
+    # What is left out follows from the block alone, and not from the way its sum is made.
+    broken = ~((reaches <= LARGEST_NUMBER) & torch.isfinite(norms))
     if broken.any():
         uses = {p: [use.without(broken) for use in of] for p, of in uses.items()}
-        lengths, norms = (t.masked_fill(broken, 0.0) for t in (lengths, norms))
+        lengths, norms, reaches = (t.masked_fill(broken, 0.0) for t in (lengths, norms, reaches))
     share = scale / torch.tensor(layout.sizes, dtype=torch.float64, device=norms.device)
     weights = torch.clamp(bound / (norms * share).clamp_(min=1e-300), max=1.0) * share
-    apart = weights * lengths > _LONGEST_BOUNDS * bound
+    apart = (weights * lengths > _LONGEST_BOUNDS * bound) | (reaches > _WIDEST_BOUNDS * bound)
     sums = {
         parameter: sum(use.total(weights.masked_fill(apart, 0.0)) for use in of)
         for parameter, of in uses.items()
@@ -247,6 +253,12 @@ def _lengths(uses: Uses) -> Any:
     """Return (blocks,) the sums of lengths of the terms of blocks, all parameters together."""
     each = [sum(use.lengths() for use in of) for of in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
+
+
+def _reaches(uses: Uses, scale: float) -> Any:
+    """Return (blocks,) what no number exceeds that blocks' sums are made of, with records' losses."""
+    of_inputs, of_gradients = sum(use.reaches() for of in uses.values() for use in of)
+    return of_inputs + scale * of_gradients
 
 
 def _norms(uses: Uses, layout: Layout) -> Any:

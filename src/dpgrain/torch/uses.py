@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from dpgrain.torch.layout import Layout
@@ -25,8 +25,6 @@ _LONGEST_TERMS = 1024.0
 _KEPT_MEMORY = 1.25
 # A Gram matrix of k rows is made while k²·(inputs + outputs) is at most so many times inputs·outputs.
 _GRAM_WORTH = 4
-# At most this many squares are added up in single precision.
-_MOST_SQUARES = 1024
 # Blocks of at most this many records are put beside each other as groups of one convolution.
 _FEW_RECORDS = 2
 
@@ -53,6 +51,14 @@ class Use(ABC):
         """
 
     @abstractmethod
+    def reaches(self) -> Any:
+        """Return (2, blocks) how large what goes in is, and gradients with all that is made of both.
+
+        They follow from the block's own rows alone, whichever way its sum is made. The second is in
+        proportion to gradients.
+        """
+
+    @abstractmethod
     def total(self, weights: Any) -> Any:
         """Return the sum over blocks, each times its weight, (blocks,)."""
 
@@ -75,11 +81,12 @@ class Kept(Use):
     Args:
         layout: the blocks.
         sums: (blocks, …) what each block adds.
+        reaches: (2, blocks) those of what the sums were made of; norms of the sums by default.
     """
 
-    def __init__(self, layout: Layout, sums: Any) -> None:
+    def __init__(self, layout: Layout, sums: Any, reaches: Any = None) -> None:
         super().__init__(layout)
-        self.sums = sums
+        self.sums, self._reaches = sums, reaches
 
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
@@ -88,6 +95,15 @@ class Kept(Use):
     def lengths(self) -> Any:
         """Return zeros: the sums are kept."""
         return self.sums.new_zeros(self.layout.blocks, dtype=torch.float64)
+
+    def reaches(self) -> Any:
+        """Return (2, blocks) how large what the sums were made of is."""
+        return _alone(self.squares().sqrt()) if self._reaches is None else self._reaches
+
+    def plus(self, other: Kept) -> Kept:
+        """Return the use in two calls."""
+        reaches = self.reaches() + other.reaches()
+        return Kept(self.layout, self.sums + other.sums, reaches)
 
     def total(self, weights: Any) -> Any:
         """Return the sum over blocks, each times its weight."""
@@ -99,7 +115,9 @@ class Kept(Use):
 
     def without(self, blocks: Any) -> Use:
         """Return the use with nothing from some blocks."""
-        return Kept(self.layout, _emptied(self.sums, blocks))
+        return Kept(
+            self.layout, _emptied(self.sums, blocks), self.reaches().masked_fill(blocks, 0.0)
+        )
 
 
 class Outer(Use):
@@ -135,7 +153,7 @@ class Outer(Use):
         cancelled = use.lengths() > _LONGEST_TERMS * _squares(sums).sqrt()
         for block in torch.nonzero(cancelled).flatten().tolist():
             sums[block] = use.formed(block).to(sums.dtype)
-        return Kept(layout, sums)
+        return Kept(layout, sums, use.reaches())
 
     def beside(self, others: Sequence[Outer]) -> Outer:
         """Return the use in several calls, whose positions are put beside each other."""
@@ -144,13 +162,26 @@ class Outer(Use):
 
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
+        if self.layout.rows * self.x.shape[1] == self.layout.blocks:
+            return self.lengths().square()
         views = self.layout.views(self.x, self.b)
         return torch.cat([_squares_of_products(x, b) for _, (x, b) in views])
 
     def lengths(self) -> Any:
         """Return (blocks,) the sums over rows of ‖x‖‖b‖."""
-        lengths = _norms(self.x) * _norms(self.b)
-        return self.layout.per_block(lengths.sum(1))
+        of_x, of_b = self._norms
+        return self.layout.per_block((of_x * of_b).sum(1))
+
+    def reaches(self) -> Any:
+        """Return (2, blocks) how large what goes in is, and gradients with products."""
+        of_x, of_b = self._norms
+        both = torch.stack([of_x, (of_x + 1) * of_b])
+        return torch.stack([self.layout.per_block(part.sum(1)) for part in both])
+
+    @cached_property
+    def _norms(self) -> tuple[Any, Any]:
+        """The (rows, positions) norms of what went in, and of gradients by what came out."""
+        return norms(self.x), norms(self.b)
 
     def total(self, weights: Any) -> Any:
         """Return the sum over blocks, each times its weight."""
@@ -201,7 +232,11 @@ class Lookup(Use):
 
     def lengths(self) -> Any:
         """Return (blocks,) the sums of norms of the gradients."""
-        return self.layout.per_block(_norms(self.b).sum(1))
+        return self.layout.per_block(norms(self.b).sum(1))
+
+    def reaches(self) -> Any:
+        """Return (2, blocks) zeros, and the sums of norms of the gradients."""
+        return _alone(self.lengths())
 
     def total(self, weights: Any) -> Any:
         """Return the sum over blocks, each times its weight."""
@@ -248,7 +283,7 @@ class Filters(Use):
         if self.layout.blocks * torch.Size(self.shape).numel() > _MOST_KEPT_ENTRIES:
             return self
         sums = [self._of_size(x, b) for _, (x, b) in self.layout.views(self.x, self.b)]
-        return Kept(self.layout, torch.cat(sums))
+        return Kept(self.layout, torch.cat(sums), self.reaches())
 
     def squares(self) -> Any:
         """Return (blocks,) the squared norm of what each block adds, in double precision."""
@@ -257,10 +292,24 @@ class Filters(Use):
 
     def lengths(self) -> Any:
         """Return (blocks,) bounds on the sums of norms."""
-        # Each entry of x meets each place of the filter at most once.
-        places = torch.Size(self.shape[2:]).numel() ** 0.5
-        norms = _norms(self.x.flatten(1)) * _norms(self.b.flatten(1)) * places
-        return self.layout.per_block(norms)
+        of_x, of_b = self._norms
+        return self.layout.per_block(of_x * of_b * self._places)
+
+    def reaches(self) -> Any:
+        """Return (2, blocks) how large what goes in is, and gradients with products."""
+        of_x, of_b = self._norms
+        both = torch.stack([of_x, (of_x + 1) * of_b]) * self._places
+        return torch.stack([self.layout.per_block(part) for part in both])
+
+    @property
+    def _places(self) -> float:
+        """How much longer products may be, since an entry of x meets each place of the filter once."""
+        return float(torch.Size(self.shape[2:]).numel() ** 0.5)
+
+    @cached_property
+    def _norms(self) -> tuple[Any, Any]:
+        """The (rows,) norms of what went in, and of gradients by what came out."""
+        return norms(self.x.flatten(1)), norms(self.b.flatten(1))
 
     def total(self, weights: Any) -> Any:
         """Return the sum over blocks, each times its weight."""
@@ -314,7 +363,7 @@ def add_use(uses: Uses, parameter: Any, use: Use) -> None:
     """
     of = uses.setdefault(parameter, [])
     if of and isinstance(use, Kept) and isinstance(of[-1], Kept):
-        of[-1] = Kept(use.layout, of[-1].sums + use.sums)
+        of[-1] = of[-1].plus(use)
     else:
         of.append(use)
 
@@ -349,21 +398,30 @@ def _squares_of_products(x: Any, b: Any) -> Any:
     return torch.cat([_squares(torch.bmm(b[some].mT, x[some])) for some in slices])
 
 
-def _norms(tensor: Any) -> Any:
-    """Return the norms along the last dimension, in double precision."""
-    return torch.linalg.vector_norm(tensor, dim=-1).double()
+def norms(tensor: Any) -> Any:
+    """Return the norms along the last dimension, with squares in double precision.
+
+    Squares of small numbers in single precision are 0, and those of large ones infinite.
+
+    Args:
+        tensor: (…, entries) numbers in single or double precision.
+    """
+    flat = tensor.flatten(0, -2)
+    few = max(1, _SLICE_ENTRIES // max(1, tensor.shape[-1]))
+    parts = (
+        torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64) for part in flat.split(few)
+    )
+    return torch.cat(list(parts)).reshape(tensor.shape[:-1])
 
 
 def _squares(tensor: Any) -> Any:
-    """Return (n,) the squared norms of n tensors, from norms of parts in double precision."""
-    flat = tensor.flatten(1)
-    return _norms(flat.unflatten(1, (-1, _part(flat.shape[1])))).square().sum(1)
+    """Return (n,) the squared norms of n tensors, in double precision."""
+    return norms(tensor.flatten(1)).square()
 
 
-@cache
-def _part(entries: int) -> int:
-    """Return the length of parts of a vector whose squares are added up in the vector's precision."""
-    return max(d for d in range(1, min(entries, _MOST_SQUARES) + 1) if entries % d == 0)
+def _alone(of_gradients: Any) -> Any:
+    """Return the reaches of what is made of gradients alone, (blocks,)."""
+    return torch.stack([torch.zeros_like(of_gradients), of_gradients])
 
 
 def _emptied(tensor: Any, rows: Any) -> Any:
