@@ -25,6 +25,7 @@ from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
+from dpgrain.torch.precision import check_precise
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, owners_of, steps_of
@@ -526,6 +527,7 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
 
 def _check_loop(loss_reduction: str, max_rows: int | None) -> None:
     """Refuse what no loop has."""
+    check_precise()
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
     _check_rows(max_rows)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
 
 
@@ -20,3 +21,21 @@ def precisely() -> Iterator[None]:
             yield
     finally:
         products.allow_tf32, convolutions.allow_tf32 = before
+
+
+def check_precise() -> None:
+    """Refuse settings under which no precision can be asked for, before anything is charged.
+
+    Raises:
+        ParameterError: if the loop sets precisions in PyTorch's newer way, which does not go with the
+            one that older versions have, too.
+    """
+    try:
+        with precisely():
+            pass
+    except RuntimeError as error:
+        raise ParameterError(
+            "torch.backends.cuda.matmul.fp32_precision (or that of cudnn) must be left at 'none': "
+            "gradients of blocks are made in full precision by allow_tf32, which PyTorch refuses "
+            "beside it; set torch.backends.cuda.matmul.allow_tf32 for the loop instead."
+        ) from error
