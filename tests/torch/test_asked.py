@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.torch.library import torch
 from tests.torch.means import PEOPLE, engine_of, means
 from tests.torch.runs import WIDTH, made
 from tests.torch.test_engine import RECORDS, USERS
@@ -66,3 +67,13 @@ def test_a_budget_refuses_a_mean_before_anything_is_read() -> None:
         engine_of(means()["winsorized"])
     with pytest.raises(ParameterError, match="sampling_rate must be"):
         made(np.ones((RECORDS, WIDTH)), User(), users=USERS, sampling_rate=None)
+
+
+def test_the_guarantee_says_what_it_rests_on() -> None:
+    def public(**options: Any) -> str:
+        return "; ".join(made(np.ones((6, WIDTH)), User(), **options)[0].guarantee.public)
+
+    assert "no record makes reading it, the network or the loss fail" in public()
+    assert "collate_fn" not in public()
+    said = public(collate_fn=torch.utils.data.default_collate)
+    assert "collate_fn makes each row from the record of that place alone" in said

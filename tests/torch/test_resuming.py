@@ -10,6 +10,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from dpgrain.regions import Among, Region, Side
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
 from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.journal import Journal
 from dpgrain.torch.noise import in_floating_point
 from dpgrain.units import Element, Record, Unit, User
 
@@ -506,6 +508,47 @@ def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     torch.nn.functional.mse_loss(run[1](x), y).backward()
     assert run[2].step()
+
+
+def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
+    run = begun(seed=None)
+    child = os.fork()
+    if child == 0:
+        try:
+            run[0].save(tmp_path / "last.pt")
+        except ParameterError as error:
+            os._exit(3 if "forked" in str(error) else 4)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_step_is_begun_while_a_thread_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk is slow: steps that were begun while it makes the journal were in no journal."""
+    run, creating, steps = begun(seed=None, sampling_rate=1.0), threading.Event(), []
+    real = Journal.create
+
+    def slow(*given: Any) -> Journal:
+        creating.set()
+        # Nothing tells that the step waits; it is over by then if it does not.
+        other.join(timeout=0.3)
+        return real(*given)
+
+    def make_a_step() -> None:
+        creating.wait()
+        train(run, 1)
+        steps.append(run[0]._run.begun)
+
+    monkeypatch.setattr(Journal, "create", staticmethod(slow))
+    train(run, 1)
+    other = threading.Thread(target=make_a_step)
+    other.start()
+    run[0].save(tmp_path / "last.pt")
+    other.join()
+    assert steps == [2]
+    assert Journal.beside(tmp_path / "last.pt", run[0]._plan.run).read_text().endswith("\n..")
 
 
 def test_workers_may_read_the_records_meanwhile() -> None:

@@ -15,6 +15,8 @@ from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
 from dpgrain.units import User
 
 _APART = "each record's loss, and each layer, treats the record apart from others"
+_NONE_FAILS = "no record makes reading it, the network or the loss fail, which would end the run"
+_COLLATED = "collate_fn makes each row from the record of that place alone"
 _FLOAT_NOISE = "noise is drawn in floating point, from a generator with a secret seed"
 _FOLLOWS = "later clipping bounds follow from noisy counts that each step publishes"
 
@@ -60,14 +62,18 @@ class Asked:
     mean: Mean
     rule: AdaptiveNorm | None = None
 
-    @property
-    def facts(self) -> tuple[Fact | str, ...]:
-        """What the run takes as public, and what it rests on, in words."""
+    def facts(self, *, collated: bool) -> tuple[Fact | str, ...]:
+        """Return what the run takes as public, and what it rests on, in words.
+
+        Args:
+            collated: True if a function of the caller makes batches of records.
+        """
         roster = Fact("a roster of {:,} users", (self.mean.n_users,))
         follows = () if self.rule is None else (_FOLLOWS,)
         floats = isinstance(self.mean, ClippedMean) and not self.mean.exact
         drawn = (_FLOAT_NOISE,) if floats else ()
-        return (roster, *self.mean.facts, *follows, _APART, *drawn)
+        rests = (_APART, *((_COLLATED,) if collated else ()), _NONE_FAILS)
+        return (roster, *self.mean.facts, *follows, *rests, *drawn)
 
 
 def clipped_run(

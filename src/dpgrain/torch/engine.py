@@ -25,6 +25,7 @@ from dpgrain.torch.checkpoint import Checkpoint, Plan
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.optimizer import PrivateOptimizer
+from dpgrain.torch.precision import check_precise
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, owners_of, steps_of
@@ -44,9 +45,9 @@ class PrivacyEngine:
         ParameterError: if the unit or the relation is none.
 
     Formal guarantee: that of :attr:`guarantee`, for any records, if the loss of the training loop is a
-    mean or a sum over records of what depends on each record alone. Source: element-level paper,
-    Algorithm 1 and (15), with pairs drawn instead of users; docs/theory.md, "Gradient steps of
-    networks".
+    mean or a sum over records of what depends on each record alone, and no record makes reading it,
+    the network or the loss fail. Source: element-level paper, Algorithm 1 and (15), with pairs drawn
+    instead of users; docs/theory.md, "Gradient steps of networks".
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
@@ -148,7 +149,8 @@ class PrivacyEngine:
             example: what the module is called with for a few made-up records: a tensor, a tuple, or a
                 dictionary of named inputs. On these it is tried, before anything is charged, on whether
                 it mixes records; without them, on random numbers in the shapes of the first batch.
-            collate_fn: makes a batch of a list of records; PyTorch's by default.
+            collate_fn: makes a batch of a list of records, a row of each from this record alone, in
+                their order, which the guarantee then rests on; PyTorch's by default.
 
         Returns:
             the module, the optimizer and the loader. The loader begins the generators of PyTorch,
@@ -197,7 +199,7 @@ class PrivacyEngine:
             loss_reduction=loss_reduction,
             processes=processes,
         )
-        guarantee = self._promised(asked, users, elements)
+        guarantee = self._promised(asked, users, elements, collated=collate_fn is not None)
         with run.hooked():
             if example is not None:
                 run.try_on(example)
@@ -224,17 +226,18 @@ class PrivacyEngine:
                 numbers, text, lists and dicts.
 
         Raises:
-            ParameterError: if the run is inside a step, or has its journal in another folder.
+            ParameterError: if the run is inside a step, has its journal in another folder, or goes on
+                in the process from which this one was forked.
             DataError: if a file cannot be written.
 
         The file of a private run holds what was published, and nothing that only the curator may know.
         Of several processes the first one writes.
         """
         run = self._begun()
-        run.check_between()
-        if run.processes.first:
-            held = {} if extra is None else extra
-            resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
+        with run.between():
+            if run.processes.first:
+                held = {} if extra is None else extra
+                resuming.save(run, self._plan, self._source, self._draws, Path(path), held)
 
     @classmethod
     def resume(
@@ -311,7 +314,7 @@ class PrivacyEngine:
         # Of a promise whose noise is known nothing but the unit, the relation and δ is used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         asked = Asked(promise, plan.mean, plan.rule)
-        guarantee = engine._promised(asked, users, elements)
+        guarantee = engine._promised(asked, users, elements, collated=collate_fn is not None)
         resuming.check_alike(plan, guarantee, users, elements)
         rows = arrange(len(dataset), users, elements, unit)
         resuming.load(checkpoint, module, optimizer)
@@ -420,12 +423,12 @@ class PrivacyEngine:
         )
         return run, blocks
 
-    def _promised(self, asked: Asked, users: Any, elements: Any) -> Guarantee:
+    def _promised(self, asked: Asked, users: Any, elements: Any, *, collated: bool) -> Guarantee:
         """Return the guarantee of a run, before it is charged."""
         return guarantee_of(
             asked.promise,
             asked.mean.event,
-            asked.facts,
+            asked.facts(collated=collated),
             private=self._source.private,
             users=users,
             elements=elements,
@@ -525,6 +528,7 @@ def _check_optimizer(module: Any, optimizer: Any) -> None:
 
 def _check_loop(loss_reduction: str, max_rows: int | None) -> None:
     """Refuse what no loop has."""
+    check_precise()
     _validate.one_of(("mean", "sum"), loss_reduction=loss_reduction)
     _check_rows(max_rows)
 

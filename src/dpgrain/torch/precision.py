@@ -68,3 +68,21 @@ def half_mean(what: str) -> ParameterError:
         "pass loss_reduction='sum'.",
         name="loss_reduction",
     )
+
+
+def check_precise() -> None:
+    """Refuse settings under which no precision can be asked for, before anything is charged.
+
+    Raises:
+        ParameterError: if the loop sets precisions in PyTorch's newer way, which does not go with the
+            one that older versions have, too.
+    """
+    try:
+        with precisely():
+            pass
+    except RuntimeError as error:
+        raise ParameterError(
+            "torch.backends.cuda.matmul.fp32_precision (or that of cudnn) must be left at 'none': "
+            "gradients of blocks are made in full precision by allow_tf32, which PyTorch refuses "
+            "beside it; set torch.backends.cuda.matmul.allow_tf32 for the loop instead."
+        ) from error

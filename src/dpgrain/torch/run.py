@@ -8,6 +8,7 @@ whatever happens then.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NoReturn
@@ -67,6 +68,8 @@ class Run:
         self.journal: Journal | None = None
         self._begun = self._ahead = 0
         self._inside = False
+        # Whoever saves counts the steps that were begun, and none is begun meanwhile.
+        self._stepping = threading.RLock()
         self._batch: Batch | None = None
         self._was_read = False
         self._vector: Sums = {}
@@ -193,17 +196,26 @@ class Run:
                 "batch that the loader hands out, since a step that is left out tells of its batch."
             )
 
-    def check_between(self) -> None:
-        """Refuse to look at the run while it is inside a step, whose sums have no noise yet.
+    @contextmanager
+    def between(self) -> Iterator[None]:
+        """Look at the run between two steps; no other thread begins one meanwhile.
 
         Raises:
-            ParameterError: if it is.
+            ParameterError: if it is inside a step, whose sums have no noise yet, or in a copy of the
+                process that makes its steps.
         """
-        if self._inside:
-            raise ParameterError(
-                f"step {self.done + 1} is not over, whose sums have no noise yet: save after "
-                "optimizer.step() has returned True."
-            )
+        self._check_own()
+        with self._stepping:
+            if self._inside:
+                raise ParameterError(
+                    f"step {self.done + 1} is not over, whose sums have no noise yet: save after "
+                    "optimizer.step() has returned True."
+                )
+            yield
+
+    def _check_own(self) -> None:
+        if self._made_by != os.getpid():
+            raise _copied()
 
     def check_left(self) -> None:
         """Refuse another step when all are made, or in a copy of the process that makes them.
@@ -211,8 +223,7 @@ class Run:
         Raises:
             ParameterError: if there are none left, or this process was forked.
         """
-        if self._made_by != os.getpid():
-            raise _copied()
+        self._check_own()
         if self.left == 0:
             raise self._over()
 
@@ -263,6 +274,10 @@ class Run:
         self._check_as_made()
         # A gradient that nobody has clipped is of no step, wherever it was left.
         self.forget_gradients()
+        with self._stepping:
+            return self._publish()
+
+    def _publish(self) -> bool:
         # The sum is taken away before anything can go wrong, so that no other step adds to it.
         found = self.steps.empty() if self._sum is None else self._sum
         self._sum = None

@@ -122,9 +122,11 @@ def train(
             then.
 
     Formal guarantee: that of :class:`PrivacyEngine`, for the network after every step, their average,
-    and everything that the result says but :attr:`Training.seconds`; if layers treat records apart.
-    Source: element-level paper, Algorithm 1 and (15), with pairs drawn instead of users;
-    docs/theory.md, "Gradient steps of networks".
+    and everything that the result says but :attr:`Training.seconds`; if layers treat records apart, and
+    so does ``collate_fn`` where one is given (which must not sort them either), and no record makes
+    reading it, the network or the loss fail, such as a class that the network does not have. Source:
+    element-level paper, Algorithm 1 and (15), with pairs drawn instead of users; docs/theory.md,
+    "Gradient steps of networks".
 
     >>> import torch
     >>> data = torch.utils.data.TensorDataset(torch.ones(60, 3), torch.ones(60, 1))
