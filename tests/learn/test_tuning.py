@@ -326,15 +326,18 @@ def test_the_promise_names_what_each_setting_takes_as_public() -> None:
 
 
 def test_how_many_runs_there_were_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpgrain.learn import central
     from dpgrain.learn import rounds as training
 
     shown: list[bool | None] = []
 
-    def bar(rounds: int, show: bool | None) -> Progress:
-        shown.append(show)
-        return Progress(rounds, False)
+    class Bar(Progress):
+        def __init__(self, rounds: int, show: bool | None = None) -> None:
+            shown.append(show)
+            super().__init__(rounds, False)
 
-    monkeypatch.setattr(training, "Progress", bar)
+    monkeypatch.setattr(central, "Progress", Bar)
+    monkeypatch.setattr(training, "Progress", Bar)
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(epsilon=4.0, rounds=3, random_state=0, verbose=True)
     model.set_params(tune={"clip": [1.0, 2.0]}).fit(X, y)

@@ -299,10 +299,10 @@ def test_who_comes_second_is_charged(place: str, monkeypatch: pytest.MonkeyPatch
     made = cases.made(place, LastingPromise.of(dg.User(), 1.0, 1e-6, plan=NOISY[2:]))
     append, turns = dg.Ledger._append, iter([1])
 
-    def late(ledger: dg.Ledger, noted: Any) -> Any:
+    def late(ledger: dg.Ledger, *noted: Any, **options: Any) -> Any:
         for _ in turns:
             dg.Ledger(place).charge(NOISY[2])
-        return append(ledger, noted)
+        return append(ledger, *noted, **options)
 
     monkeypatch.setattr(dg.Ledger, "_append", late)
     made.charge(NOISY[2])

@@ -84,7 +84,7 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
             "split between two public corners",
             "divides by a noisy count",
             "the average record, not the average person",
-            "Records (noisy)",
+            "Records, capped (noisy)",
         ],
     ),
     "one mean": (
@@ -93,14 +93,14 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
             "which were found privately",
             "The mean is computed",
             'class="big"',
-            "records (noisy, standard error",
+            "records (capped, noisy, standard error",
         ],
     ),
     "variance": (
         lambda t: dg.variance(
             t, "score", by="shop", domain=cases.SHOPS, bounds=(0, 100), **cases.BUDGET
         ),
-        ["A private variance of", "split between three public corners", "Records (noisy)"],
+        ["A private variance of", "split between three public corners", "Records, capped (noisy)"],
     ),
     "quantiles": (
         lambda t: dg.quantiles(

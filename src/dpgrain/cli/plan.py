@@ -329,7 +329,7 @@ class _Shuffled(Promise):
 
 
 @command(
-    "dpgrain plan shuffle --users 1000 --dim 100 --bound 1 --epsilon 1 --delta 1e-6", name="shuffle"
+    "dpgrain plan shuffle --users 1000 --dimension 100 --epsilon 1 --delta 1e-6", name="shuffle"
 )
 def shuffle(
     asked: _Shuffled,
