@@ -205,7 +205,7 @@ def test_wrong_numbers_are_refused(wrong: dict[str, Any], words: str) -> None:
 
 # -- an audit: what bounds and gradients tell of the last user --
 
-TRIALS = 400
+TRIALS = 1600
 
 
 def scores(present: bool, weight: float) -> Array:
