@@ -28,9 +28,9 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 	$(BIN)/pytest -q tests/docs/test_pages.py -k networks
 
-# The rest of each search, and more random examples.
+# More of each search, spread evenly over its cases, and more random examples.
 audit: $(VENV)/.dev
-	$(BIN)/pytest -n auto --search=rest
+	$(BIN)/pytest -n auto --search=rest --most=50
 
 # All of both, the long statistical and scale tests, and the browser test (needs chromium).
 test-all: $(VENV)/.dev

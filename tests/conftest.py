@@ -29,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="sample",
         help="of long searches: a sample (`make test`), the rest (`make audit`), or all",
     )
+    parser.addoption(
+        "--most", type=int, help="of the rest of each search, at most so many cases (`make audit`)"
+    )
 
 
 def _part(config: pytest.Config) -> sampling.Part:
@@ -45,7 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # Of what is left when other marks are heeded.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     sample = sampling.sampled(items)
-    left_out = [item for item in items if not sampling.belongs(item, _part(config), sample)]
+    beyond = sampling.beyond(items, sample, config.getoption("--most"))
+    left_out = [
+        item
+        for item in items
+        if item.nodeid in beyond or not sampling.belongs(item, _part(config), sample)
+    ]
     config.hook.pytest_deselected(items=left_out)
     out = set(left_out)
     items[:] = [item for item in items if item not in out]

@@ -92,6 +92,26 @@ def _values(item: pytest.Function) -> frozenset[Hashable]:
 
 def sampled(items: Sequence[pytest.Item]) -> set[str]:
     """The names of the cases of marked searches that are in the sample."""
+    searches, keeps = _searches(items)
+    return {name for search, cases in searches.items() for name in spread(cases, keeps[search])}
+
+
+def beyond(items: Sequence[pytest.Item], sample: set[str], most: int | None) -> set[str]:
+    """The names of cases that are more than so many of a search, apart from those in the sample."""
+    if most is None:
+        return set()
+    left_out: set[str] = set()
+    for cases in _searches(items)[0].values():
+        rest = {name: values for name, values in cases.items() if name not in sample}
+        if len(rest) > most:
+            left_out |= rest.keys() - spread(rest, most)
+    return left_out
+
+
+def _searches(
+    items: Sequence[pytest.Item],
+) -> tuple[dict[str, dict[str, frozenset[Hashable]]], dict[str, int | None]]:
+    """The cases of each marked search with their values, and how many the sample keeps of it."""
     searches: dict[str, dict[str, frozenset[Hashable]]] = {}
     keeps: dict[str, int | None] = {}
     for item in items:
@@ -100,7 +120,7 @@ def sampled(items: Sequence[pytest.Item]) -> set[str]:
             search = item.nodeid.removesuffix(item.name) + item.originalname
             searches.setdefault(search, {})[item.nodeid] = _values(item)
             keeps[search] = mark.kwargs.get("keep")
-    return {name for search, cases in searches.items() for name in spread(cases, keeps[search])}
+    return searches, keeps
 
 
 def belongs(item: pytest.Item, part: Part, sample: set[str]) -> bool:

@@ -71,6 +71,17 @@ def test_as_many_as_asked_for_are_spread_evenly(keep: int) -> None:
     assert spread(CASES, keep) == found
 
 
+def test_an_audit_runs_so_many_cases_more(searches: Path) -> None:
+    sample, rest = _collected(searches), _collected(searches, "--search=rest")
+    most = _collected(searches, "--search=rest", "--most=2")
+    assert most < rest
+    product = {name for name in most if "test_product" in name}
+    assert len(product) == 2
+    assert not product & sample
+    # What is no product of cases is left whole.
+    assert {name for name in rest if "test_random" in name} <= most
+
+
 def test_the_sample_does_not_depend_on_the_order_of_cases() -> None:
     assert spread(dict(reversed(CASES.items())), 5) == spread(CASES, 5)
 
