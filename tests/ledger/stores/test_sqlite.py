@@ -147,6 +147,7 @@ def test_prefixes_of_the_database_are_refused(written: Any, tmp_path: Path) -> N
     check_prefixes_of_the_database(written, tmp_path, 997)
 
 
+@pytest.mark.slow
 @pytest.mark.search(keep=0)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 11])
 def test_every_prefix_of_the_database_is_refused(step: int, written: Any, tmp_path: Path) -> None:

@@ -224,6 +224,7 @@ def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path:
         assert '"statistic": "count"' in found.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.search(keep=0)
 def test_tasks_that_fail_are_run_again_and_add_once(spark: Any) -> None:
     rows = _records(2000)
@@ -242,6 +243,7 @@ def test_tasks_that_fail_are_run_again_and_add_once(spark: Any) -> None:
     assert _released(frame).equals(_released(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.search(keep=0)
 def test_nothing_is_released_where_a_task_fails_for_good(spark: Any) -> None:
     def fails(_: Any) -> Any:
