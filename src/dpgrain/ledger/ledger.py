@@ -63,7 +63,7 @@ class Ledger(ShownLedger):
     Formal guarantee: each promise holds for everything that the ledger has charged, however each
     release was chosen from the outcomes of those before. It is assumed that these people's records are
     published through this ledger alone, that each of them has one id, and that no older copy is put in
-    its place. Source: docs/theory.md, "Ledgers".
+    its place. Source: docs/theory, "Ledgers".
 
     >>> import tempfile
     >>> import pyarrow as pa

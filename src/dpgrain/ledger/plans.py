@@ -1,7 +1,7 @@
 """The plan of a promise: releases that are fixed when it is made, composed exactly, each made once.
 
 A planned release that is made is taken out of the plan and takes nothing of the caps. Proof:
-docs/theory.md, "Budgets" and "Ledgers".
+docs/theory, "Budgets" and "Ledgers".
 """
 
 from __future__ import annotations

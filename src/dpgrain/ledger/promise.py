@@ -48,7 +48,7 @@ class LastingPromise:
             without being charged; every unit is taken to meet all of them.
 
     Formal guarantee: everything that the ledger charged is (ε, δ)-DP for each unit, however each
-    release was chosen from the outcomes of those before. Source: docs/theory.md, "Ledgers".
+    release was chosen from the outcomes of those before. Source: docs/theory, "Ledgers".
 
     >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
     >>> round(promise.caps.mu, 4), str(promise)

@@ -69,7 +69,7 @@ class AnyDays(Window):
     A window is known by the day on which it starts. A release on the days a to b meets the windows
     that start on a−w+1 to b, so that each start has an account of its own. Records without a day lie
     in no window: those without a value, before all days and after all of them are three units of their
-    own, which share an account. Source: docs/theory.md, "Ledgers".
+    own, which share an account. Source: docs/theory, "Ledgers".
 
     Raises:
         ParameterError: if the number is not a whole one of at least 1, or there is no such zone.
@@ -144,7 +144,7 @@ class AnyHours(Window):
     A window is known by the microsecond in which it starts, and has an account for it. It may hold a
     part of a day that is released: such windows pay for parts of blocks, and those that hold all of
     what is released for whole blocks. Records without a time lie in no window; they are units of their
-    own. Source: docs/theory.md, "Ledgers".
+    own. Source: docs/theory, "Ledgers".
 
     Raises:
         ParameterError: if the number is not a whole one of at least 1.

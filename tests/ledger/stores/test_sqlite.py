@@ -124,7 +124,9 @@ def check_prefixes_of_the_database(written: Any, folder: Path, step: int) -> Non
     database = (folder / "whole").read_bytes()
     published = {digest for _, digest in lengths}
     assert not (folder / "whole-wal").exists()
-    for end in prefixes(len(database), step):
+    # The first bytes of the last page say how the rest of it, which is empty, is to be read.
+    last = range(len(database) - 4096, len(database) - 4080)
+    for end in sorted({*prefixes(len(database), step), *last}):
         found = opens(folder, database[:end], None)
         assert found is None or published <= found
         # Zeros at the end of the last page are the same whether they are there or not.
@@ -147,7 +149,6 @@ def test_prefixes_of_the_database_are_refused(written: Any, tmp_path: Path) -> N
     check_prefixes_of_the_database(written, tmp_path, 997)
 
 
-@pytest.mark.slow
 @pytest.mark.search(keep=0)
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 11])
 def test_every_prefix_of_the_database_is_refused(step: int, written: Any, tmp_path: Path) -> None:

@@ -58,8 +58,10 @@ class Connections(Generic[Connection]):
         """Begin without a connection, also in a process that was forked."""
         self._inherited.append(self._connection)
         self._connection = None
-        self._pid = os.getpid()
+        # The lock comes first: another thread that finds this process's number must not wait for
+        # a lock that was held when the process was forked.
         self._lock = threading.Lock()
+        self._pid = os.getpid()
 
 
 def _close(connection: _Closed, pid: int) -> None:

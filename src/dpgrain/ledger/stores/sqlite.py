@@ -88,12 +88,18 @@ class SqliteStore:
                 f"{self.name!r} is no file; make a ledger with: dpgrain ledger init {self.name}."
             )
         try:
-            return self._connected("rw")
+            connection = self._connected("rw")
         except sqlite3.OperationalError:
             log = self._path.with_name(f"{self._path.name}-wal")
             if os.access(self._path, os.W_OK) or log.exists():
                 raise
-            return self._connected("ro&immutable=1")
+            connection = self._connected("ro&immutable=1")
+        try:
+            _check_whole(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _connected(self, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -171,6 +177,13 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[Page]:
 
 def _begin(connection: sqlite3.Connection, begin: str) -> None:
     connection.execute(begin)
+
+
+def _check_whole(connection: sqlite3.Connection) -> None:
+    """Read every page of a file, as damage may lie in one that the next charge alone looks at."""
+    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise sqlite3.DatabaseError(found)
 
 
 def _holds_anything(connection: sqlite3.Connection) -> bool:
