@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -58,6 +62,11 @@ class Loads(HTMLParser):
         self.tags: list[str] = []
         self.references: list[str] = []
         self.handlers: list[str] = []
+        self.scripts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.lasttag == "script" and self.cdata_elem == "script":
+            self.scripts.append(data)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
@@ -66,6 +75,31 @@ class Loads(HTMLParser):
                 self.references.append(value or "")
             if name.startswith("on"):
                 self.handlers.append(name)
+
+
+def told(page: str) -> str:
+    """The text of a page, without its styles and its script."""
+    plain = re.sub(r"<(style|script)>.*?</\1>", " ", page, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", " ", plain))
+
+
+SCRIPT = Path(dg.__file__).parent / "report" / "templates" / "page.js"
+
+
+def check_safe(page: str) -> None:
+    """Fail if a page could load anything, or run anything but the script of all pages."""
+    found = Loads()
+    found.feed(page)
+    assert found.tags.count("script") == 1
+    assert "".join(found.scripts) == SCRIPT.read_text(encoding="utf-8")
+    assert not {"img", "link", "iframe", "object", "base", "form", "embed"} & set(found.tags)
+    assert found.handlers == []
+    assert all(reference.startswith("#") for reference in found.references)
+    assert "url(http" not in page
+    assert "@import" not in page
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.read_bytes()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert page.count(f'http-equiv="Content-Security-Policy" content="{policy}"') == 1
 
 
 BUDGET: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-6}

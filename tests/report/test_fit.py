@@ -40,7 +40,11 @@ class TestLimitsOfAFit:
     def test_the_page_tells_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
         model = self.fitted(**options)
         page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
-        part = page[page.index("<h2>Limits</h2>") : page.index("<h2>What was public</h2>")]
+        part = page[
+            page.index("<summary>Limits</summary>") : page.index(
+                "<summary>What was public</summary>"
+            )
+        ]
         # What sums were divided by: as stated, or as released.
         n = model.n_users_
         assert f"for {n:,} users" in part
@@ -63,7 +67,7 @@ class TestLimitsOfAFit:
 
     def test_other_fits_have_none(self, tmp_path: Path) -> None:
         page = write_fit_report(self.fitted(unit=dg.Record()), tmp_path / "fit.html")
-        assert "<h2>Limits</h2>" not in page.read_text(encoding="utf-8")
+        assert "<summary>Limits</summary>" not in page.read_text(encoding="utf-8")
 
 
 class TestFits:

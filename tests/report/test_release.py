@@ -51,7 +51,7 @@ def test_every_kind_of_release_has_a_whole_report(words: dg.UserTable, tmp_path:
         for fact in release.guarantee.public:
             assert fact.replace("'", "&#39;") in page
         assert "right granularity of privacy" in page
-        assert "nan" not in re.sub(r"<[^>]*>", "", page).lower().split()
+        assert "nan" not in cases.told(page).lower().split()
 
 
 _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
@@ -155,16 +155,18 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
     assert "ε = " + rounded_up(release.guarantee.epsilon()) in page
     assert "<b>south" not in page
     assert "''" not in page.replace("&#39;", "'")
-    text = re.sub(r"<[^>]*>", " ", page)
+    text = cases.told(page)
     assert "nan" not in text.lower().split()
     assert "None" not in text[: text.index("What happened")]
-    assert ("<h2>Clipping bounds</h2>" in page) == (
+    assert ("<summary>Clipping bounds</summary>" in page) == (
         type(release) is dg.Histogram and kind not in ("top by name and count", "top by name")
     )
     if len(release) == 1 and release.groups.names in ((), ("quantile",)):
         assert '<table class="estimates">' not in page
         assert 'aria-label="The estimates"' not in page
-        assert not re.search(r"\bgroups?\b", page[page.index("<h2>Estimate") :])
+        assert not re.search(
+            r"\bgroups?\b", page[page.index("<h2>Estimate") : page.index('id="promise"')]
+        )
     else:
         rows = re.search(r'<table class="estimates">(.*?)</table>', page, re.DOTALL)
         assert rows is not None
@@ -204,7 +206,7 @@ def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
     path = write_report(release, tmp_path / "report.html")
     assert path.stat().st_size < 1_000_000
     page = path.read_text(encoding="utf-8")
-    assert "999,900 more rows" in page
+    assert "999,000 more rows" in page
     assert "first 30 of 500,000 groups" in page
 
 
@@ -231,7 +233,7 @@ def test_a_million_items_make_no_larger_a_file(tmp_path: Path) -> None:
     release = cases.histogram([f"{number:06d}" * 100 for number in range(100_000)])
     path = write_report(release, tmp_path / "report.html")
     assert path.stat().st_size < 1_000_000
-    assert "99,900 more items" in path.read_text(encoding="utf-8")
+    assert "99,000 more items" in path.read_text(encoding="utf-8")
 
 
 def estimates_of(release: dg.Release, count: int) -> list[Line]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 from tests.report import cases
+from tests.report.browser import CHROMIUM, chromium
 
 import dpgrain as dg
 from dpgrain.report import write_report
@@ -47,28 +47,6 @@ def test_without_axes_a_notebook_shows_it() -> None:
     plt.close(ax.get_figure(root=True))
 
 
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
-
-
-def _chromium(page: Path, width: int, folder: Path, *arguments: str) -> str:
-    assert CHROMIUM is not None
-    quiet = "gpu quic background-networking component-update sync extensions"
-    command = [
-        CHROMIUM,
-        "--headless",
-        "--no-sandbox",
-        "--no-first-run",
-        *(f"--disable-{name}" for name in quiet.split()),
-        f"--user-data-dir={folder / 'profile'}",
-        f"--window-size={width},2000",
-        *arguments,
-        page.as_uri(),
-    ]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
-
-
 # A page that holds the report in a frame of some width and writes down how it was laid out.
 _ASK = """<!DOCTYPE html><body><iframe style="width:{width}px; height:9000px; border:0" srcdoc="{page}">
 </iframe><script>addEventListener("load", () => {{
@@ -97,7 +75,7 @@ def test_the_report_in_a_browser(width: int, kind: str, tmp_path: Path) -> None:
     page = html.escape(path.read_text(encoding="utf-8"))
     asking.write_text(_ASK.format(width=width, page=page), encoding="utf-8")
 
-    dom = _chromium(asking, 1500, tmp_path, "--dump-dom")
+    dom = chromium(asking, 1500, tmp_path, "--dump-dom")
     # The frame's own text comes first; what was written down is on the body.
     told = dict(re.findall(r'data-(\w+)="([^"]*)"', dom[: dom.index("<iframe")]))
     assert float(told["overflow"]) <= 0
@@ -108,7 +86,7 @@ def test_the_report_in_a_browser(width: int, kind: str, tmp_path: Path) -> None:
     assert html.unescape(told["names"]).split("|")[0] == cases.NASTY[0]
 
     picture = tmp_path / "report.png"
-    _chromium(path, width, tmp_path, f"--screenshot={picture}", "--hide-scrollbars")
+    chromium(path, width, tmp_path, f"--screenshot={picture}", "--hide-scrollbars")
     shades = imread(picture)
     assert shades.shape[1] == width
     # Something was painted: paper and ink.

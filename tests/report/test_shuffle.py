@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report import sums
+from tests.report import cases, sums
 
 import dpgrain as dg
 from dpgrain._wording import rounded_up
@@ -62,8 +62,7 @@ def test_it_is_well_formed_and_loads_nothing(name: str, written: dict[str, sums.
     parser.feed(written[name].page)
     assert parser.open == []
     assert all(reference.startswith("#") for reference in parser.references)
-    assert not {"script", "img", "link", "iframe", "object", "base"} & parser.tags
-    assert "default-src 'none'" in written[name].page
+    cases.check_safe(written[name].page)
     assert len(written[name].page) < 1_000_000
 
 

@@ -21,10 +21,10 @@ def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
     keys[column] = release.items
     names = ["<i>a</i>", "<script>b</script>"]
     page = cases.page(replace(release, groups=Groups.of(names, keys)), tmp_path)
+    cases.check_safe(page)
     found = cases.Loads()
     found.feed(page)
-    assert not {"script", "img", "i"} & set(found.tags)
-    assert found.handlers == []
+    assert "i" not in found.tags
     assert "&lt;script&gt;alert(1)" in page
     assert "&lt;i&gt;a&lt;/i&gt;</th>" in page
     assert "\u202e" not in page
@@ -32,10 +32,10 @@ def test_names_in_any_key_are_text(column: int, tmp_path: Path) -> None:
 
 def test_names_of_items_are_text(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(cases.NASTY), tmp_path)
-    assert "<script" not in page
+    cases.check_safe(page)
     assert "onerror=alert(2)>" not in page
-    # In the table and in both drawings.
-    assert page.count("&lt;script&gt;alert(1)") == 3
+    # In the table, and in both drawings as a label and as what is told of its row.
+    assert page.count("&lt;script&gt;alert(1)") == 5
     assert "<!--" not in page
     assert "{{ 7 * 7 }} $\\alpha_{$ &amp;amp;" in page
     assert "\u202e" not in page

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._shown import (
+    ShownGuarantee,
     ShownLedger,
     ShownModel,
+    ShownPlan,
     ShownRelease,
     ShownReleases,
     ShownSum,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from dpgrain.learn import LinearModel
     from dpgrain.ledger import Ledger
+    from dpgrain.planning.units import UnitsPlan
+    from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.releases.run import Releases
     from dpgrain.shuffle.protocol import ShuffledSum
     from dpgrain.statistics.holdings import Holdings
@@ -35,9 +39,11 @@ if TYPE_CHECKING:
     from dpgrain.torch.trained import Training
 
 __all__ = [
+    "notebook_html",
     "plot",
     "report",
     "write_fit_report",
+    "write_guarantee_report",
     "write_ledger_report",
     "write_releases_report",
     "write_report",
@@ -48,10 +54,10 @@ __all__ = [
 
 @singledispatch
 def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001 - pages use it
-    """Write a release, a model, a network, a shuffled sum or a ledger as one self-contained HTML file.
+    """Write a release, a promise, a model, a network, a sum or a ledger as one HTML file.
 
     Args:
-        thing: the release, model, network, sum or ledger to write.
+        thing: the release, promise, model, network, sum or ledger to write.
         path: where to write; the folder must exist.
         **how: the options of a page of its kind, such as ``holdings`` for a release.
 
@@ -68,10 +74,10 @@ def report(thing: object, path: str | Path, **how: Any) -> Path:  # noqa: ARG001
     >>> report(5, "five.html")
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: report needs a release, model, network, sum or ledger, not int.
+    dpgrain.errors.ParameterError: report needs a release, promise, model, sum or ledger, not int.
     """
     raise ParameterError(
-        f"report needs a release, model, network, sum or ledger, not {type(thing).__name__}."
+        f"report needs a release, promise, model, sum or ledger, not {type(thing).__name__}."
     )
 
 
@@ -102,6 +108,29 @@ def write_report(release: Release, path: str | Path, holdings: Holdings | None =
     if holdings is not None:
         check_holdings(release, holdings)
     return write_page(path, partial(release_page, release, holdings))
+
+
+@report.register(ShownGuarantee)
+def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
+    """Write a promise as one self-contained HTML file, for whoever answers for people's privacy.
+
+    Args:
+        guarantee: a promise, such as the ``guarantee`` of a release.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        DataError: if the file cannot be written; none is left behind then.
+
+    The file holds what is promised, for how many units, and what is not promised, with the version, the
+    date and the hash of the promise; no estimates.
+    """
+    from dpgrain.report.guarantee import guarantee_page
+    from dpgrain.report.page import write_page
+
+    return write_page(path, partial(guarantee_page, guarantee))
 
 
 @report.register(ShownModel)
@@ -224,12 +253,40 @@ def write_releases_report(releases: Releases, path: str | Path) -> Path:
 
 
 @singledispatch
-def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: ARG001 - plots use it
-    """Draw a release, a fitted model, a trained network, a shuffled sum or a ledger.
+def notebook_html(thing: object) -> str:
+    """Return a release or a promise as HTML that a notebook shows.
 
     Args:
-        thing: the thing to draw: the estimates of a release, the coefficients of a model, ε of a
-            shuffled sum over the share of honest devices, when the releases of a ledger were made.
+        thing: the release or the promise.
+
+    Raises:
+        ParameterError: if it is neither.
+    """
+    raise ParameterError(f"thing must be a release or a promise, not {type(thing).__name__}.")
+
+
+@notebook_html.register(ShownRelease)
+def _release_html(release: Release) -> str:
+    from dpgrain.report.notebook import release_html
+
+    return release_html(release)
+
+
+@notebook_html.register(ShownGuarantee)
+def _guarantee_html(guarantee: Guarantee) -> str:
+    from dpgrain.report.notebook import guarantee_html
+
+    return guarantee_html(guarantee)
+
+
+@singledispatch
+def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: ARG001 - plots use it
+    """Draw a release, a promise, a plan, a fitted model, a trained network, a shuffled sum or a ledger.
+
+    Args:
+        thing: the thing to draw: the estimates of a release, the curve of a promise, the errors of a
+            plan, the coefficients of a model, ε of a shuffled sum over the share of honest devices,
+            when the releases of a ledger were made.
         ax: axes to draw on; new ones by default.
         **how: the options of a plot of its kind, such as ``top`` for a release.
 
@@ -242,18 +299,36 @@ def plot(thing: object, ax: Axes | None = None, **how: Any) -> Axes:  # noqa: AR
     >>> plot(5)
     Traceback (most recent call last):
     ...
-    dpgrain.errors.ParameterError: plot needs a release, model, network, sum or ledger, not int.
+    dpgrain.errors.ParameterError: plot needs a release, promise, plan, model or sum, not int.
     """
     raise ParameterError(
-        f"plot needs a release, model, network, sum or ledger, not {type(thing).__name__}."
+        f"plot needs a release, promise, plan, model or sum, not {type(thing).__name__}."
     )
 
 
 @plot.register(ShownRelease)
-def _plot_release(release: Release, ax: Axes | None = None, *, top: int = 30) -> Axes:
-    from dpgrain.report.plots import plot_estimates
+def _plot_release(
+    release: Release, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None
+) -> Axes:
+    from dpgrain.report.plots import plot_beside, plot_estimates
 
+    if beside is not None:
+        return plot_beside(release, beside, ax, top=top)
     return plot_estimates(release, ax, top=top)
+
+
+@plot.register(ShownGuarantee)
+def _plot_guarantee(guarantee: Guarantee, ax: Axes | None = None) -> Axes:
+    from dpgrain.report.plots import plot_curve
+
+    return plot_curve(guarantee, ax)
+
+
+@plot.register(ShownPlan)
+def _plot_plan(plan: UnitsPlan, ax: Axes | None = None) -> Axes:
+    from dpgrain.report.plots import plot_units
+
+    return plot_units(plan, ax)
 
 
 @plot.register(ShownModel)

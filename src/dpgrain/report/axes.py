@@ -38,6 +38,8 @@ NARROW = 5.5
 # and at most the second number of letters.
 _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
+# Rows are drawn from 0 on where their intervals reach over this share of the axis then.
+_SEEN_SHARE = 0.5
 
 
 def new_axes(width: float, height: float) -> Axes:
@@ -159,11 +161,11 @@ def label_rows(
         what: the name of what is drawn, to which "with 95% interval" is added.
         low: the lower ends.
         high: the upper ends.
-        zero: True marks 0 by a line.
+        zero: True marks 0 by a line, if differences are seen from there.
     """
     gap = "\n" if width_of(ax) < NARROW else " "
-    ax.set_xlabel(f"{what}{gap}with 95% interval")
-    if zero:
+    from_zero = zero and seen_from_zero(low, high)
+    if from_zero:
         ax.axvline(0.0, color=INK, linewidth=0.8)
     # Names are text, not formulas: a $ in them is a dollar.
     ax.set_yticks(range(len(labels)), labels, parse_math=False)
@@ -171,4 +173,24 @@ def label_rows(
     ax.tick_params(axis="y", length=0)
     grid(ax, "x")
     ax.locator_params(axis="x", nbins=max(3, min(8, int(width_of(ax)))))
-    ax.xaxis.set_major_formatter(in_full(low, high))
+    numbers = in_full(low, high)
+    ax.xaxis.set_major_formatter(numbers)
+    begins = "" if from_zero or not len(labels) else _begin(ax, float(low.min()))
+    ax.set_xlabel(f"{what}{gap}with 95% interval{begins}")
+
+
+def seen_from_zero(low: FloatArray, high: FloatArray) -> bool:
+    """Return whether differences are seen on an axis with 0: intervals fill a good part of it."""
+    ends = np.append(low, high)
+    if not ends.size or ends.min() <= 0:
+        return True
+    return bool(np.ptp(ends) >= _SEEN_SHARE * ends.max())
+
+
+def _begin(ax: Axes, least: float) -> str:
+    """Begin an axis at a tick, and return the words that say so where this is not 0."""
+    begin = max((float(tick) for tick in ax.get_xticks() if tick <= least), default=0.0)
+    if least <= 0 or begin <= 0:
+        return ""
+    ax.set_xlim(left=begin)
+    return f"\nthe axis begins at {ax.xaxis.get_major_formatter()(begin)}, not at 0"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,62 @@ if TYPE_CHECKING:
 _WIDTHS = {"wide": 816, "narrow": 344}
 
 
-def figures(name: str, draw: Callable[[Axes], Axes], height: int) -> Markup:
-    """Draw one plot as two inline figures, of which the style sheet shows the one that fits."""
+# A group with such an id in a drawing becomes one with a title, which browsers show where one points.
+_TOLD = re.compile(r'<g id="told (\d+)">')
+
+
+def figures(
+    name: str, draw: Callable[[Axes], Axes], height: int, told: Sequence[str] = ()
+) -> Markup:
+    """Draw one plot as two inline figures, of which the style sheet shows the one that fits.
+
+    Args:
+        name: a text that no other plot of the page has.
+        draw: the function that draws the plot on axes.
+        height: the height of the figures, in points.
+        told: the sentence for each row of the plot, from the first on, that is read by pointing at it.
+    """
+
+    def drawn(ax: Axes) -> Axes:
+        draw(ax)
+        for row in range(len(told)):
+            # It is nothing to see, and everything to point at.
+            ax.axhspan(row - 0.5, row + 0.5, alpha=0.0, zorder=9, gid=f"told {row}")
+        return ax
+
     both = (
-        Markup('<div class="plot {}">{}</div>').format(kind, _svg(draw, width, height, name + kind))
+        Markup('<div class="plot {}">{}</div>').format(
+            kind, _inline(drawn, width, height, name + kind, told)
+        )
         for kind, width in _WIDTHS.items()
     )
     return Markup("\n").join(both)
 
 
-def _svg(draw: Callable[[Axes], Axes], width: int, height: int, salt: str) -> Markup:
-    """Draw on axes, whose size is in points, and return the SVG element with its text escaped."""
+def _inline(
+    draw: Callable[[Axes], Axes], width: int, height: int, salt: str, told: Sequence[str]
+) -> Markup:
+    """Return a drawing as an element of a page, whose rows have titles."""
+
+    def titled(row: re.Match[str]) -> str:
+        return Markup('<g class="told"><title>{}</title>').format(told[int(row[1])])
+
+    drawing = svg(draw, width, height, salt)
+    return Markup(_TOLD.sub(titled, drawing[drawing.index("<svg") :]))
+
+
+def svg(
+    draw: Callable[[Axes], Axes], width: int, height: int, salt: str, *, paper: str = ""
+) -> str:
+    """Return a drawing as SVG, with its text escaped.
+
+    Args:
+        draw: the function that draws on axes.
+        width: the width in points.
+        height: the height in points.
+        salt: a text that no other drawing of a page has.
+        paper: the colour behind the drawing; what is behind it is seen without one.
+    """
     # The default settings are used, as the reader's own could pass names on to LaTeX.
     settings = {"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 12.0}
     with style.context(["default", settings]), warnings.catch_warnings():
@@ -37,12 +83,9 @@ def _svg(draw: Callable[[Axes], Axes], width: int, height: int, salt: str) -> Ma
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         draw(figure.subplots())
-        return Markup(_inline(figure))
-
-
-def _inline(figure: Figure) -> str:
-    buffer = StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
-    svg = buffer.getvalue()
-    return svg[svg.index("<svg") :]
+        buffer = StringIO()
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(
+            buffer, format="svg", metadata=nothing, transparent=not paper, facecolor=paper or "none"
+        )
+        return buffer.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -15,10 +15,11 @@ from dpgrain._wording import powers
 from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
-from dpgrain.learn.summary import Coefficients, coefficients
+from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.planning.floors import least_error_of_records, least_error_of_worlds, mean_order
 from dpgrain.planning.plan import Row
 from dpgrain.planning.shuffled import shares_of_honest
+from dpgrain.report.checks import check_of_model
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Page, Part
 from dpgrain.report.plots import plot_coefficients, plot_curve, plot_training
@@ -75,13 +76,14 @@ def fit_page(model: LinearModel) -> str:
         curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
         grains=grains_of(guarantee, {}),
         settings=tuple((key, text(value)) for key, value in _settings(model)),
+        hashes=(check_of_model("The coefficients", model),),
     )
     return page.html(
         "fit.html",
         title=_TITLES[type(model).__name__],
         lead=_lead(model),
-        name=text(getattr(model, "target_", ""), 60),
-        trust=model.trust,
+        name=_target(model),
+        trust=model.asked_.trust,
         honest=[
             (f"{share:.0%}", Odds(epsilon, guarantee.delta))
             for share, epsilon in shares_of_honest(guarantee)
@@ -105,9 +107,15 @@ def fit_part(model: LinearModel, salt: str) -> Part:
         distorted="noise and clipping",
         curve_plots=Markup(""),
     )
-    title, target = _TITLES[type(model).__name__], text(getattr(model, "target_", ""), 60)
+    title, target = _TITLES[type(model).__name__], _target(model)
     body = page.html("_coefficients.html", inside=True, **_estimated(coefficients(model), salt))
     return Part(f"{title} of {target}" if target else title, page, Markup(body))
+
+
+def _target(model: LinearModel) -> str:
+    """Return the name of the target; empty where it was passed as an array."""
+    name = getattr(model, "target_", None)
+    return "" if name is None else text(name, 60)
 
 
 def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
@@ -145,8 +153,15 @@ def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
             f"{salt}coefficients",
             partial(plot_coefficients, plotted, intervals=found.intervals),
             height,
+            [_told(found, row) for row in plotted],
         ),
     }
+
+
+def _told(found: Coefficients, row: Coefficient) -> str:
+    """Return a row of the picture in a sentence."""
+    cells = zip(found.headings[1:], found.cells(row), strict=True)
+    return f"{text(row.name, 120)}: {', '.join(f'{name} {cell}' for name, cell in cells)}"
 
 
 def _trained(model: LinearModel) -> dict[str, object]:
@@ -211,7 +226,7 @@ def _limits(model: LinearModel) -> _Limits | None:
 
 def _users(model: LinearModel) -> int | None:
     """Return the number of users that sums were divided by; None where an older file has none."""
-    known = getattr(model, "n_users_", model.n_users)
+    known = getattr(model, "n_users_", model.asked_.n_users)
     if known is None and model.evidence_ is not None:
         known = model.evidence_.n_users
     return None if known is None else int(known)
@@ -240,11 +255,11 @@ def _lead(model: LinearModel) -> str:
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """List what was asked, in words."""
-    ask, guarantee, auto = model.asked(), model.guarantee_, "chosen inside the budget"
+    ask, guarantee, auto = model.asked_, model.guarantee_, "chosen inside the budget"
     clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
-    per_user = model.elements_per_user
+    per_user, algorithm = ask.elements_per_user, ask.algorithm
     bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"
-    solver = ask.recipe or (bets if model.algorithm == "auto" else model.algorithm)
+    solver = ask.recipe or (bets if algorithm == "auto" else algorithm)
     asked: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),
@@ -255,26 +270,26 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
         asked.append(("Labels", ", ".join(map(str, classes))))
     asked += [
         ("Privacy unit", ask.promise.unit),
-        ("Who sees data", _TRUST[model.trust]),
+        ("Who sees data", _TRUST[ask.trust]),
         ("Partition into elements", guarantee.elements or "none"),
         ("Column of users", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
-        ("ε", f"{model.epsilon:g}"),
-        ("δ", powers(model.delta)),
+        ("ε", f"{ask.promise.epsilon:g}"),
+        ("δ", powers(ask.promise.delta)),
         ("Rounds", f"{model.n_iter_:,}"),
         ("Clipping bound of a mean gradient", clip),
         ("Blocks per user to divide by", auto if per_user == "auto" else f"{per_user:g}"),
         (
             "Bound on the norm of a row",
-            "none" if model.feature_bound is None else f"{model.feature_bound:g}",
+            "none" if ask.feature_bound is None else f"{ask.feature_bound:g}",
         ),
         ("Solver", solver),
-        ("Ridge", f"{model.l2:g}"),
-        ("Intercept", "yes" if model.fit_intercept else "no"),
-        ("Share of the budget for intervals", f"{model.intervals:.4g}"),
+        ("Ridge", f"{ask.l2:g}"),
+        ("Intercept", "yes" if ask.fit_intercept else "no"),
+        ("Share of the budget for intervals", f"{ask.intervals:.4g}"),
     ]
     for name, what in (("quantile", "Quantile"), ("threshold", "Threshold of the error")):
-        value: Any = getattr(model, name, None)
+        value = model.parameters_.get(name)
         if value is not None:
             asked.insert(3, (what, f"{value:g}"))
     return asked

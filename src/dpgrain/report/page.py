@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from dpgrain import __version__
 from dpgrain._files import whole_file
 from dpgrain._wording import powers
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.promises import Grain, Odds, smallest_bound
+from dpgrain.report.curve import CurveTable, curve_table
+from dpgrain.report.events import sentences
+from dpgrain.report.promises import Grain, Odds, four_sentences, smallest_bound
 from dpgrain.report.words import text
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from dpgrain.report.held import Held
 
 # A promise is shorter than this unless a caller's names are long, so that nothing else is ever cut.
@@ -47,6 +51,7 @@ class Page:
         selected: True where the groups were selected with noise.
         held: how much users hold, if that is known.
         beside: True where ``held`` is drawn beside the curve.
+        hashes: what can be checked by its hash, each with how: the guarantee is always among them.
         today: the time at which the page is written, in UTC.
     """
 
@@ -60,6 +65,7 @@ class Page:
     selected: bool = False
     held: Held | None = None
     beside: bool = False
+    hashes: tuple[tuple[str, str, str], ...] = ()
     today: datetime = field(default_factory=partial(datetime.now, UTC))
 
     @property
@@ -76,6 +82,28 @@ class Page:
     def relations(self) -> tuple[Relation, ...]:
         """Both relations, in the order of the columns of a table."""
         return RELATIONS
+
+    @property
+    def sentences(self) -> list[str]:
+        """The promise in four sentences."""
+        told = four_sentences(self.guarantee, of_devices=self.of == "sum")
+        return [text(sentence) for sentence in told]
+
+    @cached_property
+    def curve(self) -> CurveTable:
+        """The granularity curve in numbers, over which the sliders move."""
+        return curve_table(self.guarantee)
+
+    @property
+    def checks(self) -> list[tuple[str, str, str]]:
+        """The hashes by which the release and its promise are known again, and how to ask for each."""
+        own = ("The promise", self.guarantee.hash, "dpgrain.Guarantee.from_json(text).hash")
+        return [*self.hashes, own]
+
+    @property
+    def receipts(self) -> list[str]:
+        """The lines of ledgers in which it was charged."""
+        return [text(receipt) for receipt in self.guarantee.receipts]
 
     @property
     def sentence(self) -> str:
@@ -120,8 +148,8 @@ class Page:
 
     @property
     def events(self) -> list[str]:
-        """The events that happened, one by one."""
-        return [text(event, _EVENT_LETTERS) for event in self.guarantee.event.parts]
+        """The events that happened, each in a few sentences."""
+        return [text(told, _EVENT_LETTERS) for told in sentences(self.guarantee.event)]
 
     @property
     def guarantee_json(self) -> str:
@@ -151,15 +179,37 @@ def render(template: str, *, today: datetime | None = None, **values: object) ->
         today: the time at which the page is written, in UTC; by default now.
         **values: the values that the template prints.
     """
-    environment = Environment(
+    day = f"{datetime.now(UTC) if today is None else today:%Y-%m-%d}"
+    script, digest = _script()
+    return (
+        _environment()
+        .get_template(template)
+        .render(version=__version__, date=day, script=Markup(script), script_hash=digest, **values)
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """Return what finds templates, and keeps those that were read."""
+    return Environment(
         loader=PackageLoader("dpgrain.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    day = f"{datetime.now(UTC) if today is None else today:%Y-%m-%d}"
-    return environment.get_template(template).render(version=__version__, date=day, **values)
+
+
+@cache
+def _script() -> tuple[str, str]:
+    """Return the script of all pages, and its hash: a page runs this script and no other.
+
+    The browser compares what stands between the tags, so that a script that came into the page with
+    somebody's data would not run, had it passed the escaping of all text.
+    """
+    script = files("dpgrain.report").joinpath("templates/page.js").read_text(encoding="utf-8")
+    digest = hashlib.sha256(script.encode()).digest()
+    return script, f"sha256-{base64.b64encode(digest).decode()}"
 
 
 @dataclass(frozen=True)

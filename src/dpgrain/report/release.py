@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.report.checks import check_of_release
 from dpgrain.report.figures import figures
 from dpgrain.report.held import held_of
 from dpgrain.report.page import Page, Part
@@ -32,7 +33,7 @@ from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.units import Level
 
-_PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 30, 100, 120
+_PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 30, 1000, 120
 _ASKED = {
     "take care": "Take care",
     "statistic": "Statistic",
@@ -186,6 +187,7 @@ def _page(facts: _Facts, holdings: Holdings | None) -> Page:
         selected=facts.selected,
         held=held,
         beside=beside is not None,
+        hashes=(check_of_release("The release", release),),
     )
 
 
@@ -236,6 +238,7 @@ def _estimated(facts: _Facts, salt: str = "") -> dict[str, object]:
         "left_out": release.asked.left_out,
         "estimates": [(line, _named(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, groups),
+        "care": release.asked.take_care and text(release.asked.take_care, 2000),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
@@ -258,20 +261,34 @@ def _estimate_plots(release: Release, salt: str) -> object:
     rows = drawn(release, _PLOTTED_ROWS)
     height = 100 + 24 * max(rows, 2) if rows else 300
     draw = partial(plot_estimates, release, top=_PLOTTED_ROWS)
-    return figures(f"{salt}estimates", draw, height)
+    return figures(f"{salt}estimates", draw, height, _told(release))
+
+
+def _told(release: Release) -> list[str]:
+    """Return the sentence for each row of the picture, where it has one estimate a row."""
+    statistic = release.statistic
+    rows = drawn(release, _PLOTTED_ROWS)
+    if not rows or statistic.of_bins or len(ranks(release)) > 1:
+        return []
+    places = shown(release, rows)
+    return [
+        f"{', '.join(statistic.keys(line.keys))}: {line.estimate}, 95% from {line.low} to {line.high}"
+        for line in lines_of(release, places, letters=_NAME_LETTERS)
+    ]
 
 
 def _clipped(facts: _Facts, salt: str = "") -> dict[str, object]:
     """Return the clipping bounds."""
     release, guarantee = facts.release, facts.release.guarantee
     clip = _clip(release, facts.event_names)
+    bounds = [f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])]
     block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
     return {
-        "bounds": [f"{bound:.4g}" for bound in np.unique(clip[[*_ends(clip)]])],
+        "bounds": bounds,
         "block": _BLOCKS[block],
         "chosen": release.asked.chosen,
         "bound_plots": figures(f"{salt}bounds", partial(plot_bounds, release), 200)
-        if isinstance(release, Histogram)
+        if isinstance(release, Histogram) and len(bounds) > 1
         else "",
     }
 

@@ -16,6 +16,7 @@ from dpgrain.means.of_users import MeanOfUsers
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.releases.plan import COLUMNS
 from dpgrain.releases.run import Releases
+from dpgrain.report.checks import Check, check_of_mean, check_of_model, check_of_release
 from dpgrain.report.figures import figures
 from dpgrain.report.fit import fit_part
 from dpgrain.report.page import Page, Part
@@ -58,6 +59,7 @@ def releases_page(releases: Releases) -> str:
         distorted="noise and clipping",
         curve_plots=figures("curve", partial(plot_curve, guarantee), 320),
         grains=grains_of(guarantee, {}),
+        hashes=tuple(_check(text(name, 60), each) for name, each in releases.items()),
     )
     return page.html(
         "releases.html",
@@ -72,6 +74,15 @@ def releases_page(releases: Releases) -> str:
             for place, each in enumerate(plan.releases)
         ],
     )
+
+
+def _check(name: str, release: Any) -> Check:
+    """Return the hash by which a release is known again."""
+    if isinstance(release, LinearModel):
+        return check_of_model(name, release)
+    if isinstance(release, MeanOfUsers):
+        return check_of_mean(name, release)
+    return check_of_release(name, release)
 
 
 def _part(own: Any, release: Any, place: int) -> Part:

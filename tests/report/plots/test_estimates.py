@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tests.report import cases
 
@@ -72,3 +76,28 @@ def test_wrong_numbers_are_refused(units: int) -> None:
         plot_estimates(release, Figure().subplots(), top=units)
     with pytest.raises(dg.ParameterError, match="max_units"):
         plot_curve(release.guarantee, Figure().subplots(), max_units=units)
+
+
+class TestWhereTheAxisBegins:
+    @staticmethod
+    def drawn(estimate: list[float], **changed: Any) -> Axes:
+        release = replace(cases.histogram(["a", "b", "c"]), estimate=np.array(estimate), **changed)
+        return plot_estimates(release, Figure(figsize=(7, 4)).subplots())
+
+    def test_from_0_where_differences_are_seen_from_there(self) -> None:
+        for estimate in ([900.0, 400.0, 100.0], [10.0, 5.0, 2.0], [-900.0, -905.0, -910.0]):
+            ax = self.drawn(estimate)
+            assert ax.get_xlim()[0] <= 0 <= ax.get_xlim()[1]
+            assert "begins" not in ax.get_xlabel()
+
+    def test_elsewhere_it_says_where(self) -> None:
+        ax = self.drawn([90_400.0, 90_200.0, 90_000.0])
+        said = re.search(r"the axis begins at ([\d,]+), not at 0$", ax.get_xlabel())
+        assert said is not None
+        begin = float(said[1].replace(",", ""))
+        assert ax.get_xlim()[0] == begin
+        # Every interval is whole on the axis, and takes a good part of it.
+        assert 89_000 < begin <= 90_000.0 - 1.96 * 7.25
+        assert ax.get_xlim()[1] >= 90_400.0 + 1.96 * 7.25
+        # No line stands where a 0 would be.
+        assert [0.0, 0.0] not in [cases.x(line) for line in ax.lines]

@@ -6,6 +6,7 @@ the figure; the pages themselves never touch it.
 
 from __future__ import annotations
 
+from dpgrain.report.plots.beside import plot_beside
 from dpgrain.report.plots.bounds import plot_bounds
 from dpgrain.report.plots.coefficients import plot_coefficients
 from dpgrain.report.plots.curve import plot_curve, plot_epsilons, save_epsilons
@@ -13,11 +14,13 @@ from dpgrain.report.plots.estimates import plot_estimates
 from dpgrain.report.plots.honest import plot_honest
 from dpgrain.report.plots.measures import plot_measure
 from dpgrain.report.plots.training import plot_training
+from dpgrain.report.plots.units import plot_units, save_units
 from dpgrain.report.plots.windows import plot_timeline, plot_used
 from dpgrain.report.promises import contributions
 
 __all__ = [
     "contributions",
+    "plot_beside",
     "plot_bounds",
     "plot_coefficients",
     "plot_curve",
@@ -27,6 +30,8 @@ __all__ = [
     "plot_measure",
     "plot_timeline",
     "plot_training",
+    "plot_units",
     "plot_used",
     "save_epsilons",
+    "save_units",
 ]

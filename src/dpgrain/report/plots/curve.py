@@ -25,7 +25,7 @@ from dpgrain.report.axes import (
     plain,
     say,
 )
-from dpgrain.report.promises import contributions
+from dpgrain.report.promises import most_units
 from dpgrain.units import RELATIONS, Level, Relation
 
 if TYPE_CHECKING:
@@ -146,9 +146,7 @@ def save_epsilons(
 
 def _unit_counts(guarantee: Guarantee, last: int) -> list[int]:
     """Return 1, 2, 5, 10, … up to the last, or up to what one person can hold."""
-    if guarantee.level == "element":
-        cells = [c.cells for c in contributions(guarantee.event) if c.cells is not None]
-        last = max(1, min([last, *cells]))
+    last = most_units(guarantee, last)
     steps = (s * 10**power for power in range(len(str(last))) for s in STEPS)
     # A step just before the last one would run into it.
     return [*(k for k in steps if k < 0.75 * last), last]

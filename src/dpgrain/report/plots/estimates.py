@@ -65,7 +65,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     if is_one(release):
         return _write_number(release, ax)
     if not len(release):
-        ax.set_xlabel(_what(release, ax))
+        ax.set_xlabel(quantity(release, ax))
         return say(ax, f"no {'items' if release.statistic.of_items else 'groups'} were published")
     if release.statistic.of_bins:
         return _draw_holdings(release, ax)
@@ -79,7 +79,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     estimate, low, high = (v[places] for v in (release.estimate, release.low, release.high))
     interval_bars(ax, np.arange(rows), estimate, low, high)
     sums = isinstance(release, Histogram)
-    what = _what(release, ax)
+    what = quantity(release, ax)
     what = f"estimate ({what})" if sums else what
     label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
     return ax
@@ -96,7 +96,7 @@ def drawn(release: Release, top: int) -> int:
     return min(top, len(release))
 
 
-def _what(release: Release, ax: Axes) -> str:
+def quantity(release: Release, ax: Axes) -> str:
     """Say what an estimate is, and that it is capped where clipping may take something."""
     capped = " (records capped)" if release.statistic.ratio else ", capped"
     what = fitting(measured(release), ax)
@@ -132,7 +132,7 @@ def _write_number(release: Release, ax: Axes) -> Axes:
         "parse_math": False,
     }
     ax.text(0.5, 0.62, line.estimate, va="center", fontsize=30, fontweight="bold", **middle)
-    ax.text(0.5, 0.3, _what(release, ax), va="center", **middle)
+    ax.text(0.5, 0.3, quantity(release, ax), va="center", **middle)
     ax.text(0.5, 0.1, f"95% interval {line.low} to {line.high}", va="center", **middle)
     return ax
 
@@ -170,7 +170,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
             )
     labels = _labels(release, rows * len(known), ax)
     gap = "\n" if width_of(ax) < NARROW or release.asked.capped else ", "
-    what = f"{_what(release, ax)}: {_ranks_in_words(known)}"
+    what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
     return ax
@@ -194,7 +194,7 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
         capsize=2.5,
     )
     ax.set_xlabel(f"share of {release.asked.rows} below")
-    ax.set_ylabel(_what(release, ax))
+    ax.set_ylabel(quantity(release, ax))
     ax.set_xlim(-0.03, 1.03)
     ax.xaxis.set_major_formatter(in_percent())
     ax.yaxis.set_major_formatter(in_full(low, high))

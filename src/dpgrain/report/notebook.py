@@ -1,0 +1,100 @@
+"""A release and a promise as a notebook shows them: a small picture, a few rows, a sentence."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.report.figures import svg
+from dpgrain.report.plots import plot_curve, plot_estimates
+from dpgrain.report.plots.estimates import drawn
+from dpgrain.report.words import is_one, text, words_of
+from dpgrain.statistics.printed import heading, known_more, lines_of, notes, shown
+from dpgrain.statistics.release import Release
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# A cell of a notebook is this wide, in points, and shows so many rows.
+_WIDTH, _ROWS, _LETTERS = 560, 10, 60
+_SENTENCE_LETTERS = 5000
+
+
+def release_html(release: Release) -> str:
+    """Return a release as HTML: the picture, the first or the largest rows, and the promise.
+
+    Args:
+        release: a release of any kind.
+    """
+    words = words_of(release)
+    of = f"{words.name} {words.of}" + (f" by {words.by}" if words.by else "")
+    shown_rows = drawn(release, _ROWS)
+    parts = [
+        Markup("<p><strong>{}</strong>: {}.</p>").format(text(of, 120), text(release.estimand)),
+    ]
+    if len(release) and not is_one(release):
+        draw = partial(plot_estimates, release, top=_ROWS)
+        height = 90 + 22 * max(shown_rows, 2) if shown_rows else 280
+        parts.append(_picture(draw, height, f"the estimates, with intervals: {of}"))
+    parts += [_table(release), _notes(release), _promise(release.guarantee)]
+    return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))
+
+
+def guarantee_html(guarantee: Guarantee) -> str:
+    """Return a promise as HTML: its sentence, and its curve.
+
+    Args:
+        guarantee: the promise.
+    """
+    picture = _picture(partial(plot_curve, guarantee), 280, "the granularity curve")
+    return str(Markup("<div>{}\n{}</div>").format(_promise(guarantee), picture))
+
+
+def _promise(guarantee: Guarantee) -> Markup:
+    return Markup("<p>{}</p>").format(text(guarantee, _SENTENCE_LETTERS))
+
+
+def _notes(release: Release) -> Markup:
+    care = release.asked.take_care
+    said = [*notes(release), *([f"Take care: {care}."] if care else [])] if len(release) else []
+    return (
+        Markup("<p>{}</p>").format(text(" ".join(said), _SENTENCE_LETTERS)) if said else Markup("")
+    )
+
+
+def _picture(draw: Callable[[Axes], Axes], height: int, what: str) -> Markup:
+    """Return a drawing as a picture on white, which every theme of a notebook leaves as it is."""
+    drawing = svg(draw, _WIDTH, height, "notebook", paper="white")
+    data = base64.b64encode(drawing.encode()).decode()
+    return Markup('<img alt="{}" width="{}" src="data:image/svg+xml;base64,{}">').format(
+        text(what, 200), _WIDTH, data
+    )
+
+
+def _table(release: Release) -> Markup:
+    """Return the first or the largest rows as a table."""
+    known = known_more(release)
+    heads = [text(name, _LETTERS) for name in release.groups.names]
+    heads += ["estimate", "std_error", "low", "high", *(heading(release, name) for name in known)]
+    rows = []
+    for line in lines_of(release, shown(release, _ROWS), letters=_LETTERS):
+        more = [cell for name, cell in zip(release.more, line.more, strict=True) if name in known]
+        rows.append([*line.keys, line.estimate, line.std_error, line.low, line.high, *more])
+    if not rows:
+        return Markup("<p>None passed the threshold: give domain= or more ε.</p>")
+    head = Markup("").join(Markup("<th>{}</th>").format(name) for name in heads)
+    body = Markup("\n").join(
+        Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(c) for c in row))
+        for row in rows
+    )
+    left = len(release) - len(rows)
+    rest = (
+        Markup("<p>{} more rows: <code>to_pandas()</code></p>").format(f"{left:,}") if left else ""
+    )
+    table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
+    return table.format(head, body, rest)

@@ -1,0 +1,84 @@
+"""The hashes on a sheet are those that whoever has the release computes, by the words beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.report import cases
+
+import dpgrain
+import dpgrain as dg
+from dpgrain import learn
+from dpgrain.tables.groups import Groups
+
+
+def checks(page: str) -> dict[str, tuple[str, str]]:
+    """What is hashed on a page, with its hash and how to compute it."""
+    found = re.findall(
+        r">([^<>]*), SHA-256</th><td><code>([0-9a-f]{64})</code><small><code>(.*?)</code>", page
+    )
+    return {name: (hash_, html.unescape(how)) for name, hash_, how in found}
+
+
+def computed(how: str, **known: Any) -> Any:
+    names = {"dpgrain": dpgrain, "hashlib": hashlib, "numpy": np, **known}
+    return eval(how, names)
+
+
+def _page(thing: Any, folder: Path) -> str:
+    path: Path = thing.report(folder / "page.html")
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_release_and_its_promise_are_known_again(tmp_path: Path) -> None:
+    release = cases.histogram(cases.NASTY)
+    found = checks(_page(release, tmp_path))
+    assert list(found) == ["The release", "The promise"]
+    path, text = release.save(tmp_path / "r.parquet"), release.guarantee.to_json()
+    for hash_, how in found.values():
+        assert computed(how, path=path, text=text) == hash_
+
+
+def test_a_fitted_model_is_known_again(tmp_path: Path) -> None:
+    rows = np.random.default_rng(7).normal(size=(120, 3))
+    model = learn.LinearRegression(rounds=4, random_state=1)
+    model.fit(rows, rows[:, 0], users=np.repeat(np.arange(40), 3))
+    hash_, how = checks(_page(model, tmp_path))["The coefficients"]
+    assert computed(how, model=model) == hash_
+    read = learn.load(model.save(tmp_path / "model.json"))
+    assert computed(how, model=read) == hash_
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"estimate": np.array([300.0, -20.001])},
+        {"clip": np.array([2.0, 2.5])},
+        {"nonnegative": True},
+        {"groups": Groups.of(["word"], [pa.array(["yo", "brO"])])},
+        {"groups": Groups.of(["words"], [pa.array(["yo", "bro"])])},
+        {"guarantee": replace(cases.histogram(["yo"]).guarantee, delta=2e-5)},
+    ],
+    ids=["estimate", "clip", "nonnegative", "group", "key", "promise"],
+)
+def test_whatever_is_changed_changes_the_hash(change: dict[str, Any]) -> None:
+    release = cases.histogram(["yo", "bro"])
+    assert replace(release).hash == release.hash
+    assert replace(release, **change).hash != release.hash
+
+
+def test_what_is_not_known_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
+    release = replace(
+        cases.histogram(["yo", "bro"]),
+        at_least=np.array([np.nan, -0.0]),
+        up_to=np.array([5.0, -np.nan]),
+    )
+    assert dg.Release.load(release.save(tmp_path / "r.parquet")).hash == release.hash

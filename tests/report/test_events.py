@@ -1,0 +1,76 @@
+"""What happened is told in sentences, whatever kind of event it was."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from tests.accounting.events.test_base import EVENTS
+
+from dpgrain.accounting import Compose, Event, Gaussian
+from dpgrain.accounting.events import base
+from dpgrain.accounting.events.base import Asked
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.report import events
+from dpgrain.report.events import sentences
+from dpgrain.units import Level
+
+
+def test_every_kind_of_event_has_words() -> None:
+    assert set(base._HOMES) | {"Parallel"} == set(events._WORDS)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_event_is_told_in_sentences(name: str) -> None:
+    event = EVENTS[name]
+    told = sentences(event)
+    assert len(told) == len(event.parts)
+    for sentence in told:
+        # It is no repr: no name of a class, no field with its value.
+        assert re.match(r"[A-Z0-9].*\.$", sentence)
+        assert not re.search(
+            r"\b[A-Z][a-z]+[A-Z]\w*\(|\w=|None|_[a-z]", sentence.replace("_out", "")
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gaussian-twice", "each of 2 sums, with a standard deviation of 9 clipping bounds"),
+        ("gaussian-twice", "at most 3 elements counted"),
+        ("selection", "noisy count of holders was at least 45"),
+        ("truncated-geometric", "above 60, which noise alone cannot pass"),
+        ("users", "each user, with all data at once, was in it with probability 0.1"),
+        ("participation", "of which each user's data in one cell entered at most 3"),
+        ("approximate", "one element (replace) is known: ε = 0.3, δ = 10⁻¹²"),
+        ("best", "negative binomial law, 10 on average"),
+        ("close", "a statistical distance of 10⁻¹³"),
+    ],
+)
+def test_its_public_numbers_are_in_them(name: str, words: str) -> None:
+    assert words in " ".join(sentences(EVENTS[name]))
+
+
+def test_many_events_are_not_all_told() -> None:
+    told = sentences(Compose(tuple(Gaussian(4.0 + k) for k in range(60))))
+    assert len(told) == 51
+    assert told[-1] == "And 10 events more, which the JSON below lists."
+
+
+def test_an_event_of_another_package_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A class that derives from Event stays known, which this keeps to the test.
+    monkeypatch.setattr(Event, "_kinds", dict(Event._kinds))
+
+    @dataclass(frozen=True)
+    class Foreign(Event):
+        size: float = 2.5
+
+        @property
+        def level(self) -> Level:
+            return "user"
+
+        def cost(self, asked: Asked) -> Loss:
+            return Loss(pure=asked.units * self.size)
+
+    assert sentences(Foreign()) == ["Foreign: size 2.5."]

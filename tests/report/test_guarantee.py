@@ -1,0 +1,43 @@
+"""The page of a promise by itself: what is promised, what is not, and no numbers of a release."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import replace
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from tests.report import cases
+
+import dpgrain as dg
+
+
+def _page(guarantee: dg.Guarantee, folder: Path) -> str:
+    return guarantee.report(folder / "promise.html").read_text(encoding="utf-8")
+
+
+def test_it_tells_what_is_promised_and_what_is_not(tmp_path: Path) -> None:
+    release = cases.histogram(["yo", "bro"])
+    page = _page(release.guarantee, tmp_path)
+    cases.check_safe(page)
+    text = " ".join(cases.told(page).split())
+    assert str(release.guarantee) in html.unescape(page)
+    assert "For whoever answers for people's privacy" in text
+    assert "That nothing can be learnt about a person" in text
+    assert release.guarantee.hash in text
+    assert f"By dpgrain {dg.__version__}" in text
+    assert "bro" not in text
+    assert 'class="estimates"' not in page
+
+
+def test_seeded_noise_is_no_promise(tmp_path: Path) -> None:
+    page = _page(replace(cases.histogram(["yo"]).guarantee, private=False), tmp_path)
+    assert "<title>NOT PRIVATE: What is promised to elements" in page
+    # Above, and on the sheet, which may be printed by itself.
+    assert page.count("NOT PRIVATE. Do not publish.") == 2
+
+
+def test_a_promise_is_drawn_as_its_curve() -> None:
+    promise = cases.histogram(["yo"]).guarantee
+    ax = promise.plot(Figure().subplots())
+    assert cases.y(ax.lines[0])[0] == promise.epsilon()
